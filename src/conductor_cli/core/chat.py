@@ -1,0 +1,56 @@
+"""What passes through the one port for models: a request goes in, chunks come out. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_cli.core.pool import Usage
+
+Role = Literal["system", "user", "assistant"]
+
+Finish = Literal["stop", "length", "refusal", "tool", "other"]
+"""Why a model ended: by itself, cut by a limit, refused (also a content filter), asked for a tool, unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call to one model.
+
+    `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammar
+    ignores it, and the reader of the text copes. `cuts` are character offsets into the first message's content at
+    which a fixed prefix ends, so that a local model can keep its key/value state. `temperature` None leaves the
+    model's own default. `deadline` is how many seconds the whole call may take.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    grammar: str | None = None
+    cuts: tuple[int, ...] = ()
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A piece of a model's reply.
+
+    The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know of the
+    call itself, such as a parameter that the model refused and that was left out.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    usage: Usage | None = None
+    finish: Finish | None = None
+    note: str = ""

@@ -1,0 +1,169 @@
+"""Everything that can go wrong, as one tree, and the exit code of each kind.
+
+    ConductorError           a kind, one sentence, what to do next
+    ├── UsageError           the command line, or a file given on it, cannot be understood
+    ├── ConfigError          a setting cannot be used
+    ├── PolicyError          a rule forbids it
+    ├── KeyMissing           a key is missing or was refused
+    ├── ConductorUnusable    the conductor model is missing, damaged or of a kind that cannot be loaded
+    ├── LimitReached         money, tokens, calls or seconds are used up
+    ├── PlanError            text that is no plan; never leaves the planning stage
+    └── ModelError           one call to one model failed; never leaves the run: it becomes a `Failure` in the stream
+
+Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+FailureKind = Literal[
+    "usage", "config", "policy", "key", "conductor", "limit", "partial", "unreachable", "worker", "internal",
+    "cancelled", "terminated",
+]  # fmt: skip
+
+EXIT_CODES: Final[dict[str, int]] = {
+    "internal": 1,
+    "worker": 1,
+    "usage": 2,
+    "config": 3,
+    "policy": 3,
+    "key": 4,
+    "conductor": 5,
+    "limit": 6,
+    "partial": 7,
+    "unreachable": 8,
+    "cancelled": 130,
+    "terminated": 143,
+}
+"""The exit code of a command, by the kind of what stopped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong, as a value: what happened, to what, and what to do next."""
+
+    kind: FailureKind
+    message: str
+    hint: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.kind]
+
+
+class ConductorError(Exception):
+    """The root. `str()` is the message; `failure` is the same as a value."""
+
+    kind: ClassVar[FailureKind] = "internal"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(kind=self.kind, message=self.message, hint=self.hint)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.kind]
+
+
+class UsageError(ConductorError):
+    """The command line, or a file named on it, cannot be understood."""
+
+    kind = "usage"
+
+
+class ConfigError(ConductorError):
+    """A setting has a wrong name, type or value."""
+
+    kind = "config"
+
+
+class PolicyError(ConductorError):
+    """A rule forbids what was asked."""
+
+    kind = "policy"
+
+
+class KeyMissing(ConductorError):
+    """A provider's key is not there, or the provider refused it."""
+
+    kind = "key"
+
+
+class ConductorUnusable(ConductorError):
+    """The conductor model is missing, damaged, or of a kind that llama.cpp does not load."""
+
+    kind = "conductor"
+
+
+class LimitReached(ConductorError):
+    """A limit of the run is used up."""
+
+    kind = "limit"
+
+
+class PlanError(ConductorError):
+    """Text that does not spell a plan. `line` is the text at fault."""
+
+    kind = "worker"
+
+    def __init__(self, message: str, *, hint: str = "", line: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+
+
+ModelErrorKind = Literal[
+    "auth",  # key missing or refused: 401, 403
+    "missing",  # no such model or address: 404
+    "refused",  # the request itself was refused: 400, 413, 422
+    "rate",  # 429
+    "overloaded",  # 5xx, 408, 425, 529
+    "connect",  # no connection: DNS, TLS, refused, proxy
+    "timeout",  # connect, first token, idle or total time ran out
+    "broken",  # the stream ended or turned to garbage in the middle
+    "empty",  # the model ended without a word
+    "file",  # a model file is missing or damaged
+    "internal",  # our adapter met something it does not know
+]
+
+RETRYABLE: Final[frozenset[str]] = frozenset({"rate", "overloaded", "connect", "timeout", "broken", "empty"})
+
+_FAILURE_OF: Final[dict[str, FailureKind]] = {
+    "auth": "key",
+    "connect": "unreachable",
+    "timeout": "unreachable",
+    "overloaded": "unreachable",
+    "file": "conductor",
+}
+
+
+class ModelError(ConductorError):
+    """One call to one model failed. Every foreign exception becomes one of these in its adapter."""
+
+    kind = "worker"
+
+    def __init__(
+        self, reason: ModelErrorKind, message: str, *, hint: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+        self.retry_after = retry_after
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed a moment later."""
+        return self.reason in RETRYABLE
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(kind=_FAILURE_OF.get(self.reason, "worker"), message=self.message, hint=self.hint)
+
+    @property
+    def exit_code(self) -> int:
+        return self.failure.exit_code

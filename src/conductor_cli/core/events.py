@@ -1,0 +1,235 @@
+"""The one stream: everything that happens in a run, typed, and one line of JSON for each.
+
+A stream starts with `RunStarted` and ends with exactly one `RunFinished` or `RunFailed`. Every event carries `at`,
+seconds since the run began. The tree, the store, the server, evaluation and training read these and nothing else.
+To add a kind: write the class, add it to `Event`, and handle it in `trace.apply`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, get_args
+
+from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.pool import Limits, Pool, Usage
+from conductor_cli.core.question import Question
+from conductor_cli.core.wire import WireError, dump, load
+
+FORMAT: Final = 1
+"""The number of the trace format. A reader refuses a higher one and says so."""
+
+Mode = Literal["mini", "auto", "ultra"]
+StopReason = Literal["cancelled", "limit", "unneeded", "cannot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash."""
+
+    kind: ClassVar[str] = "run_started"
+    at: float
+    run: str
+    time: str
+    question: Question
+    pool: Pool
+    limits: Limits
+    mode: Mode
+    conductor: str
+    profile: str
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDelta:
+    """The conductor wrote a piece of text."""
+
+    kind: ClassVar[str] = "plan_delta"
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlanned:
+    """A step of the plan is complete. `last` says whether its answer is the run's answer."""
+
+    kind: ClassVar[str] = "step_planned"
+    at: float
+    step: int
+    worker: str
+    subtask: str
+    access: tuple[int, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRejected:
+    """What the conductor wrote is no plan from `text` on: `problem` says why. `usage` is what it cost."""
+
+    kind: ClassVar[str] = "plan_rejected"
+    at: float
+    attempt: int
+    text: str
+    problem: str
+    hint: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReady:
+    """The plan is whole. `usage` is what the accepted attempt cost the conductor."""
+
+    kind: ClassVar[str] = "plan_ready"
+    at: float
+    plan: Plan | Accept
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """An attempt at a step begins: `worker` is sent `prompt`."""
+
+    kind: ClassVar[str] = "step_started"
+    at: float
+    step: int
+    worker: str
+    attempt: int
+    prompt: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDelta:
+    """A worker wrote a piece of its answer, or of its thinking."""
+
+    kind: ClassVar[str] = "step_delta"
+    at: float
+    step: int
+    attempt: int
+    text: str = ""
+    thinking: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    """An attempt failed.
+
+    With `retry_in` the same worker is asked again after so many seconds; with `substitute` another worker is asked;
+    with neither the step has failed for good.
+    """
+
+    kind: ClassVar[str] = "step_failed"
+    at: float
+    step: int
+    attempt: int
+    error: Failure
+    usage: Usage
+    retry_in: float | None = None
+    substitute: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStopped:
+    """A step ends without an answer because it was cancelled, a limit was reached, nobody waits for it, or it cannot run."""
+
+    kind: ClassVar[str] = "step_stopped"
+    at: float
+    step: int
+    reason: StopReason
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step is done. `text` equals the joined deltas of `attempt`."""
+
+    kind: ClassVar[str] = "step_finished"
+    at: float
+    step: int
+    attempt: int
+    text: str
+    usage: Usage
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    """An event of the nested run that step `step` is; nested runs nest to any depth."""
+
+    kind: ClassVar[str] = "inner"
+    at: float
+    step: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something the reader should know that changes no state: a trimmed prompt, a dropped parameter. `step` 0: the run."""
+
+    kind: ClassVar[str] = "notice"
+    at: float
+    text: str
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """The run has an answer. `partial`: not from the step that was to give it, or cut short; `error` says why."""
+
+    kind: ClassVar[str] = "run_finished"
+    at: float
+    answer: str
+    usage: Usage
+    partial: bool = False
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed:
+    """The run has no answer."""
+
+    kind: ClassVar[str] = "run_failed"
+    at: float
+    error: Failure
+    usage: Usage
+
+
+Event = (
+    RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | StepStarted | StepDelta | StepFailed
+    | StepStopped | StepFinished | Inner | Notice | RunFinished | RunFailed
+)  # fmt: skip
+
+KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The JSON object of an event, its `kind` first."""
+    if isinstance(event, Inner):
+        return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_json(event.event)}
+    return {"kind": event.kind, **dump(event)}
+
+
+def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
+    """The event of a JSON object. Raises `WireError`."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == Inner.kind and isinstance(data.get("step"), int):
+        return Inner(at=float(data.get("at", 0.0)), step=data["step"], event=from_json(data.get("event")))
+    if kind not in KINDS:
+        raise WireError(f"not an event: {kind!r:.40}")
+    event: Event = load(KINDS[kind], data)
+    return event
+
+
+def to_line(event: Event) -> str:
+    """One event as one line of JSON, without the newline."""
+    return json.dumps(to_json(event), ensure_ascii=False, separators=(",", ":"))
+
+
+def from_line(line: str) -> Event:
+    """The event of one line. Raises `WireError`, also for text that is not JSON."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise WireError(f"not JSON: {error}") from None
+    return from_json(data)

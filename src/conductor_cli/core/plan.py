@@ -1,0 +1,89 @@
+"""A plan: one to five steps, each a subtask, a worker and an access list; and the rules a plan obeys.
+
+Worker names, never labels: labels exist only in the text that a conductor reads and writes (see `spellings`).
+Step numbers start at 1. In a nested run item 0 is `given`, the text that the nested question is about.
+The form is that of the RL Conductor (arXiv 2512.04388, section 3.1), whose `"all"` is resolved while parsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from conductor_cli.core.errors import PlanError
+
+MAX_STEPS: Final = 5
+"""The most steps a plan may have, whatever the limits say."""
+
+GIVEN: Final = 0
+"""The number under which a nested run's access lists name the text it was given."""
+
+SELF: Final = "self"
+"""The worker name and kind of the conductor itself: such a step is a nested run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One subtask, the worker that does it, and the earlier steps whose subtask and answer that worker sees."""
+
+    worker: str
+    subtask: str
+    access: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Steps in order; the last one's answer is the run's answer."""
+
+    steps: tuple[Step, ...]
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """The conductor's word that the answer at hand stands. Legal only in a run that was given one."""
+
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a plan may contain: these workers, at most so many steps, and whether item 0 and *accept* exist."""
+
+    workers: tuple[str, ...]
+    steps: int = MAX_STEPS
+    given: bool = False
+
+
+def check_step(step: Step, number: int, rules: Rules) -> None:
+    """Raise `PlanError` unless `step` may stand as step `number` (from 1) of a plan under `rules`."""
+    if number > rules.steps:
+        raise PlanError(f"step {number} is one more than the limit of {rules.steps}")
+    if step.worker not in rules.workers:
+        known = ", ".join(rules.workers)
+        raise PlanError(f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=f"known: {known}")
+    if not step.subtask.strip():
+        raise PlanError(f"step {number} has an empty subtask")
+    _check_access(step.access, number, range(GIVEN if rules.given else 1, number))
+
+
+def _check_access(access: Collection[int], number: int, visible: range) -> None:
+    for item in access:
+        if item not in visible:
+            what = "itself or a later step" if item >= number else "a step that does not exist"
+            raise PlanError(f"step {number} wants to see {what}: {item}")
+    if len(set(access)) != len(access):
+        raise PlanError(f"step {number} names a step twice in its access list")
+
+
+def check(plan: Plan | Accept, rules: Rules) -> None:
+    """Raise `PlanError` unless the whole plan obeys `rules`."""
+    if isinstance(plan, Accept):
+        if not rules.given:
+            raise PlanError("accept needs an answer at hand, and there is none")
+        return
+    if not plan.steps:
+        raise PlanError("a plan needs at least one step")
+    for number, step in enumerate(plan.steps, start=1):
+        check_step(step, number, rules)

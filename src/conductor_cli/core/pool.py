@@ -1,0 +1,184 @@
+"""Workers and what is known of them; limits, usage and prices. Values only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from conductor_cli.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars for one million tokens. `cached` is the price of input that the provider had cached."""
+
+    input: Decimal
+    output: Decimal
+    cached: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What a worker is good at: strength between 0 and 1 by tag. `measured` is false for a shipped guess."""
+
+    strengths: Mapping[str, float] = field(default_factory=dict)
+    measured: bool = False
+    source: str = ""
+
+    def best(self) -> float:
+        """The highest strength, 0 when nothing is known."""
+        return max(self.strengths.values(), default=0.0)
+
+    def mean(self) -> float:
+        """The mean strength over all tags, 0 when nothing is known."""
+        return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A model that does subtasks.
+
+    `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
+    adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
+    steps may run at once.
+    """
+
+    name: str
+    kind: str
+    model: str = ""
+    about: str = ""
+    card: Card = Card()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parallel: int = 4
+    price: Price | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The workers on offer for a run, in one order. Names are unique."""
+
+    workers: tuple[Worker, ...]
+
+    def __post_init__(self) -> None:
+        names = [worker.name for worker in self.workers]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"two workers have the name {name!r}", hint="give each worker its own name")
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self.workers)
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def __getitem__(self, name: str) -> Worker:
+        for worker in self.workers:
+            if worker.name == name:
+                return worker
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(worker.name for worker in self.workers)
+
+    def subset(self, names: Collection[str]) -> Pool:
+        """The workers with these names, in the pool's own order. An unknown name is a `ConfigError`."""
+        unknown = [name for name in names if name not in self]
+        if unknown:
+            raise ConfigError(
+                f"no worker is named {unknown[0]!r}", hint=f"known: {', '.join(self.names) or 'none'}"
+            )
+        return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
+
+    def shuffled(self, seed: int) -> Pool:
+        """The same workers in an order drawn from `seed` (training and evaluation only)."""
+        workers = list(self.workers)
+        random.Random(seed).shuffle(workers)  # noqa: S311 - a reproducible draw, not a secret
+        return Pool(workers=tuple(workers))
+
+    def best(self) -> Worker:
+        """The worker with the highest mean strength by its card; the first in order where cards say nothing."""
+        return max(self.workers, key=lambda worker: worker.card.mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run."""
+
+    steps: int = 5
+    parallel: int = 8
+    attempts: int = 3
+    recursion: int = 0
+    seconds: float | None = None
+    cost: Decimal | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long one attempt may take, in seconds: to its first token, between two tokens, and in all."""
+
+    first: float = 180.0
+    idle: float = 90.0
+    total: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, money and seconds of one call or of many.
+
+    `tokens_cached` is part of `tokens_in`, `tokens_reasoning` part of `tokens_out`. `cost` is `None` when nothing
+    that was used has a price; `unpriced` counts the calls that had none. A local model costs 0, which is known.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    tokens_reasoning: int = 0
+    cost: Decimal | None = None
+    seconds: float = 0.0
+    calls: int = 0
+    unpriced: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum. Adding a usage without a price keeps the sum of the money that is known."""
+        if self.cost is None or other.cost is None:
+            cost = self.cost if other.cost is None else other.cost
+        else:
+            cost = self.cost + other.cost
+        return Usage(
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_reasoning=self.tokens_reasoning + other.tokens_reasoning,
+            cost=cost,
+            seconds=self.seconds + other.seconds,
+            calls=self.calls + other.calls,
+            unpriced=self.unpriced + other.unpriced,
+        )
+
+
+MILLION = Decimal(1_000_000)
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """`usage` of one call with its cost by `price`; a usage that already states its cost keeps it."""
+    if usage.cost is not None:
+        return usage
+    if price is None:
+        return replace(usage, unpriced=usage.calls)
+    cached = price.input if price.cached is None else price.cached
+    fresh = usage.tokens_in - usage.tokens_cached
+    cost = (fresh * price.input + usage.tokens_cached * cached + usage.tokens_out * price.output) / MILLION
+    return replace(usage, cost=cost)

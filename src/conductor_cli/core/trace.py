@@ -1,0 +1,199 @@
+"""A run as its readers see it: the fold of its events. `apply(trace, event) -> trace`, nothing else.
+
+The live tree, the store's listing, `ask --resume`, evaluation and the run itself look at a `Trace`; folding a stored
+file gives the same one as folding the live stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Usage
+from conductor_cli.core.question import Question
+
+StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
+RunState = Literal["planning", "running", "finished", "failed"]
+
+ENDED: frozenset[StepState] = frozenset({"done", "failed", "stopped", "skipped"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`."""
+
+    number: int
+    step: Step
+    last: bool
+    planned: float
+    state: StepState = "waiting"
+    worker: str = ""
+    attempt: int = 0
+    prompt: tuple[Message, ...] = ()
+    text: str = ""
+    thinking: str = ""
+    usage: Usage = Usage()
+    finish: Finish | None = None
+    error: Failure | None = None
+    reason: ev.StopReason | None = None
+    retry_at: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    inner: Trace | None = None
+
+    def seconds(self, now: float) -> float:
+        """Seconds that the step has taken until `now`, or took in all."""
+        return 0.0 if self.started is None else (now if self.ended is None else self.ended) - self.started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One run as far as it has come. `at` is the time of the newest event."""
+
+    run: str = ""
+    time: str = ""
+    question: Question = Question(text="")
+    pool: Pool = Pool(workers=())
+    limits: Limits = Limits()
+    mode: ev.Mode = "auto"
+    conductor: str = ""
+    profile: str = ""
+    format: int = ev.FORMAT
+    at: float = 0.0
+    state: RunState = "planning"
+    plan_text: str = ""
+    plan: Plan | Accept | None = None
+    planning: Usage = Usage()
+    rejected: tuple[ev.PlanRejected, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    notices: tuple[ev.Notice, ...] = ()
+    answer: str = ""
+    partial: bool = False
+    error: Failure | None = None
+    usage: Usage = field(default=Usage())
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("finished", "failed")
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what the error or the partial answer asks for. A limit (6) wins over a partial answer (7)."""
+        if self.error is not None and (self.state == "failed" or self.error.kind in _STRONGER_THAN_PARTIAL):
+            return self.error.exit_code
+        return 7 if self.partial else 0
+
+    def done(self) -> dict[int, StepRecord]:
+        """The finished steps by number."""
+        return {record.number: record for record in self.steps if record.state == "done"}
+
+
+_STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
+
+
+def apply(trace: Trace, event: ev.Event) -> Trace:
+    """`trace` after `event`."""
+    trace = replace(trace, at=event.at)
+    match event:
+        case ev.RunStarted():
+            return _start(trace, event)
+        case ev.PlanDelta():
+            return replace(trace, plan_text=trace.plan_text + event.text)
+        case ev.StepPlanned():
+            return _plan(trace, event)
+        case ev.PlanRejected():
+            return _reject(trace, event)
+        case ev.PlanReady():
+            spent = trace.planning + event.usage
+            return replace(trace, plan=event.plan, planning=spent, usage=trace.usage + event.usage, state="running")
+        case ev.Notice():
+            return replace(trace, notices=(*trace.notices, event))
+        case ev.RunFinished():
+            return replace(
+                trace, state="finished", answer=event.answer, partial=event.partial, error=event.error, usage=event.usage
+            )
+        case ev.RunFailed():
+            return replace(trace, state="failed", error=event.error, usage=event.usage)
+        case (
+            ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner()
+        ):
+            return _update(trace, event)
+        case _:
+            assert_never(event)
+
+
+def _start(trace: Trace, event: ev.RunStarted) -> Trace:
+    return replace(
+        trace, run=event.run, time=event.time, question=event.question, pool=event.pool, limits=event.limits,
+        mode=event.mode, conductor=event.conductor, profile=event.profile, format=event.format,
+    )  # fmt: skip
+
+
+def _plan(trace: Trace, event: ev.StepPlanned) -> Trace:
+    step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
+    record = StepRecord(number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker)
+    return replace(trace, steps=(*trace.steps, record))
+
+
+def _reject(trace: Trace, event: ev.PlanRejected) -> Trace:
+    return replace(
+        trace,
+        rejected=(*trace.rejected, event),
+        planning=trace.planning + event.usage,
+        usage=trace.usage + event.usage,
+    )
+
+
+_StepEvent = ev.StepStarted | ev.StepDelta | ev.StepFailed | ev.StepStopped | ev.StepFinished | ev.Inner
+
+
+def _update(trace: Trace, event: _StepEvent) -> Trace:
+    for index, record in enumerate(trace.steps):
+        if record.number == event.step:
+            changed = _step(record, event)
+            steps = (*trace.steps[:index], changed, *trace.steps[index + 1 :])
+            spent = Usage() if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.Inner)) else event.usage
+            return replace(trace, steps=steps, usage=trace.usage + spent)
+    return trace
+
+
+def _step(record: StepRecord, event: _StepEvent) -> StepRecord:
+    match event:
+        case ev.StepStarted():
+            return _begin(record, event)
+        case ev.StepDelta():
+            return replace(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
+        case ev.StepFailed():
+            return _fail(record, event)
+        case ev.StepStopped():
+            state: StepState = "stopped" if record.started is not None else "skipped"
+            return replace(record, state=state, reason=event.reason, usage=record.usage + event.usage, ended=event.at)
+        case ev.StepFinished():
+            return replace(
+                record, state="done", text=event.text, finish=event.finish, error=None,
+                usage=record.usage + event.usage, ended=event.at,
+            )  # fmt: skip
+        case ev.Inner():
+            return replace(record, inner=apply(record.inner or Trace(), event.event))
+        case _:
+            assert_never(event)
+
+
+def _begin(record: StepRecord, event: ev.StepStarted) -> StepRecord:
+    return replace(
+        record, state="running", worker=event.worker, attempt=event.attempt, prompt=event.prompt, text="",
+        thinking="", retry_at=None, started=event.at if record.started is None else record.started,
+    )  # fmt: skip
+
+
+def _fail(record: StepRecord, event: ev.StepFailed) -> StepRecord:
+    record = replace(record, error=event.error, usage=record.usage + event.usage)
+    if event.retry_in is not None:
+        return replace(record, retry_at=event.at + event.retry_in)
+    if event.substitute is not None:
+        return replace(record, worker=event.substitute)
+    return replace(record, state="failed", ended=event.at)

@@ -1,0 +1,54 @@
+"""A model that says what it was told to say. For tests and benchmarks only; a run that uses one says so by its kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Usage
+
+Line = str | Chunk | float | ModelError
+"""Text, a whole chunk, a pause in seconds, or an error to raise at this point."""
+
+Script = Iterable[Line]
+
+
+@dataclass
+class Scripted:
+    """Plays one script a call, the last one again and again; or asks `reply` for the script of each request."""
+
+    scripts: list[Script] = field(default_factory=list)
+    reply: Callable[[Request], Script] | None = None
+    requests: list[Request] = field(default_factory=list)
+    closed: int = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self.requests.append(request)
+        written = 0
+        try:
+            for line in self._script(request):
+                if isinstance(line, ModelError):
+                    raise line
+                if isinstance(line, float):
+                    await asyncio.sleep(line)
+                    continue
+                chunk = Chunk(text=line) if isinstance(line, str) else line
+                written += 1
+                yield chunk
+                if chunk.usage is not None:
+                    return
+            read = sum(len(message.content.split()) for message in request.messages)
+            yield Chunk(usage=Usage(tokens_in=read, tokens_out=written, calls=1), finish="stop")
+        finally:
+            self.closed += 1
+
+    def _script(self, request: Request) -> Script:
+        if self.reply is not None:
+            return self.reply(request)
+        return self.scripts[min(len(self.requests), len(self.scripts)) - 1]
+
+    async def close(self) -> None:
+        """Nothing is held."""
