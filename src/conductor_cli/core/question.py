@@ -24,11 +24,20 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A subtask that was done before this run began, by whom, and its answer."""
+
+    worker: str
+    subtask: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer should follow.
 
-    `parent` is the run that this one continues. `given` is set only in a nested run: the answer at hand, which the
-    nested plan may accept as it stands or have improved.
+    `parent` is the run that this one continues. `given` is set only in a nested run: what its workers may see as item
+    0; the last of it is the answer at hand, which the nested plan may accept as it stands or have improved.
     """
 
     text: str
@@ -37,4 +46,4 @@ class Question:
     files: tuple[File, ...] = ()
     schema: Mapping[str, Any] | None = None
     parent: str | None = None
-    given: str | None = None
+    given: tuple[Given, ...] = ()

@@ -1,0 +1,50 @@
+"""What a run may do, decided before it begins. Pure verdicts: each function returns what is allowed or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from conductor_cli.core.errors import ConfigError, PolicyError
+from conductor_cli.core.plan import MAX_STEPS, SELF, Rules
+from conductor_cli.core.pool import Limits, Pool
+
+
+def check_run(pool: Pool, limits: Limits) -> None:
+    """Raise unless a run over `pool` can keep `limits`."""
+    if not [worker for worker in pool if worker.kind != SELF]:
+        raise PolicyError("the pool holds no worker", hint="add one with: conductor workers add NAME --kind KIND")
+    if limits.cost is not None:
+        unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
+        if unpriced:
+            raise PolicyError(
+                f"a cost limit cannot be kept: no price is known for {', '.join(unpriced)}",
+                hint="give these workers a price, leave them out with --workers, or limit --max-tokens instead",
+            )
+
+
+def check_limits(limits: Limits) -> None:
+    """Raise `ConfigError` for a limit that makes no sense."""
+    if not 1 <= limits.steps <= MAX_STEPS:
+        raise ConfigError(f"steps must lie between 1 and {MAX_STEPS}, not {limits.steps}")
+    for name in ("parallel", "attempts"):
+        if getattr(limits, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, not {getattr(limits, name)}")
+    for name in ("seconds", "cost", "tokens", "calls"):
+        value = getattr(limits, name)
+        if value is not None and not value > 0:
+            raise ConfigError(f"a limit of {value} {name} lets nothing run", hint="leave the limit out, or raise it")
+    if limits.recursion < 0:
+        raise ConfigError(f"recursion must be 0 or more, not {limits.recursion}")
+
+
+def rules_for(pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int) -> Rules:
+    """The rules of one plan: workers that are up, `self` only while the depth allows it, and the step limit."""
+    names = tuple(
+        worker.name for worker in pool if worker.name not in down and (worker.kind != SELF or depth_left > 0)
+    )
+    return Rules(workers=names or pool.names, steps=limits.steps, given=given)
+
+
+def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:
+    """Who may take over a step from workers that failed at it: the others, in the pool's order."""
+    return tuple(worker.name for worker in pool if worker.name not in tried and worker.kind != SELF)

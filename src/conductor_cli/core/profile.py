@@ -1,0 +1,71 @@
+"""How one kind of model is spoken to: a profile for the conductor, one for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Final, Literal
+
+from conductor_cli.core.spellings.terms import Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How a conductor's text is drawn, and how many tokens it may take."""
+
+    temperature: float = 0.0
+    max_tokens: int = 1200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How a conductor reads and writes.
+
+    `spelling` is a key of `spellings.SPELLINGS`; `order` the columns of the native one; `labels` what workers are
+    called; `names` whether the conductor is shown worker names and what they are about (a prompted, untrained one
+    must be, a trained one relies on cards); `fewshots` whether examples stand in the prompt.
+    """
+
+    name: str
+    spelling: str = "native"
+    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
+    labels: Literal["letters", "numbers"] = "letters"
+    names: bool = True
+    fewshots: bool = True
+    sampling: Sampling = Sampling()
+
+
+PROMPTED: Final = Profile(name="prompted")
+"""Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model behind an API."""
+
+PUBLISHED: Final = Profile(
+    name="published", spelling="published", labels="numbers", names=False, sampling=Sampling(temperature=0.7)
+)
+"""A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, workers by number, nothing else shown."""
+
+PROMPTED_JSON: Final = Profile(name="prompted-json", spelling="json")
+"""A model that writes JSON more reliably than lines."""
+
+PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PROMPTED, PUBLISHED, PROMPTED_JSON)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerProfile:
+    """How workers are spoken to. `context` is assumed for a worker that does not say how many tokens it can read."""
+
+    name: str = "plain"
+    max_tokens: int = 4096
+    context: int = 32_768
+
+
+def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
+    """A label for each worker name, in order: A, B, … Z, AA, AB, … or 0, 1, 2, …"""
+    if style == "numbers":
+        return {str(index): name for index, name in enumerate(names)}
+    return {_letters(index): name for index, name in enumerate(names)}
+
+
+def _letters(index: int) -> str:
+    head, tail = divmod(index, len(ascii_uppercase))
+    return (_letters(head - 1) if head else "") + ascii_uppercase[tail]

@@ -1,0 +1,228 @@
+"""The native spelling: one line a step, `worker | access | subtask`, workers by label, steps by number.
+
+    A | - | Work out the sum.
+    B | 1 | Check the sum and give the answer.
+
+A newline means that another step follows and the end of the text ends the plan, so each step knows whether it is the
+last the moment its line ends. With `reasoning` free text stands first and ends with a line `plan:`. `accept` on a line
+of its own lets the answer at hand stand. The profile may order the columns otherwise.
+
+Where no grammar holds the text, it is read as people and models write: fences, bullets, numbering, table rows, names
+in place of labels, subtasks over several lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.spellings.terms import (
+    DIRECT,
+    Parsed,
+    Spelling,
+    Terms,
+    access_of,
+    access_sets,
+    checked,
+    either,
+    literal,
+    worker_of,
+)
+
+ACCEPT = "accept"
+PLAN = "plan:"
+
+_DECORATION = re.compile(r"^\s*(?:[-*•]\s+(?=\S)|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)", re.IGNORECASE)
+_RULE = re.compile(r"^[\s|:\-–—=`~]*$")
+_WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
+_ACCESS = re.compile(r"^\s*[\[(]*\s*(?:[-–—]|none|all|[\d\s,]+)\s*[\])]*\s*$", re.IGNORECASE)
+
+
+class NativeParser:
+    """See `terms.Parser`."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.reasoning = ""
+        self._terms = terms
+        self._rest = ""
+        self._held: Parsed | None = None
+        self._number = terms.first
+        self._open = not terms.reasoning
+        self._accepted = False
+
+    def feed(self, text: str) -> Iterator[Parsed | Accept]:
+        self._rest += text
+        while "\n" in self._rest:
+            line, self._rest = self._rest.split("\n", 1)
+            yield from self._read(line)
+            if self._terms.exact and self._held is not None:
+                yield from self._release()
+        if self._open and not self._terms.exact and self._begins_step(self._rest):
+            yield from self._release()
+
+    def end(self) -> Iterator[Parsed | Accept]:
+        line, self._rest = self._rest, ""
+        yield from self._read(line)
+        if self._held is not None:
+            held, self._held = self._held, None
+            yield Parsed(number=held.number, step=held.step, last=True)
+        elif not self._accepted:
+            wanted = f"a line {PLAN!r} and a plan after it" if not self._open else "a line like A | - | subtask"
+            raise PlanError("the text holds no plan", hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
+
+    def _release(self) -> Iterator[Parsed]:
+        """The held step is complete and another one follows it."""
+        if self._held is None:
+            return
+        if self._held.number >= self._terms.rules.steps:
+            # More steps than allowed: the one held is not the last of the plan as meant, so it does not stand.
+            self._held = None
+            raise PlanError(f"the plan has more than {self._terms.rules.steps} steps", line=self._rest.strip())
+        held, self._held = self._held, None
+        yield held
+
+    def _read(self, line: str) -> Iterator[Parsed | Accept]:
+        if not self._open:
+            self._open = _is_plan_line(line, exact=self._terms.exact)
+            self.reasoning += "" if self._open else line + "\n"
+            return
+        clean = line if self._terms.exact else _undecorated(line)
+        if self._terms.single:
+            yield from self._read_single(clean)
+        elif clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
+            yield from self._read_accept(line)
+        elif self._is_step(clean):
+            yield from self._release()
+            self._hold(clean, line)
+        else:
+            self._read_prose(line)
+
+    def _read_single(self, line: str) -> Iterator[Parsed]:
+        worker = worker_of(line.split("|")[0], self._terms)
+        if worker is not None and self._held is None:
+            step = checked(Step(worker=worker, subtask=DIRECT), self._number, self._terms, line)
+            self._held = Parsed(number=self._number, step=step, last=True)
+        yield from ()
+
+    def _read_accept(self, line: str) -> Iterator[Accept]:
+        if not self._terms.rules.given:
+            raise PlanError("accept needs an answer at hand, and there is none", line=line)
+        self._accepted = True
+        yield Accept(reasoning=self.reasoning.strip())
+
+    def _read_prose(self, line: str) -> None:
+        """A line that is no step: before the plan a remark, after a step more of its subtask."""
+        if not line.strip() or _RULE.match(line):
+            return
+        if self._terms.exact:
+            raise PlanError("a line is no step of a plan", line=line)
+        if self._held is None:
+            self.reasoning += line + "\n"
+            return
+        held = self._held
+        step = Step(worker=held.step.worker, subtask=f"{held.step.subtask}\n{line.rstrip()}", access=held.step.access)
+        self._held = Parsed(number=held.number, step=step, last=False)
+
+    def _hold(self, clean: str, line: str) -> None:
+        cells = dict(zip(self._terms.order, _cells(clean, self._terms), strict=True))
+        worker = worker_of(cells["worker"], self._terms) or cells["worker"].strip()
+        access = access_of(cells["access"], self._number, self._terms)
+        step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
+        step = checked(step, self._number, self._terms, line)
+        self._held = Parsed(number=self._number, step=step, last=False)
+        self._number += 1
+
+    def _is_step(self, line: str) -> bool:
+        """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
+        if line.count("|") < 2 or _RULE.match(line):
+            return False
+        cells = dict(zip(self._terms.order, _cells(line, self._terms), strict=True))
+        if self._terms.exact or worker_of(cells["worker"], self._terms) is not None:
+            return True
+        return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
+
+    def _begins_step(self, partial: str) -> bool:
+        """Whether an unfinished line already shows a worker and an access list."""
+        return self._terms.order[-1] == "subtask" and self._is_step(_undecorated(partial))
+
+
+def _is_plan_line(line: str, *, exact: bool) -> bool:
+    return line == PLAN if exact else line.strip().strip("*#`_ ").lower() in (PLAN, PLAN.rstrip(":"), "plan:**")
+
+
+def _undecorated(line: str) -> str:
+    """`line` without fence marks, bullets, numbering and the outer bars of a table row."""
+    line = _DECORATION.sub("", line.replace("`", ""), count=1)
+    stripped = line.strip()
+    if stripped.startswith("|") and stripped.count("|") > 2:
+        line = stripped.strip("|")
+    return line
+
+
+def _cells(line: str, terms: Terms) -> list[str]:
+    """The three columns; bars inside the subtask stay in it."""
+    place = terms.order.index("subtask")
+    head = line.split("|", place)
+    tail = head.pop().rsplit("|", 2 - place)
+    return [*head, *tail]
+
+
+def spell(plan: Plan | Accept, terms: Terms) -> str:
+    """The text of a plan. Line breaks inside a subtask become spaces."""
+    if isinstance(plan, Accept):
+        return ACCEPT
+    if terms.single:
+        return terms.label(plan.steps[0].worker)
+    lines = []
+    for step in plan.steps:
+        cells = {
+            "worker": terms.label(step.worker),
+            "access": " ".join(map(str, step.access)) or "-",
+            "subtask": " ".join(step.subtask.split()),
+        }
+        lines.append(" | ".join(cells[column] for column in terms.order))
+    head = f"{plan.reasoning.strip()}\n{PLAN}\n" if terms.reasoning else ""
+    return head + "\n".join(lines)
+
+
+def grammar(terms: Terms) -> str:
+    """GBNF that admits exactly the plans that the rules allow, each subtask at most `subtask_chars` long.
+
+    Reasoning lines start with a dash, so that none of them can read `plan:`.
+    """
+    labels = either(list(terms.labels))
+    if terms.single:
+        return f"root ::= {labels}"
+    last = terms.rules.steps
+    lines = [f"root ::= {_root(terms)}", f"label ::= {labels}"]
+    for number in range(terms.first, last + 1):
+        follows = f' ("\\n" step{number + 1})?' if number < last else ""
+        columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
+        cells = ' " | " '.join(columns[column] for column in terms.order)
+        access = [" ".join(map(str, chosen)) or "-" for chosen in access_sets(number, terms)]
+        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {either(access)}"]
+    lines.append(f"subtask ::= [^\\x00-\\x20\\x7f|] [^\\x00-\\x1f\\x7f|]{{0,{terms.subtask_chars - 1}}}")
+    if terms.reasoning:
+        lines.append('thought ::= "- " [^\\x00-\\x1f\\x7f]{1,300} "\\n"')
+    return "\n".join(lines)
+
+
+def _root(terms: Terms) -> str:
+    plan = f"step{terms.first}"
+    if terms.rules.given and terms.first == 1:
+        plan = f"({literal(ACCEPT)} | {plan})"
+    return f'thought{{0,8}} "plan:\\n" {plan}' if terms.reasoning else plan
+
+
+def explain(terms: Terms) -> str:
+    """How to write a plan, told to a conductor."""
+    columns = " | ".join(terms.order)
+    text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
+    if terms.reasoning:
+        text += f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
+    return text + " Write nothing else."
+
+
+NATIVE = Spelling(name="native", parser=NativeParser, spell=spell, grammar=grammar, explain=explain)
