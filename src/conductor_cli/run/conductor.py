@@ -1,0 +1,69 @@
+"""The conductor: a model that plans, a pool of workers, and how they may be used. `run` starts a question.
+
+Handed ready models; it never opens one and knows no adapter.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from conductor_cli.core.events import Mode
+from conductor_cli.core.ledger import Ledger
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.policy import check_limits, check_run
+from conductor_cli.core.pool import Limits, Patience, Pool, Price
+from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import Trace
+from conductor_cli.models.port import Model
+from conductor_cli.run.stream import Run
+
+
+def new_run_id(now: datetime) -> str:
+    """An id that sorts by time and that two runs of one second do not share."""
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conductor:
+    """Everything that a run needs, none of it opened here.
+
+    `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
+    says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
+    the conductor's own, None for a local one that costs nothing. `streams_answer`: a reader shows the answering
+    step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
+    """
+
+    model: Model | None
+    pool: Pool
+    workers: Mapping[str, Model]
+    name: str = "conductor"
+    profile: Profile = PROMPTED
+    worker_profile: WorkerProfile = WorkerProfile()
+    limits: Limits = Limits()
+    patience: Patience = Patience()
+    mode: Mode = "auto"
+    exact: bool = False
+    price: Price | None = None
+    streams_answer: bool = False
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    random: random.Random = field(default_factory=random.Random)
+
+    def run(self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None) -> Run:
+        """Start `question`; nothing happens before the stream is read.
+
+        With `plan` nothing is planned. With `resume` the finished steps of that run are taken over and only what is
+        missing is called. Raises `PolicyError` or `ConfigError` before anything is called.
+        """
+        check_limits(self.limits)
+        check_run(self.pool, self.limits)
+        return Run(
+            setting=self, question=question, run_id=new_run_id(self.wall()), ledger=Ledger(self.limits), plan=plan,
+            resume=resume, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
+        )  # fmt: skip
