@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from conductor_cli.core.chat import Chunk, Request
@@ -21,6 +21,6 @@ class Model(Protocol):
     - `stream` may be called again while another stream is open, unless the worker's `parallel` is 1.
     """
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]: ...
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
 
     async def close(self) -> None: ...

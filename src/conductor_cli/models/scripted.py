@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 
 from conductor_cli.core.chat import Chunk, Request
@@ -25,7 +25,7 @@ class Scripted:
     requests: list[Request] = field(default_factory=list)
     closed: int = 0
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)
         written = 0
         try:

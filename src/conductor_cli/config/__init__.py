@@ -1,0 +1,122 @@
+"""Settings: defaults, then the tool's own file, then the user's file, then the environment, then flags. One frozen result.
+
+A value that cannot be used is an error that says the file, the line and what was expected. Nothing here opens a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from conductor_cli.config.files import Places, Source, places, read
+from conductor_cli.config.table import BY_NAME, SETTINGS, Setting, setting
+from conductor_cli.config.workers import Listed, workers_of
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.policy import check_limits
+from conductor_cli.core.pool import Limits, Patience
+
+__all__ = ["Listed", "Places", "Setting", "Settings", "Source", "load", "places", "setting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting by its name, where each came from, and the workers that the files name."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    workers: tuple[Listed, ...]
+    places: Places
+    environ: Mapping[str, str] = field(repr=False, default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
+        return self.values[name]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**self._section("limits"))
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(**self._section("patience"))
+
+    def _section(self, section: str) -> dict[str, Any]:
+        head = f"{section}."
+        return {name.removeprefix(head): value for name, value in self.values.items() if name.startswith(head)}
+
+
+def load(environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, file: str | None = None) -> Settings:
+    """The settings for one command. `flags` by setting name, None where not given. Raises `ConfigError`."""
+    where = places(environ)
+    chosen = file or environ.get("CONDUCTOR_LLM_CONFIG") or None
+    sources = [read(where.own_file), _user_source(where, chosen)]
+    values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
+    origins = dict.fromkeys(values, "default")
+    for source in sources:
+        _merge(values, origins, source)
+    for item in SETTINGS:
+        if environ.get(item.variable, "") != "":
+            values[item.name] = _from_environment(item, environ[item.variable])
+            origins[item.name] = item.variable
+    for name, value in (flags or {}).items():
+        if value is not None:
+            values[name] = setting(name).check(value)
+            origins[name] = "command line"
+    workers = workers_of(sources)
+    settings = Settings(values=values, origins=origins, workers=workers, places=where, environ=environ)
+    _check(settings)
+    return settings
+
+
+def _user_source(where: Places, chosen: str | None) -> Source:
+    from pathlib import Path  # noqa: PLC0415 - cheap, and the only use
+
+    return read(Path(chosen).expanduser(), required=True) if chosen else read(where.user_file)
+
+
+def _from_environment(item: Setting, text: str) -> Any:  # noqa: ANN401 - any TOML value
+    try:
+        return item.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"{item.variable}: {error.message}", hint="change or unset the variable") from None
+
+
+def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
+    sections = {name.split(".")[0] for name in BY_NAME}
+    for section, content in source.values.items():
+        if section == "workers":
+            continue
+        if section not in sections or not isinstance(content, Mapping):
+            known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME"])
+            raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint=f"known: {known}")
+        for key, value in content.items():
+            name = f"{section}.{key}"
+            if name not in BY_NAME:
+                keys = ", ".join(known.split(".")[1] for known in BY_NAME if known.startswith(f"{section}."))
+                raise ConfigError(f"{source.where(section, key)}: [{section}] has no key {key!r}", hint=f"known: {keys}")
+            try:
+                values[name] = BY_NAME[name].check(value)
+            except ConfigError as error:
+                raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
+            origins[name] = str(source.path)
+
+
+def _check(settings: Settings) -> None:
+    """What no single value shows."""
+    check_limits(settings.limits)
+    layers = settings["conductor.gpu_layers"]
+    if layers not in ("auto", "all") and not layers.isdigit():
+        raise ConfigError(f"conductor.gpu_layers is {layers!r}; expected auto, all or a number")
+    for name in ("patience.first", "patience.idle", "patience.total", "conductor.context"):
+        if not settings[name] > 0:
+            raise ConfigError(f"{name} must be more than 0, not {settings[name]}")
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    """A setting's value as `config show` prints it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if not isinstance(value, Decimal) else f"{value:f}"
