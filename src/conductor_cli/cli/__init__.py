@@ -1,1 +1,56 @@
-"""."""
+"""The command line: one file per command, wiring only. `app` is the tree of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from conductor_cli import __version__
+from conductor_cli.cli import ask, completions, config, doctor, model, plan, run, trace, workers
+from conductor_cli.cli.options import Color, Globals
+from conductor_cli.core.errors import UsageError
+
+app = typer.Typer(
+    name="conductor",
+    help="Plan, run and show how a team of models answers a question.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
+    "7 partial answer, 8 no worker reachable, 130 interrupted, 143 terminated.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("ask")(ask.ask)
+app.command("plan")(plan.plan)
+app.command("run")(run.run)
+app.add_typer(trace.app, name="trace")
+app.add_typer(workers.app, name="workers")
+app.add_typer(model.app, name="model")
+app.add_typer(config.app, name="config")
+app.command("doctor")(doctor.doctor)
+app.command("completions")(completions.completions)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
+    if wanted:
+        typer.echo(f"conductor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def conductor(
+    context: typer.Context,
+    config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")] = None,
+    color: Annotated[Color | None, typer.Option("--color", help="Colour: auto, always or never.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log what happens inside to stderr; show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Plan, run and show how a team of models answers a question."""
+    del version
+    if debug and quiet:
+        raise UsageError("--debug and --quiet exclude each other")
+    context.obj = Globals(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
 from conductor_cli.core.ledger import Ledger
 from conductor_cli.core.plan import Plan
@@ -37,6 +38,7 @@ class Conductor:
     says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
     the conductor's own, None for a local one that costs nothing. `streams_answer`: a reader shows the answering
     step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
+    `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
     """
 
     model: Model | None
@@ -51,19 +53,22 @@ class Conductor:
     exact: bool = False
     price: Price | None = None
     streams_answer: bool = False
+    absent: Mapping[str, Failure] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
 
-    def run(self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None) -> Run:
+    def run(
+        self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None, only_plan: bool = False
+    ) -> Run:
         """Start `question`; nothing happens before the stream is read.
 
         With `plan` nothing is planned. With `resume` the finished steps of that run are taken over and only what is
-        missing is called. Raises `PolicyError` or `ConfigError` before anything is called.
+        missing is called. With `only_plan` no step is started and the answer stays empty. Raises `PolicyError` or `ConfigError` before anything is called.
         """
         check_limits(self.limits)
         check_run(self.pool, self.limits)
         return Run(
             setting=self, question=question, run_id=new_run_id(self.wall()), ledger=Ledger(self.limits), plan=plan,
-            resume=resume, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
+            resume=resume, only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
         )  # fmt: skip

@@ -42,6 +42,7 @@ class Run:
     def __init__(
         self, *, setting: Conductor, question: Question, run_id: str, ledger: Ledger, plan: Plan | None,
         resume: Trace | None, depth_left: int, appended: int, final: bool = True, nested: bool = False,
+        only_plan: bool = False,
     ) -> None:  # fmt: skip
         self.id = run_id
         self.setting = setting
@@ -53,8 +54,9 @@ class Run:
         self.appended = appended
         self.final = final
         self.nested = nested
+        self.only_plan = only_plan
         self.trace = Trace()
-        self.down: dict[str, Failure] = {}
+        self.down: dict[str, Failure] = dict(setting.absent)
         """Workers that need not be asked again in this run, and why."""
         self.errors: dict[int, list[Failure]] = {}
         """What went wrong in each step, attempt by attempt."""
@@ -168,10 +170,11 @@ class Run:
         """Start every step that may start now; see whether the run is over."""
         if self._group is None or self._over.is_set():
             return
-        for number in [] if self._draining else self._schedule.ask():
+        for number in [] if self._draining or self.only_plan else self._schedule.ask():
             self._steps[number] = self._group.create_task(self._step(number), name=f"step {number}")
         planning = self._planner is None or not self._planner.done()
-        idle = not self._schedule.running and (self._draining or not (self._schedule.waiting or planning))
+        waiting = self._schedule.waiting and not self.only_plan
+        idle = not self._schedule.running and (self._draining or not (waiting or planning))
         if self._answered() or idle:
             self._over.set()
 
@@ -180,6 +183,8 @@ class Run:
     async def _drive(self) -> None:
         try:
             self.emit(self._started())
+            for name, why in () if self.nested else self.setting.absent.items():
+                self.notice(f"{name} is left out: {why.message}")
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 deadline = self._watch_the_clock()
@@ -250,6 +255,9 @@ class Run:
 
     def _finish(self) -> None:
         """End the stream with the answer, the best there is of it, or the reason why there is none."""
+        if self.only_plan and self.trace.plan is not None:
+            self.emit(ev.RunFinished(at=self.now(), answer="", usage=self.trace.usage))
+            return
         for record in self.trace.steps:
             if record.state not in ENDED:
                 self.stopped(record.number, self._stop_reason())

@@ -1,0 +1,87 @@
+"""From the command line to a question: words, stdin and files, in this order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.question import File, Question
+from conductor_cli.core.trace import Trace
+
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of stdin or of one file. More is a mistake: no worker reads it."""
+
+
+def question_from(
+    words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None
+) -> Question:
+    """The question that a command line asks. Raises `UsageError` when there is none or a part cannot be read.
+
+    Without words the question is what comes on stdin; with words, stdin is attached like a file.
+    """
+    plain = [word for word in words if word != "-"]
+    piped = _stdin(forced="-" in words)
+    text = " ".join(plain).strip()
+    attached = [_file(path) for path in files]
+    if not text:
+        text, piped = piped.strip(), ""
+    if piped.strip():
+        attached.insert(0, File(name="stdin", text=piped))
+    if not text:
+        raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
+    history = () if earlier is None else (*earlier.question.history, _turn(earlier))
+    return Question(
+        text=text, system=system or "", files=tuple(attached), history=history,
+        schema=None if schema is None else _schema(schema), parent=None if earlier is None else earlier.run,
+    )  # fmt: skip
+
+
+def _turn(earlier: Trace) -> Any:  # noqa: ANN401 - a Turn
+    from conductor_cli.core.question import Turn  # noqa: PLC0415 - only to continue
+
+    return Turn(question=earlier.question.text, answer=earlier.answer)
+
+
+def _stdin(*, forced: bool) -> str:
+    """What is piped in. A terminal is read only when `-` asks for it."""
+    if sys.stdin is None or (sys.stdin.isatty() and not forced):
+        return ""
+    return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+
+
+def _file(path: Path) -> File:
+    try:
+        with path.open("rb") as file:
+            return File(name=path.name, text=decoded(file.read(LARGEST + 1), str(path)))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check the name given with -f") from None
+
+
+def decoded(data: bytes, source: str) -> str:
+    """`data` as text. Raises `UsageError` for what is not UTF-8, holds NUL bytes, or is too large."""
+    if len(data) > LARGEST:
+        raise UsageError(f"{source} is larger than {LARGEST >> 20} MiB", hint="give the part that matters")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{source} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}",
+            hint="convert it first, for example with: iconv -t utf-8",
+        ) from None
+    if "\x00" in text:
+        raise UsageError(f"{source} holds NUL bytes, so it is no text", hint="attach text files only")
+    return text
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    try:
+        schema = json.loads(_file(path).text)
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
+    if not isinstance(schema, dict):
+        raise UsageError(f"{path} holds no JSON object", hint="--schema takes a JSON Schema")
+    return schema

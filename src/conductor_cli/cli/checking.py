@@ -1,0 +1,97 @@
+"""Live checks of workers, for `workers list|test` and `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.errors import ConductorError, Failure, PolicyError
+from conductor_cli.core.pool import Pool, Worker
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Listed, Settings
+
+PATIENCE: Final = 60.0
+"""Seconds that a worker under test may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """What one worker did with one small question."""
+
+    name: str
+    seconds: float
+    text: str = ""
+    failure: Failure | None = None
+
+    @property
+    def said(self) -> str:
+        """The first words of its answer, or what went wrong and what to do."""
+        if self.failure is None:
+            return " ".join(self.text.split())[:40]
+        return f"{self.failure.message}; {self.failure.hint}" if self.failure.hint else self.failure.message
+
+    def data(self) -> dict[str, Any]:
+        """For `--json`."""
+        state = "ok" if self.failure is None else "failed"
+        error = None if self.failure is None else {"kind": self.failure.kind, "message": self.failure.message, "hint": self.failure.hint}
+        return {"name": self.name, "state": state, "seconds": round(self.seconds, 3), "text": self.text, "error": error}
+
+
+def at_hand(settings: Settings) -> tuple[Listed, ...]:
+    """The workers that are found where the settings name none."""
+    from conductor_cli.config import Listed  # noqa: PLC0415
+    from conductor_cli.models.discover import discover  # noqa: PLC0415
+
+    found = asyncio.run(discover(settings.environ))
+    return tuple(Listed(worker=worker, enabled=True, source="found at hand") for worker in found)
+
+
+def key_state(worker: Worker, environ: Mapping[str, str]) -> str:
+    """`not needed`, the name of the variable that holds the key, or `missing`."""
+    from conductor_cli.models.catalog import key_source  # noqa: PLC0415
+
+    return key_source(worker, environ)
+
+
+def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
+    """Test the named workers, or all that are enabled, at the same time. Raises `ConfigError` for an unknown name."""
+    listed = settings.workers or at_hand(settings)
+    pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
+    if names:
+        pool = pool.subset(names)
+    if not len(pool):
+        raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
+    return asyncio.run(_test_all(pool, settings.environ))
+
+
+async def _test_all(pool: Pool, environ: Mapping[str, str]) -> list[Tested]:
+    return list(await asyncio.gather(*(test_worker(worker, environ) for worker in pool)))
+
+
+async def test_worker(worker: Worker, environ: Mapping[str, str]) -> Tested:
+    """Ask for one word; any answer is good."""
+    from conductor_cli.models.catalog import open_model  # noqa: PLC0415
+
+    started = time.monotonic()
+    request = Request(messages=(Message(role="user", content="Reply with the one word: ready"),), max_tokens=16)
+    text = ""
+    failure: Failure | None = None
+    try:
+        model = open_model(worker, environ=environ)
+        try:
+            async with asyncio.timeout(PATIENCE), aclosing(model.stream(request)) as chunks:
+                async for chunk in chunks:
+                    text += chunk.text
+        finally:
+            await model.close()
+    except ConductorError as error:
+        failure = error.failure
+    except TimeoutError:
+        failure = Failure(kind="unreachable", message=f"no answer within {PATIENCE:g} s")
+    return Tested(name=worker.name, seconds=time.monotonic() - started, text=text, failure=failure)

@@ -1,0 +1,181 @@
+"""From settings to a `Conductor`: which model plans, which workers there are, and opening them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Pool, Price, Worker
+from conductor_cli.core.profile import PROFILES, WorkerProfile
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.port import Model
+    from conductor_cli.run import Conductor
+
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
+
+
+@dataclass
+class Opened:
+    """A conductor ready to run, and the models to close after it."""
+
+    conductor: Conductor
+    models: list[Model] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    async def close(self) -> None:
+        """Close every model. One that fails to close must not hide the answer."""
+        await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
+
+
+async def open_conductor(
+    settings: Settings, *, only: Sequence[str] = (), planning: bool = True, streams: bool = False, seed: int | None = None
+) -> Opened:
+    """Open the conductor model (unless a plan is given, `planning` false) and every worker.
+
+    Raises `ConductorUnusable`, `KeyMissing` or `ConfigError`.
+    """
+    from conductor_cli.run import Conductor  # noqa: PLC0415 - asyncio and all; only commands that run need it
+
+    planner = planner_of(settings) if planning or settings["conductor.model"] else None
+    pool, remarks = await pool_of(settings, planner, only)
+    if planner is not None and seed is not None:
+        planner = replace(planner, options={**planner.options, "seed": seed})
+    model = _open_planner(planner, settings) if planner is not None and planning else None
+    workers, absent = _open_workers(pool, settings, planner, model)
+    profile = PROFILES[settings["conductor.profile"]]
+    if seed is not None:
+        pool = Pool(workers=tuple(replace(w, options={"seed": seed, **w.options}) for w in pool))
+    conductor = Conductor(
+        model=model, pool=pool, workers=workers, absent=absent, name=described(planner) if planner else "plan file",
+        profile=profile, worker_profile=_worker_profile(planner), limits=settings.limits, patience=settings.patience,
+        mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
+        price=planner.price if planner else None, streams_answer=streams, random=random.Random(seed),
+    )  # fmt: skip
+    return Opened(conductor=conductor, models=_distinct(model, workers), remarks=remarks)
+
+
+def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
+    everything = [*workers.values(), *([model] if model is not None else [])]
+    return list({id(item): item for item in everything}.values())
+
+
+def _worker_profile(planner: Worker | None) -> WorkerProfile:
+    del planner  # one manner of speaking to workers so far
+    return WorkerProfile()
+
+
+def planner_of(settings: Settings) -> Worker:
+    """The model that plans, as a worker of its own: a GGUF file, a URL, a listed worker, or provider/model."""
+    from conductor_cli.models.presets import PRESETS  # noqa: PLC0415 - a table only runs need
+
+    text = settings["conductor.model"]
+    if not text:
+        raise ConductorUnusable(
+            "no conductor model is chosen",
+            hint="conductor model use FILE.gguf, or for one run: --conductor FILE.gguf | URL | provider/model",
+        )
+    if text.startswith(("http://", "https://")):
+        url, _, name = text.partition("#")
+        return Worker(name="conductor", kind="openai-compatible", model=name, options={"base_url": url})
+    listed = next((item.worker for item in settings.workers if item.worker.name == text), None)
+    if listed is not None:
+        return listed
+    path = Path(text).expanduser()
+    provider, slash, name = text.partition("/")
+    if path.suffix == ".gguf" or path.exists():
+        return _local(path, settings)
+    if slash and provider in PRESETS:
+        return Worker(name="conductor", kind=provider, model=name)
+    raise ConductorUnusable(
+        f"the conductor model {text!r} is no file, URL, worker or provider/model", hint="conductor model use FILE.gguf"
+    )
+
+
+def _local(path: Path, settings: Settings) -> Worker:
+    options: dict[str, Any] = {"gpu_layers": settings["conductor.gpu_layers"], "context": settings["conductor.context"]}
+    if settings["conductor.threads"]:
+        options["threads"] = settings["conductor.threads"]
+    return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
+
+
+async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, list[str]]:
+    """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it."""
+    listed = tuple(item.worker for item in settings.workers if item.enabled)
+    remarks: list[str] = []
+    if not settings.workers:
+        from conductor_cli.models.discover import discover  # noqa: PLC0415 - only where nothing is configured
+
+        listed = await discover(settings.environ)
+        remarks.append(_said(listed, planner))
+        if not listed and planner is not None:
+            listed = (replace(planner, name="local", about="the conductor's own model"),)
+    pool = Pool(workers=listed)
+    return (pool.subset(only) if only else pool), remarks
+
+
+def _said(found: Sequence[Worker], planner: Worker | None) -> str:
+    if found:
+        return f"no workers are configured; found at hand: {', '.join(worker.name for worker in found)}"
+    return "no workers are configured and none was found: the conductor model answers too" if planner else ""
+
+
+def _open_planner(planner: Worker, settings: Settings) -> Model:
+    from conductor_cli.models.catalog import open_model  # noqa: PLC0415 - adapters are loaded here
+
+    try:
+        return open_model(planner, environ=settings.environ)
+    except ModelError as error:
+        raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
+
+
+def _open_workers(
+    pool: Pool, settings: Settings, planner: Worker | None, model: Model | None
+) -> tuple[dict[str, Model], dict[str, Failure]]:
+    """A model for each worker; those that cannot be opened are absent, unless that leaves none."""
+    from conductor_cli.models.catalog import open_model  # noqa: PLC0415 - adapters are loaded here
+
+    workers: dict[str, Model] = {}
+    absent: dict[str, Failure] = {}
+    first: ConductorError | None = None
+    for worker in pool:
+        if worker.kind == SELF:
+            continue
+        if model is not None and planner is not None and _same_weights(worker, planner):
+            workers[worker.name] = model  # weights are loaded once; plan and steps take turns on them
+            continue
+        try:
+            workers[worker.name] = open_model(worker, environ=settings.environ)
+        except (KeyMissing, ModelError) as error:
+            absent[worker.name] = error.failure
+            first = first or error
+    if first is not None and not workers:
+        raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
+    return workers, absent
+
+
+def _same_weights(worker: Worker, planner: Worker) -> bool:
+    return worker.kind == planner.kind and worker.model == planner.model and (
+        worker.kind == "llama" or worker.options == planner.options
+    )
+
+
+def described(planner: Worker) -> str:
+    """The conductor model's name; a file's with its identity hash, so that a trace says which weights planned."""
+    if planner.kind != "llama":
+        return f"{planner.kind}/{planner.model}" if planner.model else str(planner.options.get("base_url", planner.kind))
+    from conductor_cli.models.llama import describe  # noqa: PLC0415 - reads the file
+
+    try:
+        return f"{os.path.basename(planner.model)} {describe(planner.model).identity}"
+    except ModelError as error:
+        raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None

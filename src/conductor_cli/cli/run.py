@@ -1,0 +1,57 @@
+"""`conductor run`: run a plan from a file or a pipe, edited by hand or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_cli.cli import options as opt
+from conductor_cli.core.errors import UsageError
+
+
+def run(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="PLAN.json|-", help="A plan file; - reads it from stdin.")] = "-",
+    workers: opt.WorkersOption = None,
+    conductor: opt.ConductorOption = None,
+    recursion: opt.Recursion = None,
+    max_cost: opt.MaxCost = None,
+    max_tokens: opt.MaxTokens = None,
+    max_calls: opt.MaxCalls = None,
+    max_time: opt.MaxTime = None,
+    seed: opt.Seed = None,
+    gpu_layers: opt.GpuLayers = None,
+    format_: opt.FormatOption = opt.Format.answer,
+    progress: opt.ProgressOption = None,
+    no_trace: opt.NoTrace = False,
+) -> None:
+    """Run a plan: conductor plan "…" | jq … | conductor run -"""
+    from conductor_cli.cli.session import Session  # noqa: PLC0415
+    from conductor_cli.core.planfile import read  # noqa: PLC0415
+
+    planned = read(_text(file), "stdin" if file == "-" else file)
+    flags = opt.limit_flags(
+        steps=None, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
+    )
+    flags = {**planned.limits, **{name: value for name, value in flags.items() if value is not None}}
+    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
+    flags |= {"output.progress": progress.value if progress else None}
+    session = Session(context.obj, flags, output=format_.value, keep=not no_trace)
+    only = tuple(name.strip() for name in workers.split(",") if name.strip()) if workers is not None else ()
+    raise typer.Exit(session.run(planned.question, only=only, plan=planned.plan, seed=seed))
+
+
+def _text(file: str) -> str:
+    from conductor_cli.cli.asking import LARGEST, decoded  # noqa: PLC0415
+
+    if file == "-":
+        if sys.stdin.isatty():
+            raise UsageError("no plan comes on stdin", hint='conductor plan "…" | conductor run -')
+        return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+    try:
+        return decoded(Path(file).read_bytes(), file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", hint="name a plan file, or - for stdin") from None

@@ -1,0 +1,68 @@
+"""A trace as text for `trace show`: everything that was hidden elsewhere is said here."""
+
+from __future__ import annotations
+
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.pool import Usage
+from conductor_cli.core.trace import StepRecord, Trace
+
+
+def trace_text(trace: Trace) -> str:
+    """The whole run on a page: question, plan, steps with usage, notices, answer."""
+    parts = [
+        f"run        {trace.run}  ({trace.time})",
+        f"conductor  {trace.conductor}, profile {trace.profile}, mode {trace.mode}",
+        f"workers    {', '.join(f'{worker.name} ({worker.kind})' for worker in trace.pool) or 'none'}",
+        "",
+        "QUESTION",
+        _indented(trace.question.text),
+        "",
+        f"PLAN  ({usage_text(trace.planning)})",
+    ]
+    parts += [_indented(f"rejected: {event.problem}: {event.text}") for event in trace.rejected]
+    parts += ["  accept: the answer at hand stands"] if isinstance(trace.plan, Accept) else []
+    parts += [_step_line(record, trace.at) for record in trace.steps]
+    parts += [_indented(f"note: {notice.text}") for notice in trace.notices]
+    parts += ["", f"ANSWER  ({_ending(trace)})", _indented(trace.answer or "(none)"), "", f"total: {usage_text(trace.usage)}"]
+    return "\n".join(parts)
+
+
+def step_text(trace: Trace, number: int) -> str:
+    """One step: its whole prompt and its whole answer."""
+    record = next(record for record in trace.steps if record.number == number)
+    parts = [_step_line(record, trace.at), ""]
+    for message in record.prompt:
+        parts += [f"PROMPT ({message.role})", message.content, ""]
+    if record.thinking:
+        parts += ["THINKING", record.thinking, ""]
+    return "\n".join([*parts, "ANSWER", record.text or "(none)"])
+
+
+def usage_text(usage: Usage) -> str:
+    """Tokens and money, with what is not known said."""
+    money = "no price known" if usage.cost is None else f"${usage.cost:.4f}"
+    more = f" + {usage.unpriced} unpriced" if usage.unpriced and usage.cost is not None else ""
+    return f"{usage.tokens_in} tokens in, {usage.tokens_out} out, {usage.calls} calls, {money}{more}"
+
+
+def _step_line(record: StepRecord, now: float) -> str:
+    sees = " ".join(map(str, record.step.access)) or "nothing"
+    head = f"  {record.number}. {record.worker}  sees {sees}  {record.state}  {record.seconds(now):.1f} s  ({usage_text(record.usage)})"
+    lines = [head, _indented(record.step.subtask, 5)]
+    lines += [_indented(f"failed: {record.error.message}", 5)] if record.error is not None else []
+    if record.inner is not None:
+        lines += ["     nested:", *[_indented(_step_line(inner, record.inner.at), 5) for inner in record.inner.steps]]
+        lines += ["       accept: the answer at hand stands"] if isinstance(record.inner.plan, Accept) else []
+    return "\n".join(lines)
+
+
+def _ending(trace: Trace) -> str:
+    if not trace.ended:
+        return "the run was interrupted"
+    if trace.error is not None:
+        return f"{'partial' if trace.partial else 'failed'}: {trace.error.message}"
+    return "partial" if trace.partial else "whole"
+
+
+def _indented(text: str, by: int = 2) -> str:
+    return "\n".join(" " * by + line for line in text.splitlines())

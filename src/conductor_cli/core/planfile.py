@@ -1,0 +1,80 @@
+"""A plan as a file: `{format, question, steps: [{worker, subtask, access}], limits}`, made to be edited by hand.
+
+Workers stand by name and steps by number, never by label. `question` is a text, or an object where more came with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import Question
+from conductor_cli.core.wire import WireError, dump, load
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """What `conductor plan` writes and `conductor run` reads. `limits` holds only those that differ from the default."""
+
+    question: Question
+    plan: Plan
+    limits: Mapping[str, Any]
+
+
+def write(question: Question, plan: Plan, limits: Limits) -> str:
+    """The file's text, indented, one step after the other."""
+    plain = Question(text=question.text) == question
+    defaults = dump(Limits())
+    data = {
+        "format": FORMAT,
+        "question": question.text if plain else {k: v for k, v in dump(question).items() if v not in ("", [], None)},
+        "steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps],
+        "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
+    }
+    return json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def read(text: str, source: str) -> PlanFile:
+    """The plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is no plan: not JSON ({error})", hint="conductor plan writes one") from None
+    try:
+        return _plan_file(data)
+    except WireError as error:
+        raise UsageError(f"{source} is no plan: {error}", hint="conductor plan writes one") from None
+
+
+def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
+    if not isinstance(data, dict) or "steps" not in data or "question" not in data:
+        raise WireError("expected an object with question and steps")
+    if data.get("format", FORMAT) != FORMAT:
+        raise WireError(f"format {data['format']!r:.20}; this conductor reads {FORMAT}")
+    asked = data["question"]
+    question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
+    plan = load(Plan, {"steps": data["steps"]})
+    limits = data.get("limits", {})
+    load(Limits, limits, "limits")
+    unknown = set(limits) - set(Limits.__dataclass_fields__)
+    if unknown:
+        raise WireError(f"limits: unknown {', '.join(sorted(unknown))}")
+    if not all(isinstance(step, Step) for step in plan.steps):
+        raise WireError("steps: expected objects with worker, subtask and access")
+    return PlanFile(question=question, plan=plan, limits=_limits(limits))
+
+
+def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """As settings by name, money as `Decimal`."""
+    return {
+        f"limits.{name}": Decimal(str(value)) if name == "cost" and value is not None else value
+        for name, value in limits.items()
+    }
