@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.core.errors import ConductorError, Failure, PolicyError
+from conductor_cli.core.errors import ConductorError, Failure, KeyMissing, PolicyError
 from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
@@ -53,10 +53,18 @@ def at_hand(settings: Settings) -> tuple[Listed, ...]:
 
 
 def key_state(worker: Worker, environ: Mapping[str, str]) -> str:
-    """`not needed`, the name of the variable that holds the key, or `missing`."""
-    from conductor_cli.models.catalog import key_source  # noqa: PLC0415
+    """`not needed`, the name of the variable that holds the key, or `missing`. Never the key."""
+    from conductor_cli.models.catalog import key_of  # noqa: PLC0415
+    from conductor_cli.models.presets import PRESETS  # noqa: PLC0415
 
-    return key_source(worker, environ)
+    if worker.kind not in PRESETS:
+        return "not needed"
+    try:
+        key = key_of(worker, environ)
+    except KeyMissing:
+        return "missing"
+    names = (str(worker.options.get("key_env") or ""), *PRESETS[worker.kind].keys)
+    return next((name for name in names if key and environ.get(name, "").strip() == key), "not needed")
 
 
 def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:

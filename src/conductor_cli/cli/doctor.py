@@ -73,8 +73,8 @@ def _llama(settings: Settings) -> list[Check]:
         build = build_info()
     except ModelError as error:
         return [Check(name="llama.cpp", state="failed", found=error.message, hint=error.hint, code=5)]
-    gpu = "with GPU" if build.gpu else "CPU only"
-    return [Check(name="llama.cpp", state="ok", found=f"llama-cpp-python {build.version}, {gpu}: {build.system}"[:200])]
+    gpu = "layers can run on a GPU" if build["gpu"] else "CPU only"
+    return [Check(name="llama.cpp", state="ok", found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}: {build['system']}")]
 
 
 def _conductor_model(settings: Settings) -> list[Check]:
@@ -101,17 +101,18 @@ def _workers(settings: Settings) -> list[Check]:
                       hint="conductor workers add NAME --kind openai --model MODEL")]  # fmt: skip
 
     async def all_pings() -> list[Any]:
-        return list(await asyncio.gather(*(ping(item.worker) for item in listed)))
+        return list(await asyncio.gather(*(ping(item.worker, environ=settings.environ, seconds=3.0) for item in listed)))
 
     checks = []
     for item, reached in zip(listed, asyncio.run(all_pings()), strict=True):
         key = key_state(item.worker, settings.environ)
         name = f"worker {item.worker.name}"
-        found = f"{item.worker.kind} {item.worker.model}, key {key}, {reached.said}"
+        answer = "" if reached is None else f", answered in {reached.seconds:.2f} s" if reached.reachable else f", {reached.failure.message}"
+        found = f"{item.worker.kind} {item.worker.model}, key {key}{answer}"
         if key == "missing":
             checks.append(Check(name=name, state="failed", found=found, hint="set its variable, or name one: key_env", code=4))
-        elif not reached.ok:
-            checks.append(Check(name=name, state="failed", found=found, hint="is the server running, and the address right?", code=8))
+        elif reached is not None and not reached.reachable:
+            checks.append(Check(name=name, state="failed", found=found, hint=reached.failure.hint, code=reached.failure.exit_code))
         else:
             checks.append(Check(name=name, state="ok", found=found))
     return checks

@@ -48,18 +48,14 @@ async def open_conductor(
 
     planner = planner_of(settings) if planning or settings["conductor.model"] else None
     pool, remarks = await pool_of(settings, planner, only)
-    if planner is not None and seed is not None:
-        planner = replace(planner, options={**planner.options, "seed": seed})
     model = _open_planner(planner, settings) if planner is not None and planning else None
     workers, absent = _open_workers(pool, settings, planner, model)
     profile = PROFILES[settings["conductor.profile"]]
-    if seed is not None:
-        pool = Pool(workers=tuple(replace(w, options={"seed": seed, **w.options}) for w in pool))
     conductor = Conductor(
         model=model, pool=pool, workers=workers, absent=absent, name=described(planner) if planner else "plan file",
         profile=profile, worker_profile=_worker_profile(planner), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None, streams_answer=streams, random=random.Random(seed),
+        price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),
     )  # fmt: skip
     return Opened(conductor=conductor, models=_distinct(model, workers), remarks=remarks)
 
@@ -176,6 +172,6 @@ def described(planner: Worker) -> str:
     from conductor_cli.models.llama import describe  # noqa: PLC0415 - reads the file
 
     try:
-        return f"{os.path.basename(planner.model)} {describe(planner.model).identity}"
+        return f"{os.path.basename(planner.model)} {describe(Path(planner.model)).identity}"
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None

@@ -70,11 +70,12 @@ def add(
     """Add a worker, or change one that was added."""
     from conductor_cli.cli.output import say  # noqa: PLC0415
     from conductor_cli.config.workers import NAME, change  # noqa: PLC0415
-    from conductor_cli.models.catalog import check_kind  # noqa: PLC0415
+    from conductor_cli.models.catalog import kinds  # noqa: PLC0415
 
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no worker name", hint="letters, digits, dots and dashes, at most 40")
-    check_kind(kind)
+    if kind not in kinds():
+        raise UsageError(f"there is no kind {kind!r}", hint=f"known: {', '.join(kinds())}")
     settings = _settings(context)
     table: dict[str, Any] = {
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env, "context": context_tokens,

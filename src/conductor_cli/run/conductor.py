@@ -38,7 +38,7 @@ class Conductor:
     says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
     the conductor's own, None for a local one that costs nothing. `streams_answer`: a reader shows the answering
     step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
-    `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
+    `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
     """
 
     model: Model | None
@@ -53,6 +53,7 @@ class Conductor:
     exact: bool = False
     price: Price | None = None
     streams_answer: bool = False
+    seed: int | None = None
     absent: Mapping[str, Failure] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)

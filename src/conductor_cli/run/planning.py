@@ -89,6 +89,7 @@ async def _write(run: Run, terms: Terms) -> Failure | None:
         request = conductor_request(
             run.question, run.setting.pool, run.setting.profile, terms, standing=standing, fault=fault
         )
+        request = replace(request, seed=run.setting.seed)
         reader = _Reader(run, terms, standing)
         try:
             await reader.read(request)

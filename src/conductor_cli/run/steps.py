@@ -171,7 +171,7 @@ class _Attempt:
             messages=messages,
             max_tokens=int(options.get("max_tokens", run.setting.worker_profile.max_tokens)),
             temperature=options.get("temperature"),
-            seed=options.get("seed"),
+            seed=options.get("seed", run.setting.seed),
             deadline=run.setting.patience.total,
         )
 
