@@ -1,1 +1,123 @@
-"""."""
+"""Event stream to output. Standard output gets the answer or JSON; standard error gets what a waiting person wants.
+
+To add an output format or a kind of progress: write a class with `show` and `close`, and add a row to a table here.
+Views know events and the fold of them, never who runs, stores or answers. Rich is loaded only for the tree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TextIO
+
+from conductor_cli.core.events import Event, StepDelta
+from conductor_cli.views.answer import Answer, answering_step
+from conductor_cli.views.jsonl import Jsonl
+from conductor_cli.views.plain import Plain
+from conductor_cli.views.port import Clock, Progress, Stderr, Stdout, View
+from conductor_cli.views.report import Report
+from conductor_cli.views.silent import Silent
+
+__all__ = ["ColorName", "OutputName", "ProgressName", "Surroundings", "View", "choose_progress", "open_views"]
+
+OutputName = Literal["answer", "json", "jsonl"]
+ProgressName = Literal["auto", "tree", "plain", "none"]
+ColorName = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Where a run is shown. `kept`: its trace is on disk and can be resumed. `width` and `height` are for tests."""
+
+    stdout: TextIO
+    stderr: TextIO
+    environ: Mapping[str, str]
+    color: ColorName = "auto"
+    quiet: bool = False
+    kept: bool = True
+    clock: Clock = time.monotonic
+    width: int | None = None
+    height: int | None = None
+
+
+def open_views(output: OutputName, progress: ProgressName, around: Surroundings) -> View:
+    """The view that shows a run as `--format` and `--progress` ask. Feed it every event, then close it."""
+    stdout, stderr = Stdout(around.stdout), Stderr(around.stderr)
+    shared = output == "answer" and stdout.terminal and stderr.terminal
+    name = choose_progress(output, progress, around)
+    return Views(PROGRESS[name](stderr, around, shared), OUTPUTS[output](stdout), shared=shared)
+
+
+def choose_progress(output: OutputName, progress: ProgressName, around: Surroundings) -> ProgressName:
+    """Which progress to show.
+
+    Left to itself: the tree where standard error is a terminal that can redraw, plain lines on one that cannot or
+    where `ACCESSIBLE` asks for them, nothing in a pipe, a file or a cron job, and nothing beside `jsonl`, whose lines
+    are the progress. A tree asked for beside `jsonl` on the same terminal becomes plain lines.
+    """
+    out, err = Stdout(around.stdout).terminal, Stderr(around.stderr).terminal
+    if around.quiet:
+        return "none"
+    if progress == "auto":
+        if not err or output == "jsonl":
+            return "none"
+        still = around.environ.get("TERM") == "dumb" or _set(around.environ, "ACCESSIBLE")
+        return "plain" if still else "tree"
+    return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
+
+
+class Views:
+    """Progress and output of one run. `shared`: both are on one terminal; progress rests while the answer streams."""
+
+    def __init__(self, progress: Progress, output: View, *, shared: bool) -> None:
+        self._progress = progress
+        self._output = output
+        self._shared = shared
+        self._answering = 0
+
+    def show(self, event: Event) -> None:
+        """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
+        self._answering = answering_step(event, self._answering)
+        self._progress.show(event)
+        if self._shared and isinstance(event, StepDelta) and event.text and event.step == self._answering:
+            self._progress.rest()
+        self._output.show(event)
+
+    def close(self) -> None:
+        """Leave the terminal as it was found. Call it whatever happened."""
+        try:
+            self._output.close()
+        finally:
+            self._progress.close()
+
+
+def colored(around: Surroundings) -> bool | None:
+    """Whether to use colours; `None` where the terminal decides. `--color` wins over the environment."""
+    if around.color != "auto":
+        return around.color == "always"
+    if around.environ.get("NO_COLOR"):
+        return False
+    return True if _set(around.environ, "CLICOLOR_FORCE") or _set(around.environ, "FORCE_COLOR") else None
+
+
+def _set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "") not in ("", "0")
+
+
+def _tree(stderr: Stderr, around: Surroundings, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
+    from conductor_cli.views.tree import Tree, open_console  # Rich takes long to load
+
+    console = open_console(
+        stderr, color=colored(around), environ=around.environ, width=around.width, height=around.height
+    )
+    return Tree(console, kept=around.kept, shared=shared, clock=around.clock)
+
+
+OUTPUTS: Final[dict[str, Callable[[Stdout], View]]] = {"answer": Answer, "json": Report, "jsonl": Jsonl}
+
+PROGRESS: Final[dict[str, Callable[[Stderr, Surroundings, bool], Progress]]] = {
+    "tree": _tree,
+    "plain": lambda stderr, around, _shared: Plain(stderr, kept=around.kept),
+    "none": lambda stderr, around, _shared: Silent(stderr, kept=around.kept),
+}

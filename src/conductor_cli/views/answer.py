@@ -1,0 +1,102 @@
+"""The answer and nothing else, on standard output.
+
+A pipe or a file gets the whole answer once, as the worker wrote it, with one newline at its end. A terminal gets the
+answering step's text as it comes, made safe to show; what was shown is not repeated when the run ends.
+"""
+
+from __future__ import annotations
+
+from conductor_cli.core.clean import Cleaner, clean, one_line
+from conductor_cli.core.events import (
+    Event,
+    RunFailed,
+    RunFinished,
+    StepDelta,
+    StepFailed,
+    StepPlanned,
+    StepStarted,
+)
+from conductor_cli.views import words
+from conductor_cli.views.port import Stdout
+
+
+def answering_step(event: Event, known: int) -> int:
+    """The number of the step whose answer is the run's, after `event`; 0 before it is known."""
+    return event.step if isinstance(event, StepPlanned) and event.last else known
+
+
+class Answer:
+    """Writes whole where nobody watches, and streams where somebody does."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._stream = _Streamed(stdout) if stdout.terminal else None
+
+    def show(self, event: Event) -> None:
+        if self._stream is not None:
+            self._stream.show(event)
+        elif isinstance(event, RunFinished) and event.answer:
+            self._stdout.write(event.answer if event.answer.endswith("\n") else event.answer + "\n")
+            self._stdout.flush()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.end_line()
+
+
+class _Streamed:
+    """The text on the terminal: that of the current attempt at the answering step."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._step = 0
+        self._pieces: list[str] = []
+        self._cleaner = Cleaner()
+        self._in_line = False
+
+    def show(self, event: Event) -> None:
+        self._step = answering_step(event, self._step)
+        match event:
+            case StepDelta(text=text) if event.step == self._step and text:
+                self._pieces.append(text)
+                self._write(self._cleaner.feed(text))
+            case StepFailed() if event.step == self._step:
+                self._break_off(f"this attempt broke off: {words.failure(event.error)}; {words.after_failure(event)}")
+            case StepStarted() if event.step == self._step:
+                self._break_off(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
+            case RunFinished():
+                self._finish(event.answer)
+            case RunFailed():
+                self.end_line()
+            case _:
+                pass
+
+    def end_line(self) -> None:
+        self._write(self._cleaner.close())
+        if self._in_line:
+            self._write("\n")
+
+    def _finish(self, answer: str) -> None:
+        shown = "".join(self._pieces)
+        if answer.strip() == shown.strip():
+            pass
+        elif answer.startswith(shown):
+            self._write(self._cleaner.feed(answer[len(shown) :]))
+        else:
+            self._break_off("what stands instead")
+            self._write(clean(answer))
+        self.end_line()
+
+    def _break_off(self, why: str) -> None:
+        """One line between text that does not stand and what comes after it."""
+        if self._pieces:
+            self.end_line()
+            self._write(f"--- {why} ---\n")
+        self._pieces = []
+        self._cleaner = Cleaner()
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._stdout.write(text)
+            self._stdout.flush()
+            self._in_line = not text.endswith("\n")

@@ -1,0 +1,108 @@
+"""A run as lines: what is said once and for all after an event, and what is going on just now. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.views import rows, words
+from conductor_cli.views.rows import Page, Row
+from conductor_cli.views.screen import Line, Screen
+
+STYLES: Final[dict[str, str]] = {
+    "question": "bold", "number": "dim", "worker": "bold", "plain": "", "quiet": "dim", "thinking": "dim italic",
+    "waiting": "dim", "skipped": "dim", "planning": "cyan", "running": "cyan", "answering": "cyan",
+    "done": "green", "retrying": "yellow", "stopped": "yellow", "note": "yellow", "rejected": "yellow", "failed": "red",
+}  # fmt: skip
+
+BLANK: Final[Line] = (("", "plain"),)
+
+
+def header(trace: Trace, screen: Screen) -> list[Line]:
+    """The question and who works on it, between blank lines."""
+    question: Line = ((screen.crop(words.question(trace), screen.width), "question"),)
+    setting: Line = ((screen.crop(words.setting(trace), screen.width), "quiet"),)
+    return [BLANK, question, setting, BLANK]
+
+
+def footer(trace: Trace, screen: Screen, *, kept: bool) -> list[Line]:
+    """The totals of a run, in as many lines as they need."""
+    return [((line, "quiet"),) for line in screen.wrap(words.totals(trace, kept=kept), screen.width)]
+
+
+def trouble(trace: Trace, screen: Screen, *, kept: bool) -> list[Line]:
+    """What went wrong. These lines may be longer than the screen is wide: a command in them is there to be copied."""
+    lines = [screen.line(text) for text in words.trouble(trace, kept=kept)]
+    return [((line, "plain" if number else "failed"),) for number, line in enumerate(lines)]
+
+
+def settled(event: ev.Event, trace: Trace, page: Page, *, told: bool = False) -> list[Line]:
+    """What `event` settles, given the trace after it. `told`: the answering step is on the screen, its text too."""
+    lines: list[Line] = []
+    match event:
+        case ev.RunStarted():
+            lines = header(trace, page.screen)
+        case ev.PlanRejected():
+            lines = list(rows.rejected(event, page))
+        case ev.PlanReady(plan=Accept()):
+            lines = [rows.accepted(page)]
+        case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
+            records = [record for record in trace.steps if record.number == event.step]
+            lines = [line for record in records for line in _step(event, record, trace, page, told and record.last)]
+        case ev.Notice():
+            lines = list(rows.notice(event, page))
+        case _:
+            pass
+    return lines
+
+
+def _step(event: ev.Event, record: StepRecord, trace: Trace, page: Page, told: bool) -> list[Line]:  # noqa: FBT001
+    if isinstance(event, ev.StepFailed) and record.state != "failed":
+        return [] if told else list(rows.failed_attempt(event, page))
+    return [row.line for row in rows.settled_step(record, trace, page, told=told)]
+
+
+def answering(record: StepRecord, trace: Trace, page: Page) -> list[Line]:
+    """The step whose text comes next on the same screen."""
+    head = rows.head(record, trace, page, answering=True)
+    return [head, page.indented(record.step.subtask, "plain"), *(row.line for row in rows.nested(record, page))]
+
+
+def going_on(trace: Trace, page: Page) -> list[Line]:
+    """What is planned, running and waiting, and the totals so far: at most one line less than the screen has."""
+    return [*fit([*unsettled(trace, page), *rows.planning(trace, page)], page.screen), _so_far(trace, page)]
+
+
+def unsettled(trace: Trace, page: Page) -> list[Row]:
+    """The steps that have not ended."""
+    return [row for record in trace.steps if record.state not in ENDED for row in rows.open_step(record, trace, page)]
+
+
+def fit(lines: list[Row], screen: Screen) -> list[Line]:
+    """As many rows as the screen holds beside one line of totals and the cursor's; what is left out is counted."""
+    room = max(0, screen.height - 2)
+    for level in range(rows.EARLIER, rows.HEAD, -1):
+        if len(lines) > room:
+            lines = [row for row in lines if row.level < level]
+    if len(lines) <= room:
+        return [row.line for row in lines]
+    kept = lines[: max(0, room - 1)]
+    more: Line = ((f"{' ' * rows.INDENT}{screen.dots} and {len(lines) - len(kept)} more", "quiet"),)
+    return [*(row.line for row in kept), more][:room]
+
+
+def _so_far(trace: Trace, page: Page) -> Line:
+    done, steps = len(trace.done()), words.count(len(trace.steps), "step")
+    progress = f"{done} of {steps} done" if trace.plan is not None else f"{words.count(done, 'step')} done"
+    parts = [
+        words.whole_seconds(page.now),
+        progress,
+        words.count(trace.usage.tokens, "token"),
+        words.money(trace.usage),
+    ]
+    said = [part for part in parts if part]
+    while len(said) > 1 and len(", ".join(said)) > page.screen.width:
+        said.pop()
+    return ((page.screen.crop(", ".join(said), page.screen.width), "quiet"),)

@@ -1,0 +1,135 @@
+"""One line an event, in words, never redrawn: for a log file, a dumb terminal, or a screen reader.
+
+Text that comes in pieces makes no lines of its own. While nothing else happens, a line every 30 seconds of the run says
+which steps are still working; it is driven by the events, so a run that is silent altogether stays silent.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.clean import one_line
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.views import words
+from conductor_cli.views.port import Stderr
+
+PATIENCE: Final = 30.0
+"""Seconds after which a line says that a step is still working."""
+
+
+class Plain:
+    """The lines of one run, nested runs included. `kept`: the trace is on disk, so its id is worth naming."""
+
+    def __init__(self, stderr: Stderr, *, kept: bool = True) -> None:
+        self._stderr = stderr
+        self._kept = kept
+        self._trace = Trace()
+        self._resting = False
+        self._held: list[str] = []
+        self._said = 0.0
+
+    def show(self, event: ev.Event) -> None:
+        self._trace = words.settled(self._trace, event)
+        line = sentence(event, self._trace, kept=self._kept)
+        if line:
+            self._say(line, event.at)
+        elif event.at - self._said >= PATIENCE:
+            self._say(working(self._trace, event.at), event.at)
+
+    def rest(self) -> None:
+        self._resting = True
+
+    def close(self) -> None:
+        trouble = words.trouble(self._trace, kept=self._kept)
+        self._stderr.write("".join(f"{line}\n" for line in (*self._held, *trouble)))
+        self._stderr.flush()
+        self._held.clear()
+
+    def _say(self, line: str, at: float) -> None:
+        self._said = at
+        if self._resting:
+            self._held.append(line)
+        else:
+            self._stderr.write(line + "\n")
+            self._stderr.flush()
+
+
+def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
+    """What `event` says, given the trace after it. Empty for a piece of text."""
+    said = ""
+    match event:
+        case ev.PlanDelta() | ev.StepDelta():
+            pass
+        case ev.RunStarted():
+            said = f"run {one_line(event.run)}: {words.setting(trace)}: {words.quoted(words.question(trace))}"
+        case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady():
+            said = _planning(event)
+        case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
+            said = f"step {event.step} {_step(event, trace)}"
+        case ev.Inner():
+            said = _inside(event, trace)
+        case ev.Notice():
+            said = f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
+        case ev.RunFinished() | ev.RunFailed():
+            said = f"run {_ended(event)}: {words.totals(trace, kept=kept)}"
+        case _:
+            assert_never(event)
+    return said
+
+
+def working(trace: Trace, now: float) -> str:
+    """Which steps are still working, and for how long."""
+    running = [f"step {r.number} for {words.seconds(r.seconds(now))}" for r in trace.steps if r.state == "running"]
+    return f"still working: {', '.join(running) or 'planning'}, {words.seconds(now)} in all"
+
+
+def _ended(event: ev.RunFinished | ev.RunFailed) -> str:
+    if isinstance(event, ev.RunFailed):
+        return "failed"
+    return "finished with a partial answer" if event.partial else "finished"
+
+
+def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady) -> str:
+    match event:
+        case ev.StepPlanned():
+            last = ", gives the answer" if event.last else ""
+            who = f"{one_line(event.worker)}, {words.sees(event.access)}{last}"
+            return f"step {event.step} planned: {who}: {words.quoted(event.subtask)}"
+        case ev.PlanRejected():
+            hint = f" ({one_line(event.hint)})" if event.hint else ""
+            return (
+                f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {words.quoted(event.text)}"
+            )
+        case ev.PlanReady(plan=Accept()):
+            return "plan ready: the given answer is accepted as it stands"
+        case ev.PlanReady():
+            return f"plan ready: {words.count(event.usage.tokens_out, 'token')}"
+
+
+def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
+    record = next((record for record in trace.steps if record.number == event.step), None)
+    match event:
+        case ev.StepStarted():
+            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"started: {one_line(event.worker)}{again}"
+        case ev.StepFailed():
+            return f"failed, attempt {event.attempt}: {words.failure(event.error)}; {words.after_failure(event)}"
+        case ev.StepStopped():
+            return f"stopped: {words.REASONS[event.reason]}"
+        case ev.StepFinished():
+            how = words.FINISHES.get(event.finish, "")
+            spent = f"{_took(record, event.at)}{words.count(event.usage.tokens_out, 'token')}"
+            said = "" if record and record.last else f": {words.quoted(event.text)}"
+            return f"finished: {spent}{how and f', {how}'}{said}"
+
+
+def _took(record: StepRecord | None, now: float) -> str:
+    return f"{words.seconds(record.seconds(now))}, " if record else ""
+
+
+def _inside(event: ev.Inner, trace: Trace) -> str:
+    record = next((record for record in trace.steps if record.number == event.step), None)
+    line = sentence(event.event, record.inner if record and record.inner else Trace())
+    return line and f"step {event.step}, inside: {line}"

@@ -1,0 +1,80 @@
+"""The whole run as one JSON object, written when it has ended: `--format json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from conductor_cli.core.events import Event
+from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.wire import dump
+from conductor_cli.views import words
+from conductor_cli.views.jsonl import write_json
+from conductor_cli.views.port import Stdout
+
+
+class Report:
+    """Answer, plan, steps, usage and the trace's id in one object; `answer` is null where the run failed."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._trace = Trace()
+        self._written = False
+
+    def show(self, event: Event) -> None:
+        self._trace = words.settled(self._trace, event)
+        if self._trace.ended:
+            self._write()
+
+    def close(self) -> None:
+        """Write the object of a run that has no end."""
+        if self._trace.run and not self._written:
+            self._write()
+
+    def _write(self) -> None:
+        self._written = True
+        write_json(self._stdout, json.dumps(report(self._trace), ensure_ascii=False, separators=(",", ":")))
+        self._stdout.flush()
+
+
+def report(trace: Trace) -> dict[str, Any]:
+    """The object; `state` is finished, failed or interrupted. Money is text, as in the trace: a float is not exact."""
+    return {
+        "state": trace.state if trace.ended else "interrupted",
+        "answer": trace.answer if trace.state == "finished" else None,
+        "partial": trace.partial,
+        "error": dump(trace.error),
+        "run": trace.run,
+        "mode": trace.mode,
+        "conductor": trace.conductor,
+        **_workflow(trace),
+        "usage": dump(trace.usage),
+        "notices": [{"step": notice.step, "text": notice.text} for notice in trace.notices],
+    }
+
+
+def _workflow(trace: Trace) -> dict[str, Any]:
+    return {"plan": _plan(trace.plan), "steps": [_step(record, trace.at) for record in trace.steps]}
+
+
+def _plan(plan: Plan | Accept | None) -> dict[str, Any] | str | None:
+    if plan is None:
+        return None
+    return "accept" if isinstance(plan, Accept) else {"steps": [dump(step) for step in plan.steps]}
+
+
+def _step(record: StepRecord, now: float) -> dict[str, Any]:
+    inner = record.inner
+    return {
+        "number": record.number,
+        "worker": record.worker,
+        "subtask": record.step.subtask,
+        "access": list(record.step.access),
+        "state": record.state,
+        "text": record.text,
+        "usage": dump(record.usage),
+        "seconds": round(record.seconds(now), 3),
+        "error": dump(record.error),
+        "inner": inner and _workflow(inner),
+    }

@@ -1,0 +1,225 @@
+"""A run's parts as rows of a screen: the steps, those of nested runs, and what happened to the plan. Pure.
+
+Every row fits the screen's width, and its words say everything that its colours say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from conductor_cli.core.events import Notice, PlanRejected, StepFailed
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.views import words
+from conductor_cli.views.screen import Line, Screen, Span, cells
+
+INDENT: Final = 3
+WORD: Final = 9
+"""Columns of the state words; the longest is `answering`."""
+
+HEAD, SUBTASK, WAITING, OLD, TAIL, EARLIER = range(6)
+"""What gives way first on a screen that is too low: the higher, the sooner."""
+
+
+class Row(NamedTuple):
+    """A line and how soon it gives way."""
+
+    level: int
+    line: Line
+
+
+class Page(NamedTuple):
+    """The screen, and where on it a run stands: `path` holds the numbers of the steps that it is nested in.
+
+    `now` is the time by the run's own clock, `zeros` says when the clock of each nested run began by the outermost one.
+    """
+
+    screen: Screen
+    now: float
+    zeros: Mapping[tuple[int, ...], float]
+    path: tuple[int, ...] = ()
+
+    def inside(self, number: int) -> Page:
+        """The page of step `number`'s nested run."""
+        path = (*self.path, number)
+        now = self.now + self.zeros.get(self.path, 0.0) - self.zeros.get(path, 0.0)
+        return self._replace(now=now, path=path)
+
+    @property
+    def pad(self) -> str:
+        """The space before a step's subtask and text."""
+        return " " * (INDENT * (len(self.path) + 1))
+
+    @property
+    def room(self) -> int:
+        """The cells behind that space."""
+        return self.screen.width - len(self.pad)
+
+    def front(self, word: str, number: int = 0) -> Line:
+        """A step's number, or blanks, and a state word in its colour."""
+        label = str(number) if number else ""
+        return (f"{label:>{len(self.pad) - 1}} ", "number"), (f"{word:<{WORD}} ", word)
+
+    def indented(self, text: str, style: str) -> Line:
+        """`text`, cropped, under a step's state word."""
+        return ((self.pad + self.screen.crop(text, self.room), style),)
+
+    def wrapped(self, text: str, style: str, further: int = 0) -> list[Line]:
+        """The whole of `text` under a step's state word, or `further` cells to the right of it."""
+        pad = self.pad + " " * further
+        return [((pad + line, style),) for line in self.screen.wrap(text, self.room - further)]
+
+    def said(self, word: str, text: str, number: int = 0) -> Line:
+        """`text`, cropped, behind a state word."""
+        return *self.front(word, number), (self.screen.crop(text, self.room - WORD - 1), "plain")
+
+
+def open_step(record: StepRecord, trace: Trace, page: Page) -> Iterator[Row]:
+    """A step that waits or works."""
+    waits = record.state == "waiting"
+    yield Row(HEAD, head(record, trace, page))
+    yield Row(WAITING if waits else SUBTASK, page.indented(record.step.subtask, "quiet" if waits else "plain"))
+    if page.screen.narrow and record.step.access:
+        yield Row(WAITING, page.indented(words.sees(record.step.access), "quiet"))
+    if record.retry_at is not None:
+        yield Row(SUBTASK, _retrying(record, trace, page))
+    elif record.inner is not None:
+        yield from nested(record, page)
+    elif record.state == "running":
+        text, style = (record.text, "quiet") if record.text.strip() else (record.thinking, "thinking")
+        yield from tail(text, style, 2, page)
+
+
+def settled_step(record: StepRecord, trace: Trace, page: Page, *, told: bool = False) -> Iterator[Row]:
+    """A step that has ended. `told`: all but its end is on the screen already, its text as the answer."""
+    yield Row(OLD, head(record, trace, page))
+    if not told:
+        yield Row(OLD, page.indented(record.step.subtask, "plain"))
+        yield from nested(record, page)
+    for text, style in _remarks(record):
+        yield from (Row(OLD, line) for line in page.wrapped(text, style))
+    if record.inner is None and not told:
+        yield from _gist(record.text, page)
+
+
+def nested(record: StepRecord, page: Page) -> Iterator[Row]:
+    """The run that a step is, as a subtree."""
+    inner, page = record.inner, page.inside(record.number)
+    if inner is None:
+        return
+    for event in inner.rejected:
+        yield from (Row(OLD, line) for line in rejected(event, page))
+    for note in inner.notices:
+        yield from (Row(OLD, line) for line in notice(note, page))
+    if isinstance(inner.plan, Accept):
+        yield Row(OLD, accepted(page))
+    for step in inner.steps:
+        yield from settled_step(step, inner, page) if step.state in ENDED else open_step(step, inner, page)
+    yield from planning(inner, page)
+
+
+def planning(trace: Trace, page: Page) -> list[Row]:
+    """The line of the plan that is being written; nothing once the plan is whole."""
+    if trace.state != "planning" or trace.ended:
+        return []
+    line = trace.plan_text.rpartition("\n")[2]
+    return [Row(HEAD, page.said("planning", words.whole_seconds(page.now))), *tail(line, "quiet", 1, page)]
+
+
+def accepted(page: Page) -> Line:
+    """The conductor's word that the answer at hand stands."""
+    return page.said("done", "accept: the given answer stands")
+
+
+def rejected(event: PlanRejected, page: Page) -> Iterator[Line]:
+    """A plan that is none, why, and the line at fault."""
+    yield page.said("rejected", f"the plan, attempt {event.attempt}")
+    hint = f" ({event.hint})" if event.hint else ""
+    yield from page.wrapped(f"{event.problem}{hint}", "rejected")
+    yield from (row.line for row in tail(event.text, "quiet", 1, page))
+
+
+def failed_attempt(event: StepFailed, page: Page) -> Iterator[Line]:
+    """An attempt after which there is another."""
+    yield page.said("failed", f"attempt {event.attempt}; {words.after_failure(event)}", event.step)
+    yield from page.wrapped(words.failure(event.error), "failed")
+
+
+def notice(event: Notice, page: Page) -> Iterator[Line]:
+    """Something the reader should know, whole."""
+    first, *rest = page.wrapped(event.text, "plain", WORD + 1) or [(("", "plain"),)]
+    yield (*page.front("note", event.step), *((text.lstrip(), style) for text, style in first))
+    yield from rest
+
+
+def head(record: StepRecord, trace: Trace, page: Page, *, answering: bool = False) -> Line:
+    """Number, state, worker and what it sees; at the right edge seconds and tokens."""
+    word = "retrying" if record.retry_at is not None and record.state == "running" else record.state
+    front = page.front("answering" if answering else word, record.number)
+    free = page.screen.width - cells(front) - 1
+    figures = "" if answering else _figures(record, page)
+    right = figures if free - len(figures) > WORD else ""
+    room = free - len(right)
+    worker: Line = ((page.screen.crop(record.worker, room), "worker"),)
+    detail = page.screen.crop(_detail(record, trace, page), max(0, room - cells(worker) - 2))
+    line: Line = (*front, *worker, *([(f"  {detail}", "quiet")] if detail else []))
+    gap = " " * (page.screen.width - cells(line) - len(right))
+    return (*line, (gap + right.rstrip(), "quiet")) if right else line
+
+
+def tail(text: str, style: str, count: int, page: Page) -> list[Row]:
+    """The last lines of `text`, behind a bar."""
+    lines = page.screen.tail(text, page.room - 2, count)
+    bar: Span = (f"{page.pad}{page.screen.bar} ", "number")
+    levels = [*[EARLIER] * (len(lines) - 1), TAIL]
+    return [Row(level, (bar, (line, style))) for level, line in zip(levels, lines, strict=False)]
+
+
+def _gist(text: str, page: Page) -> list[Row]:
+    """The last line that says something, from its beginning."""
+    line = text.rstrip().rpartition("\n")[2]
+    return tail(page.screen.crop(line, page.room - 2), "quiet", 1, page)
+
+
+def _retrying(record: StepRecord, trace: Trace, page: Page) -> Line:
+    left = round(max(0.0, (record.retry_at or 0.0) - page.now))
+    error = words.failure(record.error) if record.error else ""
+    text = f"again in {left} s, attempt {record.attempt + 1} of {trace.limits.attempts}: {error}"
+    return page.indented(text, "retrying")
+
+
+def _remarks(record: StepRecord) -> Iterator[Span]:
+    if record.state == "failed" and record.error is not None:
+        yield words.failure(record.error), "failed"
+    if record.reason is not None:
+        yield words.REASONS[record.reason], "stopped"
+    if record.finish in words.FINISHES:
+        yield words.FINISHES[record.finish], "stopped"
+
+
+def _detail(record: StepRecord, trace: Trace, page: Page) -> str:
+    parts = []
+    if record.worker != record.step.worker:
+        parts.append(f"for {record.step.worker}")
+    if record.attempt > 1:
+        of = "" if page.screen.narrow else f" of {max(record.attempt, trace.limits.attempts)}"
+        parts.append(f"attempt {record.attempt}{of}")
+    if record.state == "running" and record.thinking and not record.text.strip():
+        parts.append("thinking")
+    if record.step.access and not page.screen.narrow:
+        parts.append(words.sees(record.step.access))
+    return ", ".join(parts)
+
+
+def _figures(record: StepRecord, page: Page) -> str:
+    if record.started is None:
+        return ""
+    if record.state in ENDED:
+        took, tokens = words.seconds(record.seconds(page.now)), words.count(record.usage.tokens_out, "token")
+    else:
+        guess = words.tokens_so_far(record)
+        took, tokens = words.whole_seconds(record.seconds(page.now)), f"~{words.count(guess, 'token')}" if guess else ""
+    if page.screen.narrow:
+        return f"{took} {tokens.replace('tokens', 'tok').replace('token', 'tok')}".rstrip()
+    return f"{took:>8}  {tokens:>13}"

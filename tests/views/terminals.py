@@ -1,0 +1,78 @@
+"""Streams that say they are terminals, and what a terminal shows of what was written to one. For the tests of views."""
+
+from __future__ import annotations
+
+import io
+
+import pyte
+
+from conductor_cli.core.events import Event
+from conductor_cli.views.port import Stderr
+from conductor_cli.views.tree import Tree, open_console
+
+
+class Sink(io.StringIO):
+    """A stream that keeps what is written. It refuses what its encoding lacks, as a real one does."""
+
+    def __init__(self, *, terminal: bool = False, encoding: str = "utf-8") -> None:
+        super().__init__(newline="")
+        self._terminal = terminal
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # the base class has a plain attribute
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        text.encode(self._encoding)
+        return super().write(text)
+
+
+class Clock:
+    """A clock that is set, not watched."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Drawn:
+    """A tree on a terminal of a fixed size, drawn after every event and at no other time."""
+
+    def __init__(
+        self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False
+    ) -> None:
+        self.width, self.height = width, height
+        self.sink = Sink(terminal=True, encoding=encoding)
+        self.clock = Clock()
+        console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
+        self.tree = Tree(console, shared=shared, clock=self.clock, tick=None)
+
+    def show(self, event: Event) -> None:
+        self.clock.now = event.at
+        self.tree.show(event)
+        self.tree.draw()
+
+    def live(self) -> list[str]:
+        """The live part as it would be drawn now."""
+        return ["".join(text for text, _ in line) for line in self.tree.live()]
+
+    def screen(self) -> list[str]:
+        """Everything on the terminal, what has scrolled away included."""
+        return emulated(self.sink.getvalue(), self.width, self.height)
+
+
+def emulated(written: str, width: int, height: int) -> list[str]:
+    """The lines that a terminal of this size shows, and has shown, after `written`."""
+    screen = pyte.HistoryScreen(width, height, history=10_000)
+    stream = pyte.Stream(screen)
+    stream.feed(written.replace("\n", "\r\n"))
+    top = ["".join(line[column].data for column in range(width)) for line in screen.history.top]
+    lines = [line.rstrip() for line in (*top, *screen.display)]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

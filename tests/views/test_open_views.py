@@ -1,0 +1,204 @@
+"""Which views a command gets, and how two views share a terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.views import (
+    OUTPUTS,
+    PROGRESS,
+    OutputName,
+    ProgressName,
+    Surroundings,
+    choose_progress,
+    colored,
+    open_views,
+)
+from tests.traces.make import ANSWER, RUNS, limit, parallel
+from tests.views.terminals import Sink, emulated
+
+Run = Callable[[], list[ev.Event]]
+
+
+def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> Surroundings:
+    return Surroundings(
+        stdout=Sink(terminal=out), stderr=Sink(terminal=err), environ=environ, quiet=quiet, width=80, height=24
+    )
+
+
+def played(output: OutputName, progress: ProgressName, place: Surroundings, events: list[ev.Event]) -> tuple[str, str]:
+    """What stood on standard output and standard error at the end."""
+    view = open_views(output, progress, place)
+    for event in events:
+        view.show(event)
+    view.close()
+    assert isinstance(place.stdout, Sink)
+    assert isinstance(place.stderr, Sink)
+    return place.stdout.getvalue(), place.stderr.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("output", "progress", "place", "expected"),
+    [
+        ("answer", "auto", around(out=True, err=True), "tree"),
+        ("answer", "auto", around(out=False, err=True), "tree"),
+        ("json", "auto", around(out=False, err=True), "tree"),
+        ("jsonl", "auto", around(out=True, err=True), "none"),
+        ("jsonl", "auto", around(out=False, err=True), "none"),
+        ("answer", "auto", around(out=False, err=False), "none"),
+        ("answer", "auto", around(out=True, err=False), "none"),
+        ("answer", "auto", around(out=True, err=True, TERM="dumb"), "plain"),
+        ("answer", "auto", around(out=True, err=True, ACCESSIBLE="1"), "plain"),
+        ("answer", "auto", around(out=True, err=True, ACCESSIBLE="0"), "tree"),
+        ("answer", "auto", around(out=False, err=False, ACCESSIBLE="1"), "none"),
+        ("answer", "plain", around(out=False, err=False), "plain"),
+        ("answer", "tree", around(out=False, err=False), "tree"),
+        ("answer", "none", around(out=True, err=True), "none"),
+        ("jsonl", "tree", around(out=True, err=True), "plain"),
+        ("jsonl", "tree", around(out=False, err=True), "tree"),
+        ("answer", "tree", around(out=True, err=True, quiet=True), "none"),
+    ],
+)
+def test_which_progress(
+    output: OutputName, progress: ProgressName, place: Surroundings, expected: ProgressName
+) -> None:
+    """What was asked for is given; left to itself, what the streams and the environment call for."""
+    assert choose_progress(output, progress, place) == expected
+
+
+def test_every_name_has_its_row() -> None:
+    """The tables hold the names that the flags offer."""
+    assert set(OUTPUTS) == set(get_args(OutputName))
+    assert {*PROGRESS, "auto"} == set(get_args(ProgressName))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_script_s_standard_error_is_quiet_unless_something_goes_wrong(run: Run) -> None:
+    """With no terminal a run that goes well writes nothing to standard error, any other at most three lines."""
+    events = run()
+    _, err = played("answer", "auto", around(out=False, err=False), events)
+    last = events[-1]
+    well = isinstance(last, ev.RunFinished) and not last.partial and last.error is None
+    assert (err == "") == well
+    assert len(err.splitlines()) <= 3
+
+
+def test_how_to_go_on() -> None:
+    """A partial answer goes to standard output; what stopped it, what to do and how to resume go to standard error."""
+    assert played("answer", "auto", around(out=False, err=False), limit()) == (
+        f"{ANSWER[:36]}\n",
+        (
+            "conductor: partial answer: the cost limit of $0.02 is used up\n"
+            "raise it with --max-cost\n"
+            "resume: conductor ask --resume 01JDQ7W3ZK\n"
+        ),
+    )
+
+
+def test_no_way_to_resume_without_a_trace() -> None:
+    """Where no trace is kept, none is named."""
+    place = Surroundings(stdout=Sink(), stderr=Sink(), environ={}, kept=False)
+    assert "resume" not in played("answer", "none", place, limit())[1]
+
+
+@pytest.mark.parametrize("progress", ["tree", "plain"])
+def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> None:
+    """From the answer's first word to its last nothing else is written, and the cursor is already back."""
+    sink = Sink(terminal=True)
+    view = open_views(
+        "answer", progress, Surroundings(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
+    )
+    marks = []
+    for event in parallel():
+        view.show(event)
+        if isinstance(event, ev.StepDelta) and event.step == 3:
+            marks.append(len(sink.getvalue()))
+    view.close()
+    written = sink.getvalue()
+    assert ANSWER.endswith(written[marks[0] : marks[-1]])
+    assert "\x1b" not in written[marks[0] - len("46 primes") :]
+    assert written.count("46 primes below 1000 end in 7") == 1
+    assert emulated(written, 120, 24)[-1].startswith(("3 steps", "run finished"))
+
+
+def test_beside_a_pipe_the_tree_stays_until_the_end() -> None:
+    """Where the answer goes elsewhere, the answering step is live to its end like any other."""
+    out, err = played("answer", "tree", around(out=False, err=True, NO_COLOR="1"), parallel())
+    assert out == ANSWER + "\n"
+    assert " 3 done      claude" in err
+    assert "answering" not in err
+
+
+def test_one_closed_stream_does_not_keep_the_other_from_closing() -> None:
+    """When standard output breaks, the tree still gives the terminal back."""
+
+    class Closed(Sink):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    err = Sink(terminal=True)
+    place = Surroundings(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
+    view = open_views("answer", "tree", place)
+    *events, last = parallel()
+    for event in events:
+        view.show(event)
+    with pytest.raises(BrokenPipeError):
+        view.show(last)
+    view.close()
+    assert err.getvalue().count("\x1b[?25h") == 1
+
+
+@pytest.mark.parametrize(
+    ("color", "environ", "expected"),
+    [
+        ("auto", {}, None),
+        ("auto", {"NO_COLOR": "1"}, False),
+        ("auto", {"NO_COLOR": ""}, None),
+        ("auto", {"CLICOLOR_FORCE": "1"}, True),
+        ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, None),
+        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("never", {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colours(color: str, environ: dict[str, str], expected: bool | None) -> None:
+    """The flag wins, then `NO_COLOR`, then what forces colours; else the terminal decides."""
+    place = Surroundings(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
+    assert colored(place) is expected
+
+
+@pytest.mark.parametrize(("color", "styled"), [("always", True), ("never", False)])
+def test_colours_reach_the_tree(color: str, styled: bool) -> None:
+    """`--color always` styles even a file, whatever NO_COLOR says; `never` styles nothing."""
+    environ = {"NO_COLOR": "1", "TERM": "xterm-256color"}
+    place = Surroundings(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
+    assert ("\x1b[32mdone" in played("answer", "tree", place, parallel())[1]) is styled
+
+
+def test_rich_is_loaded_only_for_the_tree() -> None:
+    """Every other view starts without it."""
+    code = """
+import io, sys
+from conductor_cli.views import OUTPUTS, Surroundings, open_views
+for output in OUTPUTS:
+    for progress in ("plain", "none"):
+        open_views(output, progress, Surroundings(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
+print("rich" in sys.modules)
+open_views("answer", "tree", Surroundings(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
+print("rich" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environ())
+    assert done.stdout.split() == ["False", "True"]
+
+
+def _environ() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,0 +1,90 @@
+"""Plain lines. What each event says stands in the pictures `tests/traces/*.plain.txt`; the rules are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.clean import is_clean
+from conductor_cli.core.trace import Trace
+from conductor_cli.views.plain import PATIENCE, Plain, sentence
+from conductor_cli.views.port import Stderr
+from tests.traces.make import RUNS, limit, parallel
+from tests.views.snapshots import is_piece
+from tests.views.terminals import Sink
+
+Run = Callable[[], list[ev.Event]]
+
+
+def lines_of(events: list[ev.Event], **options: bool) -> list[str]:
+    sink = Sink()
+    view = Plain(Stderr(sink), **options)
+    for event in events:
+        view.show(event)
+    view.close()
+    return sink.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_one_event_is_one_line(run: Run) -> None:
+    """Every event but a piece of text makes exactly one line, clean, and the trouble at the end at most three."""
+    events = run()
+    sink = Sink()
+    view = Plain(Stderr(sink))
+    for event in events:
+        before = sink.getvalue()
+        view.show(event)
+        added = sink.getvalue().removeprefix(before)
+        assert added.count("\n") == (0 if is_piece(event) else 1)
+        assert is_clean(added)
+    told = len(sink.getvalue().splitlines())
+    view.close()
+    assert len(sink.getvalue().splitlines()) - told <= 3
+
+
+def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
+    """Pieces of text make a line once in 30 seconds, which names the steps that work."""
+    events = parallel()[:35]
+    at = events[-1].at
+    pieces = [ev.StepDelta(at=at + second, step=1, attempt=1, text="x") for second in range(1, 65)]
+    added = lines_of([*events, *pieces])[len(lines_of(events)) - 1 : -1]
+    assert [line for line in added if line.startswith("still working")] == [
+        "still working: step 1 for 34 s, step 2 for 32 s, 36 s in all",
+        "still working: step 1 for 64 s, step 2 for 62 s, 66 s in all",
+    ]
+    assert PATIENCE == 30.0
+
+
+def test_a_long_plan_is_worked_on_too() -> None:
+    """Before there is a step, the line says that the plan is being written."""
+    lines = lines_of([parallel()[0], ev.PlanDelta(at=31.0, text="A")])
+    assert lines[1] == "still working: planning, 31 s in all"
+
+
+def test_while_the_answer_streams_lines_are_kept_back() -> None:
+    """After `rest` nothing is written; at the close everything is, in order."""
+    events = parallel()
+    sink = Sink()
+    view = Plain(Stderr(sink))
+    for event in events[:60]:
+        view.show(event)
+    view.rest()
+    before = sink.getvalue()
+    for event in events[60:]:
+        view.show(event)
+    assert sink.getvalue() == before
+    view.close()
+    assert sink.getvalue().splitlines() == lines_of(events)
+
+
+def test_a_trace_that_is_not_kept_is_not_named() -> None:
+    """Without a trace on disk neither its id nor a way to resume it is told."""
+    assert [line for line in lines_of(limit(), kept=False)[1:] if "01JDQ7W3ZK" in line] == []
+
+
+def test_an_event_of_an_unknown_step_is_told_without_its_step() -> None:
+    """An event of a step that was never planned is no error."""
+    event = ev.StepFinished(at=1.0, step=9, attempt=1, text="x", usage=parallel()[-1].usage, finish="stop")
+    assert sentence(event, Trace()).startswith("step 9 finished: 281 tokens")

@@ -1,0 +1,269 @@
+"""The live tree: what it draws, what it takes away again, and what it leaves."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from wcwidth import wcswidth
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.clean import is_clean
+from conductor_cli.core.plan import Step
+from conductor_cli.views.port import Stderr
+from conductor_cli.views.tree import TICK, Timer, Tree, open_console, zeros
+from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, started
+from tests.views.terminals import Drawn, Sink
+
+Run = Callable[[], list[ev.Event]]
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+SIZES = [(80, 24), (120, 40), (40, 12), (40, 10), (80, 5), (20, 3), (300, 60)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("run", RUNS)
+def test_the_live_part_fits_the_terminal(run: Run, width: int, height: int) -> None:
+    """At every event the live part leaves the cursor's line free, and no line is wider than the terminal."""
+    drawn = Drawn(width=width, height=height)
+    for event in run():
+        drawn.show(event)
+        lines = drawn.live()
+        assert len(lines) <= height - 1
+        assert max(wcswidth(line) for line in lines) <= width
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10)])
+@pytest.mark.parametrize("run", RUNS)
+def test_nothing_of_the_live_part_is_left(run: Run, width: int, height: int) -> None:
+    """A terminal that was drawn on at every event ends as one that was written to only at the end."""
+    often, once = Drawn(width=width, height=height), Drawn(width=width, height=height)
+    for event in run():
+        often.show(event)
+        once.clock.now = event.at
+        once.tree.show(event)
+    often.tree.close()
+    once.tree.close()
+    assert often.screen() == once.screen()
+
+
+def test_a_finished_step_is_printed_at_once_and_leaves_the_live_part() -> None:
+    """Right after its end a step stands above the live part, and the live part no longer has it."""
+    drawn = Drawn()
+    for event in parallel():
+        drawn.show(event)
+        if isinstance(event, ev.StepFinished) and event.step == 2:
+            break
+    above = "\n".join(drawn.screen()).removesuffix("\n".join(drawn.live()))
+    assert " 2 done      gpt " in above
+    assert not [line for line in drawn.live() if "gpt" in line]
+    assert [line for line in drawn.live() if line.startswith(" 1 running")]
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    """On a very low terminal the steps that find no room are a number."""
+    drawn = Drawn(height=5)
+    for event in crowd()[:100]:
+        drawn.show(event)
+    assert drawn.live()[-2:] == ["   … and 3 more", "2 s, 0 of 5 steps done, 471 tokens, $0.00"]
+
+
+def test_a_plan_grows_as_it_is_written() -> None:
+    """While the conductor writes, its unfinished line stands at the end of the live part."""
+    drawn = Drawn()
+    for event in parallel()[:6]:
+        drawn.show(event)
+    assert drawn.live() == [
+        "   planning  1 s",
+        "   │ C | - | List the primes below 1000 whose last",
+        "1 s, 0 steps done, 0 tokens",
+    ]
+
+
+def test_time_goes_on_between_events() -> None:
+    """Seconds are counted by the clock from the newest event on, also where a replay makes events come faster."""
+    drawn = Drawn()
+    for event in parallel()[:35]:
+        drawn.tree.show(event)
+    drawn.clock.now += 30.0
+    assert drawn.live()[0].endswith("33 s")
+    assert drawn.live()[-1].startswith("35 s")
+
+
+def test_the_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
+    """A nested step that runs shows how long it has run, not when it began in the outer run."""
+    drawn = Drawn()
+    events = nested()
+    begun = next(n for n, e in enumerate(events) if isinstance(e, ev.Inner) and isinstance(e.event, ev.StepStarted))
+    for event in events[: begun + 1]:
+        drawn.show(event)
+    drawn.clock.now += 7.0
+    line = next(line for line in drawn.live() if line.startswith("    1 running"))
+    assert line.split()[-2:] == ["7", "s"]
+
+
+def test_the_clocks_of_nested_runs() -> None:
+    """Each depth's clock begins where the outermost clock stood then."""
+    inmost = ev.PlanDelta(at=1.0, text="x")
+    event = ev.Inner(at=10.0, step=2, event=ev.Inner(at=4.0, step=3, event=inmost))
+    assert zeros(event) == {(2,): 6.0, (2, 3): 9.0}
+
+
+def test_showing_draws_nothing_while_the_timer_runs() -> None:
+    """However many events come, the terminal is written to only by the timer."""
+    sink = Sink(terminal=True)
+    tree = Tree(console(sink), tick=3600.0)
+    for event in parallel()[:60]:
+        tree.show(event)
+    assert sink.getvalue() == HIDE
+    tree.close()
+    assert " 1 done      math-worker" in sink.getvalue()
+
+
+def test_nothing_is_drawn_again_without_a_change_until_a_second_has_passed() -> None:
+    """A tick without news costs nothing; after a second the clock on the screen moves on."""
+    drawn = Drawn()
+    drawn.show(parallel()[0])
+    written = len(drawn.sink.getvalue())
+    drawn.clock.now = 0.9
+    drawn.tree.draw()
+    assert len(drawn.sink.getvalue()) == written
+    drawn.clock.now = 1.1
+    drawn.tree.draw()
+    assert "planning  1 s" in drawn.screen()[-2]
+
+
+def test_the_timer_ticks_until_it_is_stopped() -> None:
+    """Ticks come from a thread of their own; after `stop` none is going on and none comes."""
+    ticked = threading.Event()
+    ticks: list[str] = []
+
+    def tick() -> None:
+        ticks.append(threading.current_thread().name)
+        ticked.set()
+
+    timer = Timer(tick, 0.001)
+    timer.start()
+    assert ticked.wait(10)
+    timer.stop()
+    assert set(ticks) == {"conductor-tree"}
+    assert "conductor-tree" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("count", [1, 12, 40, 60])
+def test_a_run_that_breaks_off_leaves_the_terminal_as_it_was(count: int) -> None:
+    """After `close` the cursor is back, the open steps stand, and the end is said to be missing."""
+    drawn = Drawn()
+    for event in parallel()[:count]:
+        drawn.show(event)
+    drawn.tree.close()
+    written = drawn.sink.getvalue()
+    assert written.count(HIDE) == written.count(SHOW) == 1
+    assert written.rindex(SHOW) > written.rindex(HIDE)
+    assert "conductor: the run was interrupted: it has no end" in drawn.screen()
+    assert sum(line.startswith(" 1 ") for line in drawn.screen()) == (count > 10)
+
+
+def test_after_rest_nothing_is_written_until_the_end() -> None:
+    """While another writes to the terminal, what is settled is kept back; it is said at the close."""
+    drawn = Drawn(shared=True)
+    events = parallel()
+    for event in events[:60]:
+        drawn.show(event)
+    drawn.tree.rest()
+    resting = drawn.sink.getvalue()
+    assert " 3 answering claude" in resting[resting.index(SHOW) :]
+    for event in events[60:]:
+        drawn.show(event)
+    assert drawn.sink.getvalue() == resting
+    drawn.tree.close()
+    assert drawn.screen()[-2].startswith(" 3 done      claude")
+
+
+@pytest.mark.parametrize("color", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_others_wrote_commands_nothing(color: bool, shared: bool) -> None:
+    """Only colours, cursor moves and line erasing are written, whatever questions, workers and errors hold."""
+    drawn = Drawn(color=color, shared=shared)
+    for event in hostile():
+        drawn.show(event)
+    drawn.tree.close()
+    ours = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1A|\?25[lh])|\r")
+    assert is_clean(ours.sub("", drawn.sink.getvalue()))
+    assert "[bold red]evil" in "\n".join(drawn.screen())
+
+
+def test_colours_only_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With colours a terminal shows the same words as without; without them nothing is styled."""
+    plain, coloured = Drawn(), Drawn(color=True)
+    for event in parallel():
+        plain.show(event)
+        coloured.show(event)
+    plain.tree.close()
+    coloured.tree.close()
+    assert plain.screen() == coloured.screen()
+    assert "\x1b[32mdone" in coloured.sink.getvalue()
+    assert not re.search(r"\x1b\[[0-9;]*m", plain.sink.getvalue())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("run", RUNS)
+def test_an_encoding_that_lacks_characters(run: Run, encoding: str) -> None:
+    """Where the terminal's encoding has not everything, what is missing is replaced and nothing is raised."""
+    drawn = Drawn(encoding=encoding)
+    for event in run():
+        drawn.show(event)
+    drawn.tree.close()
+    assert "\u2502" not in drawn.sink.getvalue()
+
+
+def test_without_a_terminal_only_what_is_settled_is_written() -> None:
+    """A tree that goes into a file is plain text: no live part, no cursor, each step once, as it ends."""
+    sink = Sink()
+    tree = Tree(console(sink))
+    written = []
+    for event in parallel():
+        tree.show(event)
+        written.append(sink.getvalue())
+    tree.close()
+    assert is_clean(sink.getvalue())
+    assert sink.getvalue().count("math-worker") == 1
+    assert any(" 2 done" in text and " 1 done" not in text for text in written)
+
+
+def test_a_terminal_that_went_away_stops_nobody() -> None:
+    """A closed standard error is no error of the run."""
+    sink = Sink(terminal=True)
+    stderr = Stderr(sink)
+    sink.close()
+    tree = Tree(open_console(stderr, color=False, environ={}, width=80, height=24), tick=None)
+    for event in parallel():
+        tree.show(event)
+        tree.draw()
+    tree.close()
+
+
+def test_five_workers_at_200_tokens_a_second_cost_less_than_15_percent_of_a_core() -> None:
+    """Five seconds of five such workers, taken in and drawn at every tick, take less than 0.75 s of CPU time."""
+    drawn = Drawn(width=120, height=40)
+    run = Writer(started())
+    names = ("claude", "gpt", "math-worker", "gemini-flash", "claude")
+    run.plan(*(Step(worker=name, subtask="Say what you found, in full.") for name in names), pace=0.0)
+    for event in run.events:
+        drawn.tree.show(event)
+    begun = time.thread_time()
+    for tick in range(int(5 / TICK)):
+        for number in range(int(200 * TICK) * 5):
+            at = (tick + number / 125) * TICK
+            drawn.tree.show(ev.StepDelta(at=at, step=number % 5 + 1, attempt=1, text=f"word{number} "))
+        drawn.clock.now = (tick + 1) * TICK
+        drawn.tree.draw()
+    assert time.thread_time() - begun < 0.15 * 5
+
+
+def console(sink: Sink) -> Any:
+    return open_console(Stderr(sink), color=False, environ={}, width=80, height=24)

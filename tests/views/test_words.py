@@ -1,0 +1,86 @@
+"""What the views say."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.events import RunFailed, RunFinished
+from conductor_cli.core.plan import Step
+from conductor_cli.core.pool import Usage
+from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.views import words
+from tests.traces.make import parallel, started
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(-1.0, "0.0 s"), (3.24, "3.2 s"), (9.96, "10 s"), (41.6, "42 s"), (119.9, "2 min 0 s"), (125.0, "2 min 5 s")],
+)
+def test_seconds(value: float, expected: str) -> None:
+    """Tenths below ten seconds, minutes from two on."""
+    assert words.seconds(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (Usage(), ""),
+        (Usage(cost=Decimal(0), calls=2), "$0.00"),
+        (Usage(cost=Decimal("0.00421"), calls=2), "$0.0042"),
+        (Usage(cost=Decimal("1.239"), calls=2), "$1.24"),
+        (Usage(calls=2, unpriced=2), "2 calls unpriced"),
+        (Usage(cost=Decimal("0.1"), calls=2, unpriced=1), "$0.1000 + 1 call unpriced"),
+    ],
+)
+def test_money(usage: Usage, expected: str) -> None:
+    """What is known, and how much is not; a local model costs nothing, which is known."""
+    assert words.money(usage) == expected
+
+
+@pytest.mark.parametrize(
+    ("access", "expected"),
+    [((), "sees nothing"), ((1,), "sees 1"), ((1, 3), "sees 1 and 3"), ((0, 1, 2), "sees the given answer, 1 and 2")],
+)
+def test_sees(access: tuple[int, ...], expected: str) -> None:
+    """An access list in words."""
+    assert words.sees(access) == expected
+
+
+def test_quoted_is_one_short_line() -> None:
+    """A quotation keeps to its length and says that it was cut."""
+    assert words.quoted("two\nlines") == '"two lines"'
+    assert len(words.quoted("x" * 300)) == 102
+
+
+def test_tokens_of_a_running_step_are_a_guess() -> None:
+    """Four characters, thinking included, count as one token."""
+    step = Step(worker="gpt", subtask="x")
+    record = StepRecord(number=1, step=step, last=True, planned=0.0, text="12345", thinking="123")
+    assert words.tokens_so_far(record) == 2
+
+
+def test_trouble_of_a_run_that_never_began_is_none() -> None:
+    """Before the first event there is nothing to say."""
+    assert words.trouble(Trace(), kept=True) == []
+
+
+def test_trouble_without_a_reason() -> None:
+    """A partial answer always says that it is one."""
+    trace = apply(apply(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
+    assert words.trouble(trace, kept=True) == ["conductor: partial answer: not every step could finish"]
+
+
+def test_trouble_is_short_whatever_a_provider_wrote() -> None:
+    """An error of many lines and a hint of many lines are one line each, of bounded length."""
+    long = "much\ntext " * 500
+    error = Failure(kind="worker", message=long, hint=long)
+    trace = Trace()
+    for event in (*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())):
+        trace = apply(trace, event)
+    lines = words.trouble(trace, kept=True)
+    assert len(lines) == 3
+    assert max(len(line) for line in lines) < words.LONGEST + 20
+    assert not [line for line in lines if "\n" in line]
