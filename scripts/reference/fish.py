@@ -1,0 +1,80 @@
+"""Completion for fish: one line a thing to offer, each with the command it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from scripts.reference.commands import Command, Parameter
+
+FRAME = """# Completion of `conductor` for fish. Generated from the commands: see CONTRIBUTING.md.
+
+# Whether the command on the line is the one named; option values are no commands.
+function __conductor_at
+    set -l words (commandline -opc)
+    set -l path ''
+    set -l skip no
+    for word in $words[2..-1]
+        if test $skip = yes
+            set skip no
+            string match -q -- '-*' $word; or continue
+        end
+        switch "$path $word"
+            case {commands}
+                set path "$path $word"
+            case {valued}
+                set skip yes
+        end
+    end
+    test "$path" = "$argv[1]"
+end
+
+complete -c conductor -f
+{lines}
+complete -c conductor-llm -w conductor
+"""
+
+
+def script(root: Command) -> str:
+    """The whole file."""
+    every = list(root.walk())
+    valued = (f"{c.path} {name}" for c in every for o in c.options if o.takes_value for name in o.names)
+    return FRAME.format(
+        commands=_words(c.path for c in every if c.words),
+        valued=_words(valued),
+        lines="\n".join(line for command in every for line in _lines(command)),
+    )
+
+
+def _words(texts: Iterable[str]) -> str:
+    return " ".join(_quoted(text) for text in texts)
+
+
+def _lines(command: Command) -> Iterator[str]:
+    here = f'complete -c conductor -n "__conductor_at {_quoted(command.path)}"'
+    for child in command.commands:
+        yield f"{here} -a {child.words[-1]} -d {_quoted(child.summary)}"
+    for option in command.options:
+        yield f"{here} {' '.join(_named(name) for name in option.names)}{_value(option)} -d {_quoted(option.help)}"
+    for argument in command.arguments:
+        if argument.kind != "text":
+            yield f"{here}{_value(argument).removeprefix(' -r').removeprefix(' -x')}"
+
+
+def _named(name: str) -> str:
+    if name.startswith("--"):
+        return f"-l {name[2:]}"
+    return f"-s {name[1:]}" if len(name) == 2 else f"-o {name[1:]}"
+
+
+def _value(parameter: Parameter) -> str:
+    """What a value may be: one of some words, a path, or anything."""
+    if parameter.kind == "choice":
+        return f" -x -a {_quoted(' '.join(parameter.choices))}"
+    if parameter.may_stand_alone:
+        return ""
+    directories = " -x -a '(__fish_complete_directories)'"
+    return {"file": " -r -F", "directory": directories, "text": " -x"}.get(parameter.kind, "")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,109 @@
+"""What holds for every test: a home of its own, no keys, no keyring, no network but this machine's own.
+
+With CI_NO_SKIPS=1 a skipped test is a failed one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+HOMES: Final = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
+XDG: Final = ("CONFIG", "DATA", "STATE", "CACHE", "RUNTIME", "BIN")
+OURS: Final = ("CONDUCTOR_", "_CONDUCTOR_")
+PROVIDERS: Final = (
+    "ANTHROPIC_", "AWS_", "AZURE_", "DEEPSEEK_", "GEMINI_", "GOOGLE_", "GROQ_", "HF_", "HUGGING_FACE_", "LITELLM_",
+    "MISTRAL_", "OLLAMA_", "OPENAI_", "OPENROUTER_", "VERTEX",
+)  # fmt: skip
+SECRETS: Final = ("_API_KEY", "_API_BASE", "_SECRET", "_TOKEN")
+TERMINAL: Final = ("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PAGER", "PY_COLORS")
+RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+def pytest_configure() -> None:
+    """Clean the environment before anything of ours is imported: some libraries read it only then."""
+    dropped = {*TERMINAL, *RUNNERS, *PROXIES}
+    for name in list(os.environ):
+        known = name.upper() in dropped or name.startswith((*OURS, *PROVIDERS)) or name.endswith(SECRETS)
+        if known:
+            del os.environ[name]
+    os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home directory: whatever a test writes for a user ends here, also from a child process."""
+    place = tmp_path_factory.mktemp("home")
+    for name in HOMES:
+        monkeypatch.setenv(name, str(place))
+    for name in XDG:
+        monkeypatch.setenv(f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR", str(place / name.lower()))
+    return place
+
+
+class NetworkRefused(OSError):
+    """A test without the mark `network` tried to leave this machine."""
+
+
+class Fence:
+    """Sees each connection and name look-up of the process; while it is up, refuses those that leave the machine."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.tried: list[str] = []
+        sys.addaudithook(self._see)
+
+    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.up and event in {"socket.connect", "socket.sendto"} and isinstance(arguments[1], tuple):
+            self._hold(arguments[1][0])
+        elif self.up and event in {"socket.getaddrinfo", "socket.gethostbyname"}:
+            self._hold(arguments[0])
+
+    def _hold(self, host: str | bytes | None) -> None:
+        name = host.decode() if isinstance(host, bytes) else host or "localhost"
+        if name not in {"localhost", "::1"} and not name.startswith("127."):
+            self.tried.append(name)
+            raise NetworkRefused(f"a test tried to reach {name}; mark it `network` or use a server on 127.0.0.1")
+
+
+FENCE: Final = Fence()
+
+
+@pytest.fixture(autouse=True)
+def _stay_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse to leave the machine, and fail the test even if it swallowed the refusal."""
+    FENCE.up = request.node.get_closest_marker("network") is None
+    yield
+    FENCE.up = False
+    tried, FENCE.tried = FENCE.tried, []
+    if tried:
+        pytest.fail(f"tried to reach {', '.join(tried)}")
+
+
+def _no_skips(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if os.environ.get("CI_NO_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{reason} (CI_NO_SKIPS is set: a skipped test is a failed one)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that skips itself."""
+    report = yield
+    _no_skips(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself."""
+    report = yield
+    _no_skips(report)
+    return report

@@ -1,0 +1,248 @@
+"""The set-up script: what it reads from the lock and from pip's output, and what it says when something is missing."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts import setup
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+BLOCK = setup.requirements(LOCK)["llama-cpp-python"]
+LLAMA = BLOCK.split("==")[1].split()[0]
+
+BUILD_LOG = """\
+Building wheels for collected packages: llama-cpp-python
+  [1/87] Building C object vendor/llama.cpp/ggml/src/CMakeFiles/ggml-base.dir/ggml.c.o
+  [12/87] Building CXX object vendor/llama.cpp/src/CMakeFiles/llama.dir/llama.cpp.o
+"""
+
+FETCH_LOG = """\
+$ pip install
+Collecting aiohttp==3.14.5
+  Downloading aiohttp-3.14.5.whl
+Requirement already satisfied: rich in place
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with nothing but what the script reads; its environment is made of nothing."""
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    venv = tmp_path / ".venv"
+    venv.mkdir()
+    for name, path in {
+        "ROOT": tmp_path,
+        "VENV": venv,
+        "LOG": venv / "setup.log",
+        "STAMP": venv / "setup.json",
+        "WHEELS": venv / "wheels",
+    }.items():
+        monkeypatch.setattr(setup, name, path)
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    return tmp_path
+
+
+def test_every_line_of_the_lock_names_a_version_and_its_hashes() -> None:
+    """Nothing is installed that is not pinned by the hash of its files."""
+    blocks = setup.requirements(LOCK)
+    assert [name for name, block in blocks.items() if "==" not in block or "--hash=sha256:" not in block] == []
+    assert "".join(blocks.values()) == "".join(line for line in LOCK.splitlines(keepends=True) if line[0] != "#")
+
+
+def test_the_lock_brings_no_torch_and_names_no_index() -> None:
+    """The gigabytes of `train` stay out, and packages come from where the user's pip looks."""
+    names = set(setup.requirements(LOCK))
+    assert not {name for name in names if name.startswith(("torch", "nvidia", "cuda", "triton"))}
+    assert "://" not in LOCK
+
+
+def test_the_lock_holds_all_that_the_project_asks_for() -> None:
+    """Each dependency, but those of `train`, is in the lock: it was made from the pyproject.toml that stands."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    groups = [line for group in PROJECT["dependency-groups"].values() for line in group if isinstance(line, str)]
+    asked = [*PROJECT["project"]["dependencies"], *extras["serve"], *extras["eval"], *groups]
+    names = {line.partition(">")[0].partition("=")[0] for line in asked}
+    assert names - set(setup.requirements(LOCK)) == set()
+
+
+def test_the_tools_that_build_are_in_the_lock() -> None:
+    """What compiles llama.cpp is pinned too."""
+    assert set(setup.TOOLS) - set(setup.requirements(LOCK)) == set()
+
+
+def test_two_versions_of_a_name_stay_together() -> None:
+    """A package locked once for each of two Pythons is one block."""
+    older = "numpy==1 ; python_version < '3.12' \\\n    --hash=sha256:a\n"
+    lock = f"{older}numpy==2 \\\n    --hash=sha256:b\nrich==3 \\\n    --hash=sha256:c\n"
+    blocks = setup.requirements(lock)
+    assert (list(blocks), blocks["numpy"].count("==")) == (["numpy", "rich"], 2)
+
+
+@pytest.mark.parametrize(
+    ("log", "total", "shown"),
+    [
+        ("$ pip wheel", 0, "fetching"),
+        (FETCH_LOG, 100, "fetching, 2 of 100"),
+        (FETCH_LOG + "Installing collected packages: rich\n", 100, "installing"),
+        (BUILD_LOG, 0, "compiling, 12 of 87"),
+    ],
+    ids=["begun", "fetching", "installing", "compiling"],
+)
+def test_the_output_of_pip_says_how_far_it_is(log: str, total: int, shown: str) -> None:
+    """Progress is read from what pip and ninja print."""
+    assert setup.progress(log, total) == shown
+
+
+def test_a_job_that_fails_is_shown_by_its_last_words(checkout: Path) -> None:
+    """A failed command raises with the end of its output, and the whole of it is in the log."""
+    job = setup.Job("tools", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
+    with pytest.raises(setup.SetupError, match=r"tools failed.*\.venv/setup\.log[\s\S]*no such wheel"):
+        setup.watch(job)
+    assert "no such wheel" in (checkout / ".venv/setup.log").read_text()
+
+
+def test_when_one_job_fails_the_other_is_stopped(checkout: Path) -> None:
+    """Nothing goes on compiling after the set-up has given up."""
+    other = setup.Job("llama.cpp", [sys.executable, "-c", "import time; time.sleep(600)"])
+    with pytest.raises(setup.SetupError, match="packages failed"):
+        setup.watch(other, setup.Job("packages", [sys.executable, "-c", "raise SystemExit(1)"]))
+    assert other.process.returncode not in (None, 0)
+
+
+@pytest.fixture
+def building(checkout: Path) -> Iterator[setup.Job]:
+    """A job in the middle of compiling."""
+    job = setup.Job("llama.cpp", [sys.executable, "-c", "import time; time.sleep(600)"])
+    job.log.write_text(BUILD_LOG)
+    yield job
+    job.end()
+
+
+def test_without_a_terminal_a_line_is_printed_now_and_then(
+    building: setup.Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a pipe a plain line says how far each job is, and the next one only some seconds later."""
+    spoken = setup.show((building,), time.monotonic() - setup.EVERY)
+    assert setup.show((building,), spoken) == spoken
+    assert re.fullmatch(r"setup \d+:\d\d  llama\.cpp: compiling, 12 of 87\n", capsys.readouterr().err)
+
+
+def test_on_a_terminal_one_line_is_kept_up_to_date(building: setup.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the line is drawn over at once, never longer than the terminal is wide."""
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", shown)
+    setup.show((building,), setup.show((building,), 0.0))
+    first, *drawn = shown.getvalue().split("\r\033[K")
+    assert (first, [len(line) for line in drawn]) == ("", [29, 29])
+
+
+@pytest.fixture
+def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without a compiler. Its pip is a script that says nothing; the path of that script."""
+    monkeypatch.setenv("PATH", str(checkout))
+    monkeypatch.delenv("CXX", raising=False)
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    return python
+
+
+def test_without_a_compiler_it_says_what_to_install(no_compiler: Path) -> None:
+    """With no compiler and no wheel from before, the ways out are named, with the locked version."""
+    with pytest.raises(setup.SetupError) as caught:
+        setup.llama(BLOCK)
+    wheel = f".venv/bin/python -m pip install llama-cpp-python=={LLAMA} --extra-index-url https://"
+    assert [part for part in ("apt-get install g++", "xcode-select", wheel) if part not in str(caught.value)] == []
+
+
+def test_a_wheel_that_pip_built_before_needs_no_compiler(no_compiler: Path) -> None:
+    """Where pip still has the wheel, from another project, it is asked for that."""
+    no_compiler.write_text(f"#!/bin/sh\necho ' - llama_cpp_python-{LLAMA}-py3-none-linux_x86_64.whl (24 MB)'\n")
+    (job,) = setup.llama(BLOCK)
+    assert (job.name, job.process.wait(), "--no-cache-dir" in job.text()) == ("llama.cpp", 0, False)
+    job.end()
+
+
+def test_a_wheel_that_we_built_before_is_taken_from_the_shelf(no_compiler: Path) -> None:
+    """A wheel kept by one checkout is handed to the next, without pip and without a compiler."""
+    setup.WHEELS.mkdir()
+    (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
+    setup.keep(BLOCK)
+    assert setup.llama(BLOCK) == []
+    assert [wheel.read_text() for wheel in setup.WHEELS.iterdir()] == ["built"]
+
+
+@pytest.mark.parametrize("change", ["source", "flags"])
+def test_a_wheel_of_something_else_stays_on_the_shelf(
+    no_compiler: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Another source or other flags are another wheel."""
+    setup.WHEELS.mkdir()
+    (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
+    setup.keep(BLOCK)
+    if change == "flags":
+        monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
+    with pytest.raises(setup.SetupError, match=r"no C\+\+ compiler"):
+        setup.llama(BLOCK if change == "flags" else BLOCK + "#")
+
+
+def test_what_nothing_loads_is_left_out_of_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CMake is told to leave parts out, in a file whose path may hold a space, and then what the user wants."""
+    monkeypatch.setattr(setup, "ROOT", tmp_path / "a b")
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
+    included = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={tmp_path.as_posix()}/a b/scripts/llama.cmake"
+    assert shlex.split(setup.build_flags()) == ["-DLLAVA_BUILD=OFF", included, "-DGGML_CUDA=on"]
+
+
+def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
+    """A ready wheel of the locked version, installed by hand, needs no compiler."""
+    (checkout / f".venv/lib/python3.11/site-packages/llama_cpp_python-{LLAMA}.dist-info").mkdir(parents=True)
+    assert setup.llama(BLOCK) == []
+
+
+def test_a_python_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old Python with no newer one beside it ends in a sentence, not in a traceback."""
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(setup.SetupError, match=r"Python 3\.11 or newer is needed, this is 3\.9"):
+        setup.require_python()
+
+
+def test_nothing_is_done_when_nothing_changed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the stamp of a complete set-up, a call starts no command and says nothing."""
+    (checkout / ".venv/setup.json").write_text(
+        f'{{"done": "{setup.fingerprint((checkout / "requirements.lock").read_text())}", "flags": ""}}'
+    )
+    setup.install()
+    assert (capsys.readouterr().err, [path.name for path in (checkout / ".venv").iterdir()]) == ("", ["setup.json"])
+
+
+@pytest.mark.parametrize("change", ["lock", "metadata"])
+def test_what_decides_the_installation_changes_its_fingerprint(checkout: Path, change: str) -> None:
+    """Another lock or other metadata of ours asks for a new set-up; a setting of a linter does not."""
+    before = setup.fingerprint(LOCK)
+    project = checkout / "pyproject.toml"
+    project.write_text(project.read_text().replace("line-length = 120", "line-length = 100"))
+    assert setup.fingerprint(LOCK) == before
+    if change == "lock":
+        assert setup.fingerprint(LOCK + "#") != before
+    else:
+        project.write_text(project.read_text().replace("rich>=14", "rich>=15"))
+        assert setup.fingerprint(LOCK) != before

@@ -1,0 +1,84 @@
+"""What a start of the program pays for: heavy libraries are imported in one place, when they are used."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+CORE = SOURCE / "conductor_cli" / "core"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+ONE_DOOR = ("httpx", "huggingface_hub", "keyring", "litellm", "llama_cpp", "starlette")
+"""Each of these is imported in at most one file, inside a function."""
+
+NOT_AT_START = {*ONE_DOOR, "pydantic", "torch", "numpy", "prompt_toolkit"}
+
+START = """
+import json, sys
+from conductor_cli.__main__ import main
+sys.argv = ["conductor", *sys.argv[1:]]
+if sys.argv[1:]:
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (0, None), end.code
+else:
+    import conductor_cli.cli
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """The top names that a module imports when it runs, and whether that is inside a function."""
+
+    def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, bool]]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], inside) for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module.partition(".")[0], inside
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    return walk(ast.parse(path.read_text(encoding="utf-8")), inside=False)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--version"], ["--help"]], ids=["import", "--version", "--help"])
+def test_a_start_imports_nothing_heavy(arguments: list[str]) -> None:
+    """Neither the import of the command line, nor its version, nor its help loads a heavy library."""
+    command = [sys.executable, "-c", START, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert NOT_AT_START.intersection(json.loads(done.stderr.splitlines()[-1])) == set()
+
+
+@pytest.mark.parametrize("library", ONE_DOOR)
+def test_a_heavy_library_is_imported_in_one_file_inside_a_function(library: str) -> None:
+    """Each heavy library has one door, and going through it is a choice of the moment."""
+    places = {(path, inside) for path in MODULES for name, inside in imports(path) if name == library}
+    assert len({path for path, _ in places}) <= 1
+    assert all(inside for _, inside in places)
+
+
+@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix())
+def test_core_imports_the_standard_library_only(path: Path) -> None:
+    """A module of the core imports the core and the standard library."""
+    assert {name for name, _ in imports(path)} - {*sys.stdlib_module_names, "conductor_cli"} == set()
+
+
+def test_an_import_is_seen_where_it_stands(tmp_path: Path) -> None:
+    """The reader of imports tells the top of a file from the inside of a function, and leaves types out."""
+    path = tmp_path / "a.py"
+    path.write_text(
+        "import os.path\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import httpx\n"
+        "def f():\n    from httpx import Client\n"
+    )
+    assert list(imports(path)) == [("os", False), ("typing", False), ("httpx", True)]
