@@ -1,0 +1,129 @@
+"""What it saves to start steps while the plan is still being written.
+
+A scripted conductor writes a plan of three independent steps at the pace of a 7B model on two processor cores, 6 tokens
+a second; each step takes 3 seconds. A step may start when its own line is complete, so the ideal is the time of the
+last line and one step more. Beside it the same plan is first written to its end and then run one step after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import sys
+import time
+from typing import Final
+
+from figures import Figure, Table, ratio, show
+from loopback import paced
+
+from conductor_cli.core.events import StepStarted
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.policy import rules_for
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import PROMPTED
+from conductor_cli.core.prompts import terms_for
+from conductor_cli.core.question import Question
+from conductor_cli.core.spellings import SPELLINGS
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor
+
+PACE: Final = 6.0
+"""Tokens a second."""
+
+STEP: Final = 3.0
+"""Seconds that each step takes."""
+
+PAIRS: Final = 3
+
+QUESTION: Final = Question(text="Is the retry loop of this client safe?")
+PLAN: Final = Plan(
+    steps=(
+        Step(worker="ada", subtask="List every way in which the retry loop can send a request twice."),
+        Step(worker="ben", subtask="Check the timeouts and the backoff against the client's documentation."),
+        Step(worker="cem", subtask="Say whether the retry loop is safe, and name its largest risk."),
+    )
+)
+POOL: Final = Pool(workers=tuple(Worker(name=step.worker, kind="scripted") for step in PLAN.steps))
+
+
+def measure() -> Table:
+    """Pairs of both ways. They only wait, so all of them wait at the same time."""
+    pieces = tokens(text())
+    overlapped, sequence = asyncio.run(_pairs(pieces))
+    walls = [wall for wall, _ in overlapped]
+    planning = len(pieces) / PACE
+    ideal = planning + STEP
+    first = statistics.median(start for _, start in overlapped)
+    return Table(
+        title="overlap",
+        about=(
+            f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of {STEP:g} s. "
+            f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of {PAIRS} pairs."
+        ),
+        figures=(
+            Figure(
+                what="wall time over the ideal", value=statistics.median(walls) / ideal - 1, unit="percent", bound=0.05,
+                also=f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s",
+            ),
+            Figure(
+                what="as a share of plan, then run in sequence", value=ratio(walls, sequence), unit="ratio", bound=0.70,
+                also=f"{statistics.median(sequence):.2f} s in sequence",
+            ),
+            Figure(what="first step starts", value=first, unit="s", also=f"the plan is whole after {planning:.2f} s"),
+        ),
+    )  # fmt: skip
+
+
+def text() -> str:
+    """The plan as a conductor under a grammar writes it."""
+    rules = rules_for(POOL, Limits(), down=(), given=False, depth_left=0)
+    terms = terms_for(PROMPTED, POOL, rules, "auto", exact=True)
+    return SPELLINGS[PROMPTED.spelling].spell(PLAN, terms)
+
+
+def tokens(text: str) -> list[str]:
+    """`text` in pieces as byte-pair vocabularies cut English: words with the space before them, marks, line ends."""
+    return re.findall(r" ?\w+| ?[^\w\s]+|\s", text)
+
+
+async def _pairs(pieces: list[str]) -> tuple[list[tuple[float, float]], list[float]]:
+    ways = [way(pieces) for _ in range(PAIRS) for way in (_overlapped, _in_sequence)]
+    found = await asyncio.gather(*ways)
+    return found[::2], [wall for wall, _ in found[1::2]]
+
+
+async def _overlapped(pieces: list[str]) -> tuple[float, float]:
+    """Seconds of one question, and when its first step started."""
+    began = time.perf_counter()
+    first = 0.0
+    async for event in _conductor(pieces, Limits()).run(QUESTION):
+        if isinstance(event, StepStarted):
+            first = first or time.perf_counter() - began
+    return time.perf_counter() - began, first
+
+
+async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
+    """Seconds of writing the plan to its end, then running it one step at a time."""
+    began = time.perf_counter()
+    conductor = _conductor(pieces, Limits(parallel=1))
+    planning = conductor.run(QUESTION, only_plan=True)
+    async for _ in planning:
+        pass
+    if planning.trace.plan != PLAN:
+        raise SystemExit(f"the plan that was read is not the one that was written: {planning.trace.plan}")
+    run = conductor.run(QUESTION, plan=PLAN)
+    async for _ in run:
+        pass
+    return time.perf_counter() - began, 0.0
+
+
+def _conductor(pieces: list[str], limits: Limits) -> Conductor:
+    return Conductor(
+        model=Scripted(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, exact=True,
+        workers={name: Scripted(scripts=[[STEP, "Done."]]) for name in POOL.names},
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(show(measure()))

@@ -1,0 +1,154 @@
+"""How close the wall time of a workflow comes to its critical path.
+
+Random plans of one to five steps on scripted workers; each step waits 50 ms. The critical path is the longest chain of
+steps that the answer waits for. It is taken from the time that each step took as its worker saw it, since how late the
+system wakes a process is not ours. Beside it stand the same plan as bare tasks of asyncio, run right after ours, and
+the steps counted as 50 ms flat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from figures import Figure, Table, ratio, show, shown
+
+from conductor_cli.core.chat import Request
+from conductor_cli.core.plan import MAX_STEPS, Plan, Step
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor
+
+STEP: Final = 0.05
+"""Seconds that each step waits."""
+
+PLANS: Final = 100
+SEED: Final = 20251204
+NAMES: Final = ("ada", "ben", "cem", "dua", "eli")
+POOL: Final = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in NAMES))
+
+
+@dataclass
+class Took:
+    """One workflow: its wall time, that of its steps as bare tasks, and what each step took, by number."""
+
+    plan: Plan
+    wall: float = 0.0
+    bare: float = 0.0
+    steps: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def over(self) -> float:
+        """The part of its critical path by which the wall time exceeds it."""
+        return self.wall / critical_path(self.plan, self.steps) - 1
+
+    @property
+    def over_flat(self) -> float:
+        return self.wall / critical_path(self.plan, {}) - 1
+
+
+def measure() -> Table:
+    """One plan after the other, in one process."""
+    draw = random.Random(SEED)  # noqa: S311 - a reproducible draw, not a secret
+    runs = asyncio.run(_run_all([drawn(draw) for _ in range(PLANS + 5)]))[5:]
+    over, flat, bare = sorted(run.over for run in runs), [run.over_flat for run in runs], [run.bare for run in runs]
+    walls, paths = sum(run.wall for run in runs), sum(critical_path(run.plan, run.steps) for run in runs)
+    also = f"nine of ten within {shown(over[int(len(over) * 0.9)], 'percent')}, worst {shown(over[-1], 'percent')}"
+    return Table(
+        title="schedule",
+        about=f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}.",
+        figures=(
+            Figure(what="median plan", value=statistics.median(over), unit="percent", bound=0.02, also=also),
+            Figure(
+                what="all plans together", value=walls / paths - 1, unit="percent", bound=0.02,
+                also=f"{walls:.2f} s of workflows",
+            ),
+            Figure(
+                what="median, over bare tasks of asyncio", value=ratio([run.wall for run in runs], bare) - 1,
+                unit="percent", also=f"the bare tasks: {sum(bare):.2f} s",
+            ),
+            Figure(
+                what="median, steps counted as 50 ms flat", value=statistics.median(flat), unit="percent",
+                also="includes how late the system wakes the process",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def drawn(draw: random.Random) -> Plan:
+    """A random plan: each earlier step is seen with a chance of one half. Step n is worker n's."""
+    count = draw.randint(1, MAX_STEPS)
+    seen = [tuple(earlier for earlier in range(1, number) if draw.random() < 0.5) for number in range(1, count + 1)]
+    return Plan(
+        steps=tuple(
+            Step(worker=name, subtask="Wait.", access=access) for name, access in zip(NAMES, seen, strict=False)
+        )
+    )
+
+
+def critical_path(plan: Plan, took: Mapping[int, float]) -> float:
+    """Seconds until the last step can have ended; a step that says nothing counts as 50 ms."""
+    ends: dict[int, float] = {0: 0.0}
+    for number, step in enumerate(plan.steps, start=1):
+        ends[number] = took.get(number, STEP) + max(ends[seen] for seen in (0, *step.access))
+    return ends[len(plan.steps)]
+
+
+async def _run_all(plans: list[Plan]) -> list[Took]:
+    return [await _run(plan) for plan in plans]
+
+
+async def _bare(plan: Plan) -> float:
+    """Seconds that the plan takes as tasks that wait for each other and do nothing else."""
+    began = time.perf_counter()
+    tasks: list[asyncio.Task[None]] = []
+    for step in plan.steps:
+        tasks.append(asyncio.create_task(_after([tasks[seen - 1] for seen in step.access])))
+    await tasks[-1]
+    wall = time.perf_counter() - began
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return wall
+
+
+async def _after(earlier: list[asyncio.Task[None]]) -> None:
+    for task in earlier:
+        await asyncio.shield(task)
+    await asyncio.sleep(STEP)
+
+
+async def _run(plan: Plan) -> Took:
+    took = Took(plan=plan)
+    workers = {name: Scripted(reply=_waiting(number, took)) for number, name in enumerate(NAMES, start=1)}
+    conductor = Conductor(model=None, pool=POOL, workers=workers)
+    began = time.perf_counter()
+    run = conductor.run(Question(text="How long does waiting take?"), plan=plan)
+    async for _ in run:
+        pass
+    took.wall = time.perf_counter() - began
+    if run.trace.state != "finished" or run.trace.partial:
+        raise SystemExit(f"a workflow did not finish: {run.trace.error}")
+    took.bare = await _bare(plan)
+    return took
+
+
+def _waiting(number: int, took: Took) -> Callable[[Request], Iterator[str | float]]:
+    def script(_: Request) -> Iterator[str | float]:
+        began = time.perf_counter()
+        yield STEP
+        took.steps[number] = time.perf_counter() - began
+        yield "Done."
+
+    return script
+
+
+if __name__ == "__main__":
+    sys.exit(show(measure()))

@@ -1,0 +1,182 @@
+"""What one token of a worker costs us, from the socket to a line of JSON, and what drawing five workers live costs.
+
+The server is a process of its own; what is counted is the processor time of this one, all its threads, by `getrusage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Final, TextIO
+
+from figures import Figure, Table, show
+from loopback import paced, server, words
+
+from conductor_cli.cli.driving import drive
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.port import Model
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor
+from conductor_cli.store import Store
+from conductor_cli.views import OutputName, Surroundings, View, open_views
+
+WORKERS: Final = ("ada", "ben", "cem", "dua", "eli")
+RATE: Final = 200
+"""Tokens a second of each worker that writes at a steady pace."""
+
+MANY: Final = 2000
+"""Tokens of each worker that writes as fast as it can."""
+
+SECONDS: Final = 10
+ROUNDS: Final = 3
+COLUMNS, ROWS = 100, 30
+QUESTION: Final = Question(text="Which lock is taken first?")
+PLAN: Final = Plan(
+    steps=tuple(Step(worker=name, subtask="Say which lock is taken first, and why.") for name in WORKERS)
+)
+
+
+def measure() -> Table:
+    """Everything on one event loop, one way after the other."""
+    with (
+        server() as url,
+        tempfile.TemporaryDirectory() as place,
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+    ):
+        return asyncio.run(_measure(url, Store(Path(place)), nowhere))
+
+
+async def _measure(url: str, store: Store, nowhere: TextIO) -> Table:
+    count = len(WORKERS) * MANY
+    await _asked(_remote(url, "50"), store, nowhere)  # loads httpx and opens the connections
+    fast, slow = str(MANY), f"{RATE * 4}@{RATE}"
+    whole = [await _cpu_of(_asked(_remote(url, fast), store, nowhere)) / count for _ in range(ROUNDS)]
+    alone = [await _cpu_of(_read_alone(_remote(url, fast))) / count for _ in range(ROUNDS)]
+    steady = await _cpu_of(_asked(_remote(url, slow), store, nowhere)) / (len(WORKERS) * RATE * 4)
+    steady_alone = await _cpu_of(_read_alone(_remote(url, slow))) / (len(WORKERS) * RATE * 4)
+    return Table(
+        title="stream",
+        about=(
+            "Five workers at once, processor time of our process. A delta goes through adapter, run, stored trace and "
+            f"JSONL view. Drawn: on a terminal of {COLUMNS} x {ROWS}, {SECONDS} s, trace stored."
+        ),
+        figures=(
+            _per_delta("a delta, as fast as the server writes", whole, 1e-3, "many are read from the socket at once"),
+            _per_delta("of that, the adapter alone", alone, None, "httpx, events, JSON"),
+            _per_delta("a delta, at 200 a second and worker", [steady], 1e-3, "each is a read of its own"),
+            _per_delta("of that, the adapter alone", [steady_alone], None, "with waiting for each"),
+            *await _drawn(url, store, nowhere),
+        ),
+    )
+
+
+def _per_delta(what: str, seen: Sequence[float], bound: float | None, also: str) -> Figure:
+    return Figure(what=what, value=statistics.median(seen), unit="us", bound=bound, also=also)
+
+
+async def _drawn(url: str, store: Store, nowhere: TextIO) -> list[Figure]:
+    count = RATE * SECONDS
+    scripted = await _live(_scripted(count, RATE), store, nowhere)
+    remote = await _live(_remote(url, f"{count}@{RATE}"), store, nowhere)
+    nothing = await _share(_asked(_scripted(count // 2, RATE), store, nowhere, "answer"))
+    return [
+        Figure(what="five scripted workers drawn live, of one core", value=scripted, unit="percent", bound=0.15),
+        Figure(
+            what="the same through the adapter",
+            value=remote,
+            unit="percent",
+            also="a read of the socket for each delta",
+        ),
+        Figure(what="scripted, nothing drawn", value=nothing, unit="percent", also="the run and its stored trace"),
+    ]
+
+
+async def _live(workers: Mapping[str, Model], store: Store, nowhere: TextIO) -> float:
+    """The share of one core that a run takes while it is drawn."""
+    with terminal() as stderr:
+        around = Surroundings(
+            stdout=nowhere, stderr=stderr, environ={"TERM": "xterm-256color"}, width=COLUMNS, height=ROWS
+        )
+        return await _share(_shown(workers, open_views("answer", "tree", around), store))
+
+
+@contextmanager
+def terminal() -> Iterator[TextIO]:
+    """A terminal that another process reads and forgets."""
+    ours, theirs = pty.openpty()
+    reader = subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(ours)
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        yield stream
+    reader.wait()
+
+
+def _remote(url: str, model: str) -> dict[str, Model]:
+    made = [Worker(name=name, kind="openai-compatible", model=model, options={"base_url": url}) for name in WORKERS]
+    return {worker.name: open_model(worker, environ={}) for worker in made}
+
+
+def _scripted(count: int, rate: float = 0.0) -> dict[str, Model]:
+    return {name: Scripted(reply=lambda _: paced(islice(words(), count), rate)) for name in WORKERS}
+
+
+async def _asked(workers: Mapping[str, Model], store: Store, nowhere: TextIO, output: OutputName = "jsonl") -> None:
+    around = Surroundings(stdout=nowhere, stderr=nowhere, environ={})
+    await _shown(workers, open_views(output, "none", around), store)
+
+
+async def _shown(workers: Mapping[str, Model], view: View, store: Store) -> None:
+    pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in WORKERS))
+    run = Conductor(model=None, pool=pool, workers=workers).run(QUESTION, plan=PLAN)
+    await drive(run, view, store.open(run.id))
+    for model in workers.values():
+        await model.close()
+    if run.trace.error is not None:
+        raise SystemExit(f"the run failed: {run.trace.error}")
+
+
+async def _read_alone(workers: Mapping[str, Model]) -> None:
+    async def read(model: Model) -> None:
+        async for _ in model.stream(Request(messages=(Message(role="user", content="Say something."),))):
+            pass
+        await model.close()
+
+    await asyncio.gather(*(read(model) for model in workers.values()))
+
+
+def cpu() -> float:
+    """Seconds of processor time that this process has used, in all its threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def _cpu_of(work: Awaitable[None]) -> float:
+    before = cpu()
+    await work
+    return cpu() - before
+
+
+async def _share(work: Awaitable[None]) -> float:
+    """The share of one core that some work took."""
+    began = time.perf_counter()
+    used = await _cpu_of(work)
+    return used / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(show(measure()))

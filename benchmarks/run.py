@@ -1,0 +1,105 @@
+"""Run the benchmarks, print their tables and write them to results.md. Ends with 1 when a bound does not hold.
+
+`python benchmarks/run.py` runs all of them, about two minutes; with names (`start`, `overlap`, …)
+only those, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import conductor_cli
+
+if TYPE_CHECKING:
+    from figures import Table
+
+NAMES: Final = ("start", "overlap", "schedule", "stream", "memory")
+LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
+RESULTS: Final = Path(__file__).with_name("results.md")
+
+
+def main(names: list[str]) -> int:
+    """Measure what is named, or everything."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    load, began = _load(), time.monotonic()
+    tables = [measured(name) for name in names or NAMES]
+    failed = [table.title for table in tables if not table.holds]
+    verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
+    print(verdict)
+    if not names:
+        head = [HEAD, setting(load, time.monotonic() - began), verdict, ""]
+        RESULTS.write_text("\n".join([*head, "\n".join(table.markdown() for table in tables)]), encoding="utf-8")
+    return 1 if failed else 0
+
+
+HEAD: Final = """\
+# Results
+
+Written by `make bench`; what each figure means stands in [README.md](README.md). Ratios are of things measured
+in the same run; no figure is compared with one from elsewhere.
+"""
+
+
+def measured(name: str) -> Table:
+    """One benchmark, printed as soon as it is done."""
+    print(f"measuring {name} …", file=sys.stderr)
+    table: Table = importlib.import_module(f"bench_{name}").measure()
+    print(table.markdown(), flush=True)
+    return table
+
+
+def setting(load: str, seconds: float) -> str:
+    """Where and with what it was measured: nothing that names the machine."""
+    libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+    rows = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
+        "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory()}; {load}",
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "versions": f"conductor {conductor_cli.__version__}, {libraries}",
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _load() -> str:
+    """How much else the machine did before the first benchmark."""
+    return f"load {os.getloadavg()[0]:.1f} before" if hasattr(os, "getloadavg") else "load unknown"
+
+
+def _processor() -> str:
+    """The processor's own name for itself."""
+    found = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return found[0] if found else platform.processor() or "processor unknown"
+
+
+def _memory() -> str:
+    found = [int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    return f"{found[0] / 1024**2:.0f} GiB" if found else "memory unknown"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
