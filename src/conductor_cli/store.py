@@ -22,6 +22,7 @@ from conductor_cli.core.wire import WireError
 
 SUFFIX: Final = ".jsonl"
 _TAIL: Final = 1 << 16
+_SECOND: Final = len("20261231-235959")
 
 State = Literal["finished", "partial", "failed", "running", "interrupted", "unreadable"]
 
@@ -40,7 +41,7 @@ class Writer:
 
     def write(self, event: ev.Event) -> None:
         """Append one event. A refused write shows in `error`, which a later success clears."""
-        self._pending += ev.to_line(event).encode("utf-8", "surrogatepass") + b"\n"
+        self._pending += ev.to_line(event).encode("utf-8", "backslashreplace") + b"\n"
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._file, self._pending) :]
@@ -50,7 +51,14 @@ class Writer:
 
     def close(self) -> None:
         """Close the file; anybody may see that nobody writes it any more."""
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def discard(self) -> None:
+        """Close the file and take it away: nothing worth keeping is in it."""
+        self.close()
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,74 +87,106 @@ class Store:
         return self.directory / f"{run}{SUFFIX}"
 
     def runs(self) -> list[str]:
-        """The ids of all stored runs, newest first. Ids sort by time."""
-        return sorted((path.stem for path in self.directory.glob(f"*{SUFFIX}")), reverse=True)
+        """The ids of all stored runs, newest first. Raises `UsageError` when the directory cannot be read.
+
+        Ids sort by time, to the second; those of one second are told apart by when they were last written.
+        """
+        try:
+            with os.scandir(self.directory) as found:
+                files = [(entry.name, entry.stat().st_mtime_ns) for entry in found if entry.name.endswith(SUFFIX)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(self.directory, error) from None
+        files.sort(key=lambda file: (file[0][:_SECOND], file[1]), reverse=True)
+        return [name.removesuffix(SUFFIX) for name, _ in files]
 
     def find(self, name: str) -> str:
         """The run that `name` means: `last`, an id, or the beginning of exactly one id. Raises `UsageError`."""
         runs = self.runs()
         if name == "last" and runs:
             return runs[0]
-        matching = [run for run in runs if run.startswith(name)] if name not in ("", "last") else []
+        matching = [run for run in runs if run.startswith(name)] if name not in {"", "last"} else []
         if name in matching or len(matching) == 1:
             return name if name in matching else matching[0]
         if len(matching) > 1:
-            raise UsageError(f"{len(matching)} runs begin with {name!r}", hint="give more of the id: conductor trace list")
+            more = "give more of the id: conductor trace list"
+            raise UsageError(f"{len(matching)} runs begin with {name!r}", hint=more)
         what = f"there is no run {name!r}" if runs and name != "last" else "no run is stored yet"
         raise UsageError(what, hint="conductor trace list shows what there is")
 
     def events(self, run: str) -> Iterator[ev.Event]:
-        """The events of a stored run, up to its last whole line. Raises `UsageError` for a file that is no trace."""
-        return read(self.path(run))
+        """The events of a stored run, up to its last whole line.
+
+        Raises `UsageError` for a file that is no trace, or not even the start of one.
+        """
+        empty = True
+        for event in read(self.path(run)):
+            empty = False
+            yield event
+        if empty:
+            raise UsageError(f"{self.path(run)} holds no whole event", hint=f"conductor trace rm {run} takes it away")
 
     def trace(self, run: str) -> Trace:
-        """The fold of a stored run."""
+        """The fold of a stored run. Raises `UsageError` as `events` does."""
         trace = Trace()
         for event in self.events(run):
             trace = apply(trace, event)
         return trace
 
     def entry(self, run: str) -> Entry:
-        """One line of the list, from the first and the last event only."""
+        """One line of the list, from the first and the last event only. Never raises: what is broken is listed so."""
         path = self.path(run)
-        first = _json(_first_line(path))
-        question = first.get("question")
+        try:
+            first = _first_line(path)
+            size = path.stat().st_size
+            state = _state(path, first)
+        except OSError:
+            return Entry(run=run, path=path, time="", question="", state="unreadable", size=0)
+        start = _json(first)
+        question = start.get("question")
         text = question.get("text", "") if isinstance(question, dict) else ""
-        state = _state(path, first)
         return Entry(
-            run=run, path=path, time=str(first.get("time", "")), question=str(text), state=state, size=path.stat().st_size
-        )
+            run=run, path=path, time=str(start.get("time", "")), question=str(text), state=state, size=size
+        )  # fmt: skip
 
     def remove(self, run: str) -> None:
-        """Delete a stored run. Raises `UsageError` while it is being written."""
+        """Delete a stored run. Raises `UsageError` while it is being written, or when the system refuses."""
         path = self.path(run)
         if _is_live(path):
             raise UsageError(f"run {run} is still being written", hint="stop it first")
-        path.unlink()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be removed: {error.strerror}", hint="mend its rights") from None
 
 
 def read(path: Path) -> Iterator[ev.Event]:
-    """The events of a trace file, up to its last whole line.
+    """The events of a trace file, up to its last whole line; none when not even the first one is whole.
 
     Raises `UsageError` when the file cannot be read, is of a newer format, or is broken before its last line.
     """
-    number = 0
     for number, line, ended in _lines(path):
         try:
             event = ev.from_line(line)
         except WireError as error:
-            if not ended and number > 1:
+            if not ended and (number > 1 or _is_start(line)):
                 return
             raise UsageError(f"{path}, line {number}: {error}", hint="this file is no trace of conductor") from None
-        if isinstance(event, ev.RunStarted) and event.format > ev.FORMAT:
-            raise UsageError(
-                f"{path} has trace format {event.format}; this conductor reads up to {ev.FORMAT}", hint="update conductor"
-            )
         if number == 1 and not isinstance(event, ev.RunStarted):
-            raise UsageError(f"{path} does not begin with the start of a run", hint="this file is no trace of conductor")
+            raise UsageError(
+                f"{path} does not begin with the start of a run", hint="this file is no trace of conductor"
+            )
+        if isinstance(event, ev.RunStarted) and event.format > ev.FORMAT:
+            reads = f"this conductor reads up to {ev.FORMAT}"
+            raise UsageError(f"{path} has trace format {event.format}; {reads}", hint="update conductor")
         yield event
-    if number == 0:
-        raise UsageError(f"{path} is empty", hint="the run was killed before it began, or its disk was full")
+
+
+def _is_start(line: str) -> bool:
+    """Whether `line` is the beginning of a trace's first line, and no more than that."""
+    begins = '{"kind":"' + ev.RunStarted.kind + '"'
+    return not line.endswith("\n") and (line.startswith(begins) or begins.startswith(line))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, bool]]:
@@ -161,7 +201,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bool]]:
             if held is not None:
                 yield (*held, False)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor trace list shows what there is") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are")
 
 
 def _first_line(path: Path) -> bytes:
@@ -170,15 +214,16 @@ def _first_line(path: Path) -> bytes:
 
 
 def _json(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         data = json.loads(line)
         if isinstance(data, dict):
             return data
     return {}
 
 
-def _state(path: Path, first: dict[str, Any]) -> State:
-    if first.get("kind") != ev.RunStarted.kind:
+def _state(path: Path, first: bytes) -> State:
+    start = _json(first)
+    if start.get("kind") != ev.RunStarted.kind and not _is_start(first.decode("utf-8", "replace")):
         return "unreadable"
     last = _json(_last_line(path))
     if last.get("kind") == ev.RunFinished.kind:
@@ -201,17 +246,20 @@ def _last_line(path: Path) -> bytes:
 
 
 def _lock(file: int) -> None:
-    """Hold the file as long as it is open. Where the system or the file system has no locks, nobody is seen as alive."""
-    with suppress(ImportError, OSError):
-        import fcntl  # noqa: PLC0415 - POSIX only
+    """Hold the file as long as it is open. Where the system or the file system has no locks, nobody is seen as alive.
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    It waits: a list that looks at the file at this moment holds it for a moment.
+    """
+    with suppress(ImportError, OSError):
+        import fcntl  # POSIX only
+
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _is_live(path: Path) -> bool:
     """Whether another process still writes the file."""
     try:
-        import fcntl  # noqa: PLC0415 - POSIX only
+        import fcntl  # POSIX only
 
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

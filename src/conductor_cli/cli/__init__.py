@@ -34,7 +34,7 @@ app.command("doctor")(doctor.doctor)
 app.command("completions")(completions.completions)
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"conductor {__version__}")
         raise typer.Exit
@@ -43,11 +43,15 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
 @app.callback()
 def conductor(
     context: typer.Context,
-    config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")] = None,
+    config_file: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
+    ] = None,
     color: Annotated[Color | None, typer.Option("--color", help="Colour: auto, always or never.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log what happens inside to stderr; show tracebacks.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
     del version

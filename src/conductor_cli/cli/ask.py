@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.trace import Trace
+
+if TYPE_CHECKING:
+    from conductor_cli.core.trace import Trace
+    from conductor_cli.store import Store
 
 
 def ask(
@@ -17,8 +20,14 @@ def ask(
     question: opt.Words = None,
     file: opt.Files = None,
     system: opt.System = None,
-    continued: Annotated[str | None, typer.Option("--continue", "-c", metavar="[ID]", help="Continue the last run, or run ID, as a conversation.")] = None,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; only what is missing is called.")] = None,
+    continued: Annotated[
+        str | None,
+        typer.Option("--continue", "-c", metavar="[ID]", help="Continue the last run, or run ID, as a conversation."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; only what is missing is called."),
+    ] = None,
     mode: opt.ModeOption = None,
     workers: opt.WorkersOption = None,
     conductor: opt.ConductorOption = None,
@@ -28,7 +37,9 @@ def ask(
     max_tokens: opt.MaxTokens = None,
     max_calls: opt.MaxCalls = None,
     max_time: opt.MaxTime = None,
-    schema: Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="JSON Schema that the answer should follow.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="JSON Schema that the answer should follow.")
+    ] = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
     format_: opt.FormatOption = opt.Format.answer,
@@ -36,31 +47,32 @@ def ask(
     no_trace: opt.NoTrace = False,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
-    from conductor_cli.cli.asking import question_from  # noqa: PLC0415
-    from conductor_cli.cli.session import Session  # noqa: PLC0415
+    from conductor_cli.cli.asking import question_from
+    from conductor_cli.cli.session import Session
 
     flags = opt.limit_flags(
         steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
     flags |= {"conductor.mode": mode.value if mode else None}
-    flags |= {"limits.recursion": 1} if mode is opt.Mode.ultra and recursion is None else {}
     flags |= {"output.progress": progress.value if progress else None}
-    session = Session(context.obj, flags, output=format_.value, keep=not no_trace)
-    earlier = _earlier(session, resume)
-    if earlier is not None and (question or file):
+    if resume is not None and (question or file or system or schema or continued):
         raise UsageError("--resume takes no question: it finishes the stored one", hint="use --continue to ask on")
+    only = opt.names_of(workers)
+    session = Session(context.obj, opt.checked(flags), output=format_.value, keep=not no_trace)
+    earlier = _earlier(session.store, resume)
     if earlier is not None:
         asked = earlier.question
     else:
-        asked = question_from(question or (), file or (), system, schema, _earlier(session, continued))
-    only = tuple(name.strip() for name in workers.split(",") if name.strip()) if workers is not None else ()
+        asked = question_from(question or (), file or (), system, schema, _earlier(session.store, continued))
     raise typer.Exit(session.run(asked, only=only, resume=earlier, seed=seed))
 
 
-def _earlier(session: object, name: str | None) -> Trace | None:
-    from conductor_cli.cli.session import Session  # noqa: PLC0415
-
-    if name is None or not isinstance(session, Session):
+def _earlier(store: Store, name: str | None) -> Trace | None:
+    """The stored run that a flag names. Raises `UsageError`, also for one that another process is still busy with."""
+    if name is None:
         return None
-    return session.store.trace(session.store.find(name))
+    run = store.find(name)
+    if store.entry(run).state == "running":
+        raise UsageError(f"run {run} is still going on", hint="wait for its end, or stop it first")
+    return store.trace(run)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.question import File, Question
+from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 
 LARGEST: Final = 16 * 1024 * 1024
@@ -23,7 +25,7 @@ def question_from(
 
     Without words the question is what comes on stdin; with words, stdin is attached like a file.
     """
-    plain = [word for word in words if word != "-"]
+    plain = [_written(word, "the question") for word in words if word != "-"]
     piped = _stdin(forced="-" in words)
     text = " ".join(plain).strip()
     attached = [_file(path) for path in files]
@@ -33,17 +35,31 @@ def question_from(
         attached.insert(0, File(name="stdin", text=piped))
     if not text:
         raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
-    history = () if earlier is None else (*earlier.question.history, _turn(earlier))
-    return Question(
-        text=text, system=system or "", files=tuple(attached), history=history,
-        schema=None if schema is None else _schema(schema), parent=None if earlier is None else earlier.run,
+    asked = Question(
+        text=text, system=_written(system or "", "--system"), files=tuple(attached),
+        schema=None if schema is None else _schema(schema),
     )  # fmt: skip
+    return asked if earlier is None else _continued(asked, earlier, keep_system=system is None)
 
 
-def _turn(earlier: Trace) -> Any:  # noqa: ANN401 - a Turn
-    from conductor_cli.core.question import Turn  # noqa: PLC0415 - only to continue
+def _continued(asked: Question, earlier: Trace, *, keep_system: bool) -> Question:
+    """`asked` as the next question of a conversation: what came with the earlier ones is still there."""
+    before = earlier.question
+    turn = Turn(question=before.text, answer=earlier.answer)
+    files = tuple(dict.fromkeys((*before.files, *asked.files)))
+    system = before.system if keep_system else asked.system
+    return replace(asked, history=(*before.history, turn), files=files, system=system, parent=earlier.run)
 
-    return Turn(question=earlier.question.text, answer=earlier.answer)
+
+def _written(text: str, what: str) -> str:
+    """A word of the command line. What Python could not decode by the locale is UTF-8, or no text at all."""
+    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        hint = "convert it first, for example with: iconv -t utf-8"
+        raise UsageError(f"{what} is not UTF-8 text", hint=hint) from None
 
 
 def _stdin(*, forced: bool) -> str:
@@ -80,7 +96,7 @@ def decoded(data: bytes, source: str) -> str:
 def _schema(path: Path) -> dict[str, Any]:
     try:
         schema = json.loads(_file(path).text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
     if not isinstance(schema, dict):
         raise UsageError(f"{path} holds no JSON object", hint="--schema takes a JSON Schema")

@@ -39,14 +39,18 @@ class Tested:
     def data(self) -> dict[str, Any]:
         """For `--json`."""
         state = "ok" if self.failure is None else "failed"
-        error = None if self.failure is None else {"kind": self.failure.kind, "message": self.failure.message, "hint": self.failure.hint}
+        error = (
+            None
+            if self.failure is None
+            else {"kind": self.failure.kind, "message": self.failure.message, "hint": self.failure.hint}
+        )
         return {"name": self.name, "state": state, "seconds": round(self.seconds, 3), "text": self.text, "error": error}
 
 
 def at_hand(settings: Settings) -> tuple[Listed, ...]:
     """The workers that are found where the settings name none."""
-    from conductor_cli.config import Listed  # noqa: PLC0415
-    from conductor_cli.models.discover import discover  # noqa: PLC0415
+    from conductor_cli.config import Listed
+    from conductor_cli.models.discover import discover
 
     found = asyncio.run(discover(settings.environ))
     return tuple(Listed(worker=worker, enabled=True, source="found at hand") for worker in found)
@@ -54,8 +58,8 @@ def at_hand(settings: Settings) -> tuple[Listed, ...]:
 
 def key_state(worker: Worker, environ: Mapping[str, str]) -> str:
     """`not needed`, the name of the variable that holds the key, or `missing`. Never the key."""
-    from conductor_cli.models.catalog import key_of  # noqa: PLC0415
-    from conductor_cli.models.presets import PRESETS  # noqa: PLC0415
+    from conductor_cli.models.catalog import key_of
+    from conductor_cli.models.presets import PRESETS
 
     if worker.kind not in PRESETS:
         return "not needed"
@@ -68,11 +72,13 @@ def key_state(worker: Worker, environ: Mapping[str, str]) -> str:
 
 
 def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
-    """Test the named workers, or all that are enabled, at the same time. Raises `ConfigError` for an unknown name."""
+    """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
+    from conductor_cli.cli.opening import named
+
     listed = settings.workers or at_hand(settings)
     pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
     if names:
-        pool = pool.subset(names)
+        pool = named(pool, names)
     if not len(pool):
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
     return asyncio.run(_test_all(pool, settings.environ))
@@ -84,7 +90,7 @@ async def _test_all(pool: Pool, environ: Mapping[str, str]) -> list[Tested]:
 
 async def test_worker(worker: Worker, environ: Mapping[str, str]) -> Tested:
     """Ask for one word; any answer is good."""
-    from conductor_cli.models.catalog import open_model  # noqa: PLC0415
+    from conductor_cli.models.catalog import open_model
 
     started = time.monotonic()
     request = Request(messages=(Message(role="user", content="Reply with the one word: ready"),), max_tokens=16)

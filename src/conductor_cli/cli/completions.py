@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 
-class Shell(str, Enum):
+class Shell(StrEnum):
     """The shells that there is a script for."""
 
     bash = "bash"
@@ -17,11 +17,11 @@ class Shell(str, Enum):
 
 
 def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
-    """Print the completion script: source <(conductor completions bash)"""
-    from pathlib import Path  # noqa: PLC0415
+    """Print the completion script of a shell, as in: source <(conductor completions bash)."""
+    from pathlib import Path
 
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.core.errors import ConductorError  # noqa: PLC0415
+    from conductor_cli.cli.output import say
+    from conductor_cli.core.errors import ConductorError
 
     here = Path(__file__).resolve()
     # In a wheel the scripts lie inside the package; in a checkout at the top level.

@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example li
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load  # noqa: PLC0415
+    from conductor_cli.config import load
 
     return load(os.environ, {}, context.obj.config)
 
@@ -27,51 +27,58 @@ def _settings(context: typer.Context) -> Settings:
 @app.command("show")
 def show(context: typer.Context, json: opt.Json = False) -> None:
     """Show every setting, its value, and where it comes from."""
-    from conductor_cli.cli.output import say_json, table  # noqa: PLC0415
-    from conductor_cli.config import shown  # noqa: PLC0415
-    from conductor_cli.core.wire import dump  # noqa: PLC0415
+    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.config import shown
+    from conductor_cli.core.wire import dump
 
     settings = _settings(context)
     if json:
-        say_json({name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()})
+        say_json(
+            {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
+        )
         return
-    table(("SETTING", "VALUE", "FROM"), [[name, shown(value), settings.origins[name]] for name, value in settings.values.items()])
+    table(
+        ("SETTING", "VALUE", "FROM"),
+        [[name, shown(value), settings.origins[name]] for name, value in settings.values.items()],
+    )
 
 
 @app.command("get")
 def get(context: typer.Context, name: Name) -> None:
     """Print one setting's value."""
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.config import setting, shown  # noqa: PLC0415
+    from conductor_cli.cli.output import say
+    from conductor_cli.config import setting, shown
 
     _known(name)
     say(shown(_settings(context)[setting(name).name]))
 
 
-@app.command("set")
+@app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
 def set_(
     context: typer.Context,
     name: Name,
     value: Annotated[str, typer.Argument(help="The new value; default takes the setting out again.")],
 ) -> None:
     """Set one setting in conductor's own file. What stands in config.toml or the environment still wins."""
-    from conductor_cli.cli.output import remark, say  # noqa: PLC0415
-    from conductor_cli.config import load, setting, shown  # noqa: PLC0415
-    from conductor_cli.config.workers import set_value  # noqa: PLC0415
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.config import places, setting, shown
+    from conductor_cli.config.workers import set_value
 
     _known(name)
-    settings = _settings(context)
-    new = None if value == "default" else setting(name).parse(value)
-    load(os.environ, {name: new}, context.obj.config)  # refuses what no run could use
-    set_value(settings.places, name, new)
+    where = places(os.environ)
+    try:
+        new = None if value == "default" else setting(name).parse(value)
+    except ConfigError as error:
+        raise UsageError(error.message, hint="default takes the setting out again") from None
+    set_value(where, name, new)
     after = _settings(context)
     say(f"{name} = {shown(after[name])}")
     if new is not None and after[name] != new:
-        remark(f"{after.origins[name]} sets it to this; it wins over what was written to {settings.places.own_file}")
+        remark(f"{after.origins[name]} sets it to this; it wins over what was written to {where.own_file}")
 
 
 def _known(name: str) -> None:
-    from conductor_cli.config import setting  # noqa: PLC0415
+    from conductor_cli.config import setting
 
     try:
         setting(name)
@@ -82,7 +89,7 @@ def _known(name: str) -> None:
 @app.command("path")
 def path(context: typer.Context) -> None:
     """Print the files that settings come from."""
-    from conductor_cli.cli.output import say  # noqa: PLC0415
+    from conductor_cli.cli.output import say
 
     settings = _settings(context)
     say(f"yours:        {context.obj.config or settings.places.user_file}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +14,8 @@ from conductor_cli.cli import options as opt
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.core.pool import Worker
+    from conductor_cli.models.discover import Ping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,8 @@ class Check:
 
 def doctor(context: typer.Context, json: opt.Json = False) -> None:
     """Check the installation: versions, conductor model, workers, keys, disk. Calls no model."""
-    from conductor_cli.cli.output import say, say_json  # noqa: PLC0415
-    from conductor_cli.config import load  # noqa: PLC0415
+    from conductor_cli.cli.output import say, say_json
+    from conductor_cli.config import load
 
     settings = load(os.environ, {}, context.obj.config)
     checks = [check for look in LOOKS for check in look(settings)]
@@ -49,24 +52,32 @@ def _data(check: Check) -> dict[str, Any]:
 
 
 def _versions(settings: Settings) -> list[Check]:
-    import platform  # noqa: PLC0415
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
 
-    from conductor_cli import __version__  # noqa: PLC0415
+    from conductor_cli import __version__
 
     del settings
-    checks = [Check(name="conductor", state="ok", found=f"{__version__}, Python {platform.python_version()}, {platform.system()}")]
+    checks = [
+        Check(
+            name="conductor",
+            state="ok",
+            found=f"{__version__}, Python {platform.python_version()}, {platform.system()}",
+        )
+    ]
     for name in ("litellm", "huggingface-hub", "keyring"):
         try:
             checks.append(Check(name=name, state="ok", found=version(name)))
         except PackageNotFoundError:
-            checks.append(Check(name=name, state="failed", found="not installed", hint="install conductor-llm again", code=1))
+            checks.append(
+                Check(name=name, state="failed", found="not installed", hint="install conductor-llm again", code=1)
+            )
     return checks
 
 
 def _llama(settings: Settings) -> list[Check]:
-    from conductor_cli.core.errors import ModelError  # noqa: PLC0415
-    from conductor_cli.models.llama import build_info  # noqa: PLC0415
+    from conductor_cli.core.errors import ModelError
+    from conductor_cli.models.llama import build_info
 
     del settings
     try:
@@ -74,74 +85,101 @@ def _llama(settings: Settings) -> list[Check]:
     except ModelError as error:
         return [Check(name="llama.cpp", state="failed", found=error.message, hint=error.hint, code=5)]
     gpu = "layers can run on a GPU" if build["gpu"] else "CPU only"
-    return [Check(name="llama.cpp", state="ok", found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}: {build['system']}")]
+    return [
+        Check(
+            name="llama.cpp",
+            state="ok",
+            found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}: {build['system']}",
+        )
+    ]
 
 
 def _conductor_model(settings: Settings) -> list[Check]:
-    from conductor_cli.cli.opening import described, planner_of  # noqa: PLC0415
-    from conductor_cli.core.errors import ConductorError  # noqa: PLC0415
+    from conductor_cli.cli.opening import described, planner_of
+    from conductor_cli.core.errors import ConductorError
 
     try:
         name = described(planner_of(settings))
     except ConductorError as error:
-        return [Check(name="conductor model", state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
+        return [
+            Check(name="conductor model", state="failed", found=error.message, hint=error.hint, code=error.exit_code)
+        ]
     return [Check(name="conductor model", state="ok", found=name)]
 
 
 def _workers(settings: Settings) -> list[Check]:
     """Keys and addresses, without a paid call."""
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
-    from conductor_cli.cli.checking import at_hand, key_state  # noqa: PLC0415
-    from conductor_cli.models.discover import ping  # noqa: PLC0415
+    from conductor_cli.cli.checking import at_hand
+    from conductor_cli.models.discover import ping
 
     listed = [item for item in settings.workers or at_hand(settings) if item.enabled]
     if not listed:
-        return [Check(name="workers", state="warning", found="none configured and none at hand: the conductor model answers too",
-                      hint="conductor workers add NAME --kind openai --model MODEL")]  # fmt: skip
+        found = "none configured and none at hand: the conductor model answers too"
+        hint = "conductor workers add NAME --kind openai --model MODEL"
+        return [Check(name="workers", state="warning", found=found, hint=hint)]
 
     async def all_pings() -> list[Any]:
-        return list(await asyncio.gather(*(ping(item.worker, environ=settings.environ, seconds=3.0) for item in listed)))
+        return list(
+            await asyncio.gather(*(ping(item.worker, environ=settings.environ, seconds=3.0) for item in listed))
+        )
 
-    checks = []
-    for item, reached in zip(listed, asyncio.run(all_pings()), strict=True):
-        key = key_state(item.worker, settings.environ)
-        name = f"worker {item.worker.name}"
-        answer = "" if reached is None else f", answered in {reached.seconds:.2f} s" if reached.reachable else f", {reached.failure.message}"
-        found = f"{item.worker.kind} {item.worker.model}, key {key}{answer}"
-        if key == "missing":
-            checks.append(Check(name=name, state="failed", found=found, hint="set its variable, or name one: key_env", code=4))
-        elif reached is not None and not reached.reachable:
-            checks.append(Check(name=name, state="failed", found=found, hint=reached.failure.hint, code=reached.failure.exit_code))
-        else:
-            checks.append(Check(name=name, state="ok", found=found))
-    return checks
+    pinged = asyncio.run(all_pings())
+    return [_worker(item.worker, reached, settings) for item, reached in zip(listed, pinged, strict=True)]
+
+
+def _worker(worker: Worker, reached: Ping | None, settings: Settings) -> Check:
+    from conductor_cli.cli.checking import key_state
+
+    key = key_state(worker, settings.environ)
+    name, found = f"worker {worker.name}", f"{worker.kind} {worker.model}".strip() + f", key {key}"
+    if key == "missing":
+        return Check(name=name, state="failed", found=found, hint="set its variable, or name one: key_env", code=4)
+    if reached is None:
+        return Check(name=name, state="ok", found=found)
+    if reached.failure is not None:
+        failure = reached.failure
+        found = f"{found}, {failure.message}"
+        return Check(name=name, state="failed", found=found, hint=failure.hint, code=failure.exit_code)
+    return Check(name=name, state="ok", found=f"{found}, answered in {reached.seconds:.2f} s")
 
 
 def _disk(settings: Settings) -> list[Check]:
-    import shutil  # noqa: PLC0415
+    import shutil
 
     directory = settings.places.traces
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        return [Check(name="traces", state="failed", found=f"{directory}: {error.strerror}", hint="mend its rights", code=3)]
+        return [
+            Check(name="traces", state="failed", found=f"{directory}: {error.strerror}", hint="mend its rights", code=3)
+        ]
     few = free < 1 << 28
-    return [Check(name="traces", state="warning" if few else "ok", found=f"{directory}, {free / (1 << 30):.1f} GiB free")]
+    return [
+        Check(name="traces", state="warning" if few else "ok", found=f"{directory}, {free / (1 << 30):.1f} GiB free")
+    ]
 
 
 def _commands(settings: Settings) -> list[Check]:
     """Other programs install a command of the same name."""
     found = []
     for directory in settings.environ.get("PATH", "").split(os.pathsep):
-        path = os.path.join(directory, "conductor")
-        if directory and os.access(path, os.X_OK) and not os.path.isdir(path):
-            found.append(path)
+        path = Path(directory) / "conductor"
+        if directory and os.access(path, os.X_OK) and not path.is_dir():
+            found.append(str(path))
     paths = list(dict.fromkeys(found))
-    if len(paths) < 2:  # noqa: PLR2004 - one is what there should be
+    if len(paths) < 2:
         return [Check(name="command", state="ok", found=paths[0] if paths else "not on PATH")]
-    return [Check(name="command", state="warning", found=", ".join(paths), hint="the first one runs; conductor-llm is always this one")]
+    return [
+        Check(
+            name="command",
+            state="warning",
+            found=", ".join(paths),
+            hint="the first one runs; conductor-llm is always this one",
+        )
+    ]
 
 
 LOOKS: tuple[Callable[[Settings], list[Check]], ...] = (_versions, _llama, _conductor_model, _workers, _disk, _commands)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+import time
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from conductor_cli.cli.output import leave_stdout, remark, tell
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.errors import ConductorError, ConfigError
+from conductor_cli.core.events import Event, RunStarted
 from conductor_cli.store import Store, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from conductor_cli.run import Run
     from conductor_cli.views import View
 
 TWICE: Final = 2.0
 """Seconds in which a second Ctrl-C ends the process at once."""
+
+_SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
 
 
 def open_trace(store: Store | None, run: Run) -> Writer | None:
@@ -29,84 +35,128 @@ def open_trace(store: Store | None, run: Run) -> Writer | None:
     try:
         return store.open(run.id)
     except OSError as error:
-        from conductor_cli.core.errors import ConfigError  # noqa: PLC0415 - rare
+        raise _cannot_store(store.directory, error) from None
 
-        raise ConfigError(
-            f"the trace cannot be stored in {store.directory}: {error.strerror}",
-            hint="free the disk or mend its rights, or run with --no-trace",
-        ) from None
+
+def _cannot_store(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the trace cannot be stored in {directory}: {error.strerror}",
+        hint="free the disk or mend its rights, or run with --no-trace",
+    )
 
 
 async def drive(run: Run, view: View, writer: Writer | None) -> int:
     """Read the run to its end and return the exit code. The store has an event before any view sees it."""
+    shown = _Shown(run, view)
     listening = _Signals(run)
     listening.listen()
     try:
-        async for event in run:
-            if writer is not None:
-                writer.write(event)
-            try:
-                view.show(event)
-            except BrokenPipeError:
-                leave_stdout()
-                run.stop("cancelled", message="nobody reads standard output any more")
+        async with aclosing(cast("AsyncGenerator[Event, None]", aiter(run))) as events:
+            async for event in events:
+                if writer is not None:
+                    _keep(event, writer)
+                shown.show(event)
     finally:
         listening.leave()
-        with suppress(BrokenPipeError):
-            view.close()
+        shown.close()
         if writer is not None:
             writer.close()
-    return _told(run, writer)
+    return _told(run, shown, writer)
 
 
-def _told(run: Run, writer: Writer | None) -> int:
-    """The exit code, after a trace that could not be written was told."""
-    if writer is None or writer.error is None:
-        return run.trace.exit_code
-    tell(
-        Failure(
-            kind="internal",
-            message=f"the trace is not whole: {writer.path}: {writer.error.strerror}",
-            hint="the answer above is; free the disk before the next run",
+def _keep(event: Event, writer: Writer) -> None:
+    """Store an event. Only a disk that does not take the first one stops a run: nothing is paid for yet."""
+    writer.write(event)
+    if writer.error is not None and isinstance(event, RunStarted):
+        writer.discard()
+        raise _cannot_store(writer.path.parent, writer.error)
+
+
+def _told(run: Run, shown: _Shown, writer: Writer | None) -> int:
+    """The exit code, after what could not be written was told."""
+    lost = []
+    if shown.error is not None:
+        hint = (
+            "free the disk" if writer is None else f"what there is stands in the trace: conductor trace show {run.id}"
         )
-    )
-    return run.trace.exit_code or 1
+        lost.append(ConductorError(f"standard output cannot be written: {shown.error.strerror}", hint=hint))
+    if writer is not None and writer.error is not None:
+        said = f"the trace is not whole: {writer.path}: {writer.error.strerror}"
+        lost.append(ConductorError(said, hint="free the disk before the next run"))
+    for error in lost:
+        tell(error)
+    return run.trace.exit_code or (lost[0].exit_code if lost else 0)
+
+
+class _Shown:
+    """The view of a run. Nobody reads standard output, or it takes no more: then the run is stopped."""
+
+    def __init__(self, run: Run, view: View) -> None:
+        self.run = run
+        self.view = view
+        self.error: OSError | None = None
+
+    def show(self, event: Event) -> None:
+        try:
+            self.view.show(event)
+        except OSError as error:
+            self._refused(error)
+
+    def close(self) -> None:
+        try:
+            self.view.close()
+        except OSError as error:
+            self._refused(error)
+
+    def _refused(self, error: OSError) -> None:
+        leave_stdout()
+        if isinstance(error, BrokenPipeError):
+            self.run.stop("cancelled", message="nobody reads standard output any more")
+        else:
+            self.error = error
+            self.run.stop("cancelled", message="standard output cannot be written")
 
 
 class _Signals:
-    """The first Ctrl-C or SIGTERM stops the run and keeps what is finished; a second Ctrl-C ends the process."""
+    """The first Ctrl-C or SIGTERM stops the run and keeps what is finished; a second Ctrl-C ends the process.
+
+    Plain signal handlers: those of the event loop would wait while a full pipe holds the loop up.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.before: dict[int, object] = {}
+        self.before: dict[signal.Signals, Any] = {}
         self.last: float | None = None
 
     def listen(self) -> None:
-        self._on(signal.SIGINT, self.interrupt)
-        self._on(signal.SIGTERM, lambda: self.run.stop("terminated", message="terminated"))
-
-    def _on(self, number: signal.Signals, action: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            loop.add_signal_handler(number, action)
-        except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
-            with suppress(ValueError):
-                self.before[number] = signal.signal(number, lambda *_: loop.call_soon_threadsafe(action))
 
-    def interrupt(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self.last is not None and now - self.last < TWICE:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            sys.stderr.flush()
-            signal.raise_signal(signal.SIGINT)
-        self.last = now
-        self.run.stop("cancelled", message="interrupted")
+        def interrupt(*_: object) -> None:
+            now = time.monotonic()
+            if self.last is not None and now - self.last < TWICE:
+                _die()
+            self.last = now
+            loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message="interrupted"))
+
+        def terminate(*_: object) -> None:
+            loop.call_soon_threadsafe(lambda: self.run.stop("terminated", message="terminated"))
+
+        with suppress(ValueError):  # not the main thread: another program has the signals
+            self.before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+            self.before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
 
     def leave(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.remove_signal_handler(number)
+        for number, handler in self.before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _die() -> None:
+    """End the process by Ctrl-C, as it would without any handler; a terminal gets its cursor back."""
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 def say_remarks(remarks: list[str], *, quiet: bool) -> None:

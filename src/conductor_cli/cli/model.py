@@ -8,20 +8,26 @@ from typing import Annotated
 
 import typer
 
+from conductor_cli.core.errors import UsageError
+
 app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
 
 
 @app.command("use")
 def use(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="FILE|URL|PROVIDER/MODEL", help="A GGUF file, a server's URL, or provider/model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="FILE|URL|PROVIDER/MODEL", help="A GGUF file, a server's URL, or provider/model.")
+    ],
 ) -> None:
     """Choose the model that plans, from now on."""
-    from conductor_cli.cli.opening import described, planner_of  # noqa: PLC0415
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.config import load  # noqa: PLC0415
-    from conductor_cli.config.workers import set_value  # noqa: PLC0415
+    from conductor_cli.cli.opening import described, planner_of
+    from conductor_cli.cli.output import say
+    from conductor_cli.config import load
+    from conductor_cli.config.workers import set_value
 
+    if not model.strip():
+        raise UsageError("no model is named", hint="conductor model use FILE.gguf | URL | provider/model")
     path = Path(model).expanduser()
     chosen = str(path.absolute()) if path.exists() else model
     settings = load(os.environ, {"conductor.model": chosen}, context.obj.config)
@@ -33,9 +39,9 @@ def use(
 @app.command("path")
 def path(context: typer.Context) -> None:
     """Print which model plans: a file's path, a URL, or provider/model."""
-    from conductor_cli.cli.opening import planner_of  # noqa: PLC0415
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.config import load  # noqa: PLC0415
+    from conductor_cli.cli.opening import planner_of
+    from conductor_cli.cli.output import say
+    from conductor_cli.config import load
 
     settings = load(os.environ, {}, context.obj.config)
     planner = planner_of(settings)

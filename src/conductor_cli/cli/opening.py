@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
+from conductor_cli.core.errors import (
+    ConductorError,
+    ConductorUnusable,
+    ConfigError,
+    Failure,
+    KeyMissing,
+    ModelError,
+    PolicyError,
+    UsageError,
+)
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Price, Worker
 from conductor_cli.core.profile import PROFILES, WorkerProfile
@@ -38,13 +46,18 @@ class Opened:
 
 
 async def open_conductor(
-    settings: Settings, *, only: Sequence[str] = (), planning: bool = True, streams: bool = False, seed: int | None = None
+    settings: Settings,
+    *,
+    only: Sequence[str] = (),
+    planning: bool = True,
+    streams: bool = False,
+    seed: int | None = None,
 ) -> Opened:
     """Open the conductor model (unless a plan is given, `planning` false) and every worker.
 
     Raises `ConductorUnusable`, `KeyMissing` or `ConfigError`.
     """
-    from conductor_cli.run import Conductor  # noqa: PLC0415 - asyncio and all; only commands that run need it
+    from conductor_cli.run import Conductor
 
     planner = planner_of(settings) if planning or settings["conductor.model"] else None
     pool, remarks = await pool_of(settings, planner, only)
@@ -55,7 +68,7 @@ async def open_conductor(
         model=model, pool=pool, workers=workers, absent=absent, name=described(planner) if planner else "plan file",
         profile=profile, worker_profile=_worker_profile(planner), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),
+        price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     return Opened(conductor=conductor, models=_distinct(model, workers), remarks=remarks)
 
@@ -72,7 +85,7 @@ def _worker_profile(planner: Worker | None) -> WorkerProfile:
 
 def planner_of(settings: Settings) -> Worker:
     """The model that plans, as a worker of its own: a GGUF file, a URL, a listed worker, or provider/model."""
-    from conductor_cli.models.presets import PRESETS  # noqa: PLC0415 - a table only runs need
+    from conductor_cli.models.presets import PRESETS
 
     text = settings["conductor.model"]
     if not text:
@@ -107,16 +120,27 @@ def _local(path: Path, settings: Settings) -> Worker:
 async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, list[str]]:
     """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it."""
     listed = tuple(item.worker for item in settings.workers if item.enabled)
+    for name in only:
+        if name in [item.worker.name for item in settings.workers if not item.enabled]:
+            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
     remarks: list[str] = []
     if not settings.workers:
-        from conductor_cli.models.discover import discover  # noqa: PLC0415 - only where nothing is configured
+        from conductor_cli.models.discover import discover
 
         listed = await discover(settings.environ)
         remarks.append(_said(listed, planner))
         if not listed and planner is not None:
             listed = (replace(planner, name="local", about="the conductor's own model"),)
     pool = Pool(workers=listed)
-    return (pool.subset(only) if only else pool), remarks
+    return (named(pool, only) if only else pool), remarks
+
+
+def named(pool: Pool, names: Sequence[str]) -> Pool:
+    """The workers that a command line names. Raises `UsageError` for an unknown one."""
+    try:
+        return pool.subset(names)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
 
 
 def _said(found: Sequence[Worker], planner: Worker | None) -> str:
@@ -126,7 +150,7 @@ def _said(found: Sequence[Worker], planner: Worker | None) -> str:
 
 
 def _open_planner(planner: Worker, settings: Settings) -> Model:
-    from conductor_cli.models.catalog import open_model  # noqa: PLC0415 - adapters are loaded here
+    from conductor_cli.models.catalog import open_model
 
     try:
         return open_model(planner, environ=settings.environ)
@@ -138,7 +162,7 @@ def _open_workers(
     pool: Pool, settings: Settings, planner: Worker | None, model: Model | None
 ) -> tuple[dict[str, Model], dict[str, Failure]]:
     """A model for each worker; those that cannot be opened are absent, unless that leaves none."""
-    from conductor_cli.models.catalog import open_model  # noqa: PLC0415 - adapters are loaded here
+    from conductor_cli.models.catalog import open_model
 
     workers: dict[str, Model] = {}
     absent: dict[str, Failure] = {}
@@ -160,18 +184,22 @@ def _open_workers(
 
 
 def _same_weights(worker: Worker, planner: Worker) -> bool:
-    return worker.kind == planner.kind and worker.model == planner.model and (
-        worker.kind == "llama" or worker.options == planner.options
+    return (
+        worker.kind == planner.kind
+        and worker.model == planner.model
+        and (worker.kind == "llama" or worker.options == planner.options)
     )
 
 
 def described(planner: Worker) -> str:
     """The conductor model's name; a file's with its identity hash, so that a trace says which weights planned."""
     if planner.kind != "llama":
-        return f"{planner.kind}/{planner.model}" if planner.model else str(planner.options.get("base_url", planner.kind))
-    from conductor_cli.models.llama import describe  # noqa: PLC0415 - reads the file
+        return (
+            f"{planner.kind}/{planner.model}" if planner.model else str(planner.options.get("base_url", planner.kind))
+        )
+    from conductor_cli.models.llama import describe
 
     try:
-        return f"{os.path.basename(planner.model)} {describe(Path(planner.model)).identity}"
+        return f"{Path(planner.model).name} {describe(Path(planner.model)).identity}"
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None

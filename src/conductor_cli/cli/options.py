@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConfigError, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Globals:
     quiet: bool = False
 
 
-class Color(str, Enum):
+class Color(StrEnum):
     """When to use colour."""
 
     auto = "auto"
@@ -31,7 +32,7 @@ class Color(str, Enum):
     never = "never"
 
 
-class Mode(str, Enum):
+class Mode(StrEnum):
     """How a question is planned."""
 
     mini = "mini"
@@ -39,7 +40,7 @@ class Mode(str, Enum):
     ultra = "ultra"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What goes to stdout."""
 
     answer = "answer"
@@ -47,7 +48,7 @@ class Format(str, Enum):
     jsonl = "jsonl"
 
 
-class Progress(str, Enum):
+class Progress(StrEnum):
     """What goes to stderr while a run goes on."""
 
     auto = "auto"
@@ -56,38 +57,101 @@ class Progress(str, Enum):
     none = "none"
 
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[QUESTION...]", help="The question; - reads it from stdin.", show_default=False)]
-Files = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Attach a text file; may be repeated.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[QUESTION...]", help="The question; - reads it from stdin.", show_default=False),
+]
+Files = Annotated[
+    list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Attach a text file; may be repeated.")
+]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
-ModeOption = Annotated[Mode | None, typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after.")]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after."),
+]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
-ConductorOption = Annotated[str | None, typer.Option("--conductor", metavar="NAME|PATH|URL", help="The model that plans: a GGUF file, a URL, or provider/model.")]
+ConductorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conductor", metavar="NAME|PATH|URL", help="The model that plans: a GGUF file, a URL, or provider/model."
+    ),
+]
 MaxSteps = Annotated[int | None, typer.Option("--max-steps", metavar="N", help="Most steps of the plan, 1 to 5.")]
-Recursion = Annotated[int | None, typer.Option("--recursion", metavar="N", help="Reviews by the conductor itself behind the plan.")]
+Recursion = Annotated[
+    int | None, typer.Option("--recursion", metavar="N", help="Reviews by the conductor itself behind the plan.")
+]
 MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="USD", help="Most US dollars for the run.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens for the run, in and out.")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens for the run, in and out.")
+]
 MaxCalls = Annotated[int | None, typer.Option("--max-calls", metavar="N", help="Most worker calls for the run.")]
 MaxTime = Annotated[float | None, typer.Option("--max-time", metavar="S", help="Most seconds for the run.")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for whatever is drawn.")]
-GpuLayers = Annotated[str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model on the GPU.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="What goes to stdout: the answer, one JSON object, or the events.")]
+GpuLayers = Annotated[
+    str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model on the GPU.")
+]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="What goes to stdout: the answer, one JSON object, or the events.")
+]
 ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="What goes to stderr meanwhile.")]
 NoTrace = Annotated[bool, typer.Option("--no-trace", help="Store no trace of this run.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 def limit_flags(
-    *, steps: int | None, recursion: int | None, cost: str | None, tokens: int | None, calls: int | None, time: float | None
+    *,
+    steps: int | None,
+    recursion: int | None,
+    cost: str | None,
+    tokens: int | None,
+    calls: int | None,
+    time: float | None,
 ) -> dict[str, Any]:
     """The limits given on a command line, as settings by name."""
     return {
         "limits.steps": steps,
         "limits.recursion": recursion,
-        "limits.cost": None if cost is None else _money(cost),
+        "limits.cost": _money(cost) if cost is not None else None,
         "limits.tokens": tokens,
         "limits.calls": calls,
         "limits.seconds": time,
     }
+
+
+FLAGS: Final = {
+    "limits.steps": "--max-steps",
+    "limits.recursion": "--recursion",
+    "limits.cost": "--max-cost",
+    "limits.tokens": "--max-tokens",
+    "limits.calls": "--max-calls",
+    "limits.seconds": "--max-time",
+    "conductor.gpu_layers": "--gpu-layers",
+}
+"""The flag that sets a setting, for messages."""
+
+
+def checked(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+    """Settings by name, from flags or from the file `source`, those that are None left out. Raises `UsageError`."""
+    from conductor_cli.config import setting
+
+    values = {}
+    for name, value in settings.items():
+        if value is None:
+            continue
+        try:
+            values[name] = setting(name).check(value)
+        except ConfigError as error:
+            said = error.message if source else error.message.replace(name, FLAGS.get(name, name), 1)
+            raise UsageError(f"{source}: {said}" if source else said, hint=error.hint) from None
+    return values
+
+
+def names_of(text: str | None) -> tuple[str, ...]:
+    """The names in `--workers A,B`; none where the flag is not given. Raises `UsageError` for a flag without a name."""
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise UsageError("--workers names no worker", hint="for example: --workers A,B")
+    return names
 
 
 def _money(text: str) -> Decimal:

@@ -21,21 +21,21 @@ def plan(
     progress: opt.ProgressOption = None,
     no_trace: opt.NoTrace = False,
 ) -> None:
-    """Plan a question and print the plan, to be read, edited and run: conductor plan "…" | conductor run -"""
-    from conductor_cli.cli.asking import question_from  # noqa: PLC0415
-    from conductor_cli.cli.output import remark, say  # noqa: PLC0415
-    from conductor_cli.cli.session import Session  # noqa: PLC0415
-    from conductor_cli.core.estimate import estimate  # noqa: PLC0415
-    from conductor_cli.core.plan import Plan  # noqa: PLC0415
-    from conductor_cli.core.planfile import write  # noqa: PLC0415
+    """Plan a question and print the plan, to be read, edited, and piped into conductor run."""
+    from conductor_cli.cli.asking import question_from
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.session import Session
+    from conductor_cli.core.estimate import estimate
+    from conductor_cli.core.plan import Plan
+    from conductor_cli.core.planfile import write
 
     flags = {
         "limits.steps": max_steps, "conductor.model": conductor, "conductor.gpu_layers": gpu_layers,
         "conductor.mode": mode.value if mode else None, "output.progress": progress.value if progress else None,
     }  # fmt: skip
-    session = Session(context.obj, flags, keep=not no_trace)
+    only = opt.names_of(workers)
+    session = Session(context.obj, opt.checked(flags), keep=not no_trace)
     asked = question_from(question or (), file or (), system, None, None)
-    only = tuple(name.strip() for name in workers.split(",") if name.strip()) if workers is not None else ()
     made, opened, code = session.plan(asked, only=only, seed=seed)
     if not isinstance(made, Plan) or code != 0:
         raise typer.Exit(code or 1)

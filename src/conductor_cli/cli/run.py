@@ -28,24 +28,27 @@ def run(
     progress: opt.ProgressOption = None,
     no_trace: opt.NoTrace = False,
 ) -> None:
-    """Run a plan: conductor plan "…" | jq … | conductor run -"""
-    from conductor_cli.cli.session import Session  # noqa: PLC0415
-    from conductor_cli.core.planfile import read  # noqa: PLC0415
+    """Run a plan from a file or a pipe, as conductor plan wrote it or edited."""
+    from conductor_cli.cli.session import Session
+    from conductor_cli.core.planfile import read
 
-    planned = read(_text(file), "stdin" if file == "-" else file)
+    only = opt.names_of(workers)
+    source = "stdin" if file == "-" else file
+    planned = read(_text(file), source)
+    if not planned.question.text.strip():
+        raise UsageError(f"{source} is no plan: its question is empty", hint="conductor plan writes one")
     flags = opt.limit_flags(
         steps=None, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
-    flags = {**planned.limits, **{name: value for name, value in flags.items() if value is not None}}
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
     flags |= {"output.progress": progress.value if progress else None}
+    flags = opt.checked(planned.limits, source) | opt.checked(flags)
     session = Session(context.obj, flags, output=format_.value, keep=not no_trace)
-    only = tuple(name.strip() for name in workers.split(",") if name.strip()) if workers is not None else ()
     raise typer.Exit(session.run(planned.question, only=only, plan=planned.plan, seed=seed))
 
 
 def _text(file: str) -> str:
-    from conductor_cli.cli.asking import LARGEST, decoded  # noqa: PLC0415
+    from conductor_cli.cli.asking import LARGEST, decoded
 
     if file == "-":
         if sys.stdin.isatty():

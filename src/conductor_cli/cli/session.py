@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from conductor_cli.cli.driving import drive, open_trace, say_remarks
@@ -22,11 +23,13 @@ from conductor_cli.views import OutputName, ProgressName, Surroundings, View, op
 class Session:
     """One command's settings and where its output goes."""
 
-    def __init__(self, options: Globals, flags: Mapping[str, Any], *, output: str = "answer", keep: bool = True) -> None:
+    def __init__(
+        self, options: Globals, flags: Mapping[str, Any], *, output: str = "answer", keep: bool = True
+    ) -> None:
         self.options = options
         self.settings: Settings = load(os.environ, {**flags, "output.color": options.color}, options.config)
         self.store = Store(self.settings.places.traces)
-        self.output = cast(OutputName, output)
+        self.output = cast("OutputName", output)
         self.keep = keep and bool(self.settings["traces.keep"])
 
     def view(self, output: Literal["answer", "json", "jsonl"] | None = None, *, kept: bool | None = None) -> View:
@@ -35,7 +38,7 @@ class Session:
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
             quiet=self.options.quiet, kept=self.keep if kept is None else kept,
         )  # fmt: skip
-        return open_views(output or self.output, cast(ProgressName, self.settings["output.progress"]), around)
+        return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), around)
 
     def run(
         self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
@@ -66,7 +69,9 @@ class Session:
             steps = resume.plan.steps
         return self.settings.limits.recursion > 0 or any(step.worker == "self" for step in steps)
 
-    def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> tuple[Plan | Accept | None, Opened, int]:
+    def plan(
+        self, question: Question, *, only: Sequence[str], seed: int | None
+    ) -> tuple[Plan | Accept | None, Opened, int]:
         """Only plan: the plan, what it was planned with (closed again), and the exit code."""
         return asyncio.run(self._plan(question, only, seed))
 
@@ -76,7 +81,9 @@ class Session:
         opened = await open_conductor(self.settings, only=only, seed=seed)
         try:
             say_remarks(opened.remarks, quiet=self.options.quiet)
-            run = opened.conductor.run(question, only_plan=True)
+            # A review is appended when the plan is run; a plan that held one already would get two.
+            limits = replace(opened.conductor.limits, recursion=0)
+            run = replace(opened.conductor, limits=limits).run(question, only_plan=True)
             writer = open_trace(self.store if self.keep else None, run)
             code = await drive(run, self.view("answer"), writer)
             return run.trace.plan, opened, code

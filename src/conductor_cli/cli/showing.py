@@ -23,7 +23,13 @@ def trace_text(trace: Trace) -> str:
     parts += ["  accept: the answer at hand stands"] if isinstance(trace.plan, Accept) else []
     parts += [_step_line(record, trace.at) for record in trace.steps]
     parts += [_indented(f"note: {notice.text}") for notice in trace.notices]
-    parts += ["", f"ANSWER  ({_ending(trace)})", _indented(trace.answer or "(none)"), "", f"total: {usage_text(trace.usage)}"]
+    parts += [
+        "",
+        f"ANSWER  ({_ending(trace)})",
+        _indented(trace.answer or "(none)"),
+        "",
+        f"total: {usage_text(trace.usage)}",
+    ]
     return "\n".join(parts)
 
 
@@ -47,7 +53,8 @@ def usage_text(usage: Usage) -> str:
 
 def _step_line(record: StepRecord, now: float) -> str:
     sees = " ".join(map(str, record.step.access)) or "nothing"
-    head = f"  {record.number}. {record.worker}  sees {sees}  {record.state}  {record.seconds(now):.1f} s  ({usage_text(record.usage)})"
+    took = f"{record.seconds(now):.1f} s  ({usage_text(record.usage)})"
+    head = f"  {record.number}. {record.worker}  sees {sees}  {record.state}  {took}"
     lines = [head, _indented(record.step.subtask, 5)]
     lines += [_indented(f"failed: {record.error.message}", 5)] if record.error is not None else []
     if record.inner is not None:

@@ -3,52 +3,118 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
-from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.errors import ConductorError, UsageError
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 _RUN_ID = re.compile(r"last|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
+_FIRST = ("--config", "--color", "--debug", "--quiet", "-q")
 
 
-def start() -> None:
+def start() -> NoReturn:
     """Run the command that `sys.argv` names and exit."""
+    arguments = with_run_id(sys.argv[1:])
+    try:
+        open_streams()
+        sys.exit(run(arguments))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code. Errors are told on stderr."""
+    debug = "--debug" in arguments
+    if debug:
+        form = "%(relativeCreated)7d ms %(name)s: %(message)s"
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format=form)
+    from conductor_cli.cli import app  # loads every command's wiring
+
+    try:
+        return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
+    except Exception as error:
+        if debug:
+            logging.getLogger(__name__).exception("the command failed")
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    """Tell an error and return its exit code."""
+    from typer.exceptions import TyperException
+
+    from conductor_cli.cli.output import leave_stdout, tell
+
+    if isinstance(error, TyperException):
+        return _usage(error)
+    if not isinstance(error, ConductorError):
+        if isinstance(error, OSError):
+            leave_stdout()
+        error = _unexpected(error)
+    tell(error)
+    return error.exit_code
+
+
+def _usage(error: TyperException) -> int:
+    """What Typer finds wrong with the command line. Without a command there is nothing to tell but the help."""
+    from conductor_cli.cli.output import remark, tell
+
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        remark(error.format_message())
+        return UsageError("").exit_code
+    message = error.format_message().replace("Value error, ", "")
+    hint = f"{context.command_path if context is not None else 'conductor'} --help shows what there is"
+    option = getattr(error, "option_name", "")
+    if option in _FIRST:
+        message, hint = f"{option} stands before the command", f"for example: conductor {option} ask …"
+    tell(UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint))
+    return UsageError("").exit_code
+
+
+def _unexpected(error: Exception) -> ConductorError:
+    """What no command foresaw: the system's refusal, else a fault of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: " if error.filename else ""
+        return ConductorError(f"the system refused: {what}{error.strerror}", hint="check the disk and its rights")
+    said = f"a fault of conductor itself: {type(error).__name__}: {error}"
+    return ConductorError(said, hint="run again with --debug and report it")
+
+
+def open_streams() -> None:
+    """Make the three streams usable: those that are closed lead nowhere, and every character can be written.
+
+    A closed one must not stay so: the next file opened, a trace for example, would take its place.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            _lead_nowhere(number)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         # A pipe may have a narrow encoding; an answer must not die of a letter.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
-    arguments = with_run_id(sys.argv[1:])
-    debug = "--debug" in arguments
-    if debug:
-        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(relativeCreated)7d ms %(name)s: %(message)s")
-    from conductor_cli.cli import app  # noqa: PLC0415 - loads every command's wiring
-    from conductor_cli.cli.output import tell  # noqa: PLC0415
 
-    try:
-        app(arguments, prog_name="conductor")
-    except ConductorError as error:
-        if debug:
-            logging.getLogger(__name__).exception("the command failed")
-        tell(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:  # the last door: a traceback is our bug, so it is told as one
-        if debug:
-            raise
-        name = type(error).__name__
-        tell(ConductorError(f"a fault of conductor itself: {name}: {error}", hint="run again with --debug and report it"))
-        sys.exit(1)
+
+def _lead_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def with_run_id(arguments: Sequence[str]) -> list[str]:
-    """`--continue` may stand without a run; then it means the last one."""
+    """`ask --continue` may stand without a run; then it means the last one."""
     given = list(arguments)
     for index, word in enumerate(given):
         if word == "--":
             break
-        if word in ("-c", "--continue"):
+        if word in {"-c", "--continue"} and "ask" in given[:index]:
             following = given[index + 1] if index + 1 < len(given) else ""
             if not _RUN_ID.fullmatch(following):
                 given.insert(index + 1, "last")

@@ -19,8 +19,8 @@ Run = Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id, its begin
 
 
 def _store(context: typer.Context) -> tuple[Store, Settings]:
-    from conductor_cli.config import load  # noqa: PLC0415
-    from conductor_cli.store import Store  # noqa: PLC0415
+    from conductor_cli.config import load
+    from conductor_cli.store import Store
 
     settings = load(os.environ, {"output.color": context.obj.color}, context.obj.config)
     return Store(settings.places.traces), settings
@@ -33,7 +33,7 @@ def list_(
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first."""
-    from conductor_cli.cli.output import remark, say_json, table  # noqa: PLC0415
+    from conductor_cli.cli.output import remark, say_json, table
 
     store, _ = _store(context)
     runs = store.runs()
@@ -66,19 +66,21 @@ def _cropped(text: str, width: int) -> str:
 def show(
     context: typer.Context,
     run: Run = "last",
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="The whole prompt and answer of one step.")] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="N", help="The whole prompt and answer of one step.")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Show a stored run: question, plan, who did what, answer, usage."""
-    from conductor_cli.cli.output import say, say_json  # noqa: PLC0415
-    from conductor_cli.cli.showing import step_text, trace_text  # noqa: PLC0415
-    from conductor_cli.core.errors import UsageError  # noqa: PLC0415
-    from conductor_cli.views.report import report  # noqa: PLC0415
+    from conductor_cli.cli.output import say, say_json
+    from conductor_cli.cli.showing import step_text, trace_text
+    from conductor_cli.core.errors import UsageError
+    from conductor_cli.views.report import report
 
     store, _ = _store(context)
     trace = store.trace(store.find(run))
     if step is not None and step not in [record.number for record in trace.steps]:
-        raise UsageError(f"run {trace.run} has no step {step}", hint=f"it has {len(trace.steps)}")
+        raise UsageError(f"run {trace.run} has no step {step}", hint=f"it has {len(trace.steps)} steps")
     if json:
         data = report(trace)
         say_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
@@ -95,8 +97,8 @@ def replay(
     progress: opt.ProgressOption = None,
 ) -> None:
     """Show a stored run again as it happened. Never touches the network."""
-    from conductor_cli.cli.replaying import replay as play  # noqa: PLC0415
-    from conductor_cli.cli.session import Session  # noqa: PLC0415
+    from conductor_cli.cli.replaying import replay as play
+    from conductor_cli.cli.session import Session
 
     flags = {"output.progress": progress.value if progress else None}
     session = Session(context.obj, flags, output=format_.value)
@@ -104,18 +106,23 @@ def replay(
 
 
 @app.command("path")
-def path(context: typer.Context, run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; without one, the directory.")] = None) -> None:
+def path(
+    context: typer.Context,
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; without one, the directory.")] = None,
+) -> None:
     """Print where traces are, or the file of one run."""
-    from conductor_cli.cli.output import say  # noqa: PLC0415
+    from conductor_cli.cli.output import say
 
     store, _ = _store(context)
     say(str(store.directory if run is None else store.path(store.find(run))))
 
 
 @app.command("rm")
-def rm(context: typer.Context, runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to delete.")]) -> None:
+def rm(
+    context: typer.Context, runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to delete.")]
+) -> None:
     """Delete stored runs."""
-    from conductor_cli.cli.output import say  # noqa: PLC0415
+    from conductor_cli.cli.output import say
 
     store, _ = _store(context)
     for found in dict.fromkeys([store.find(name) for name in runs]):

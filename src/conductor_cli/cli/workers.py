@@ -12,6 +12,7 @@ from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.config import Listed, Settings
+    from conductor_cli.core.pool import Worker
 
 app = typer.Typer(help="The models that do subtasks.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ Name = Annotated[str, typer.Argument(help="The worker's name.")]
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load  # noqa: PLC0415
+    from conductor_cli.config import load
 
     return load(os.environ, {}, context.obj.config)
 
@@ -27,8 +28,8 @@ def _settings(context: typer.Context) -> Settings:
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
-    from conductor_cli.cli.checking import at_hand, key_state  # noqa: PLC0415
-    from conductor_cli.cli.output import remark, say_json, table  # noqa: PLC0415
+    from conductor_cli.cli.checking import at_hand, key_state
+    from conductor_cli.cli.output import remark, say_json, table
 
     settings = _settings(context)
     found = settings.workers or at_hand(settings)
@@ -47,7 +48,7 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
 
 
 def _row(item: Listed, state: str) -> dict[str, Any]:
-    from conductor_cli.core.wire import dump  # noqa: PLC0415
+    from conductor_cli.core.wire import dump
 
     return {**dump(item.worker), "enabled": item.enabled, "source": item.source, "key": state}
 
@@ -56,39 +57,73 @@ def _row(item: Listed, state: str) -> dict[str, Any]:
 def add(
     context: typer.Context,
     name: Name,
-    kind: Annotated[str, typer.Option("--kind", "-k", help="openai, anthropic, gemini, ollama, llama, openai-compatible …")],
+    kind: Annotated[
+        str, typer.Option("--kind", "-k", help="openai, anthropic, gemini, ollama, llama, openai-compatible …")
+    ],
     model: Annotated[str | None, typer.Option("--model", "-m", help="The provider's model id, or a GGUF file.")] = None,
     about: Annotated[str | None, typer.Option("--about", help="What it is good at, for the conductor.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", metavar="URL", help="Another address than the provider's own.")] = None,
-    key_env: Annotated[str | None, typer.Option("--key-env", metavar="NAME", help="The variable that holds its key.")] = None,
-    context_tokens: Annotated[int | None, typer.Option("--context", metavar="N", min=256, help="Tokens it can read and write.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one answer.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", metavar="URL", help="Another address than the provider's own.")
+    ] = None,
+    key_env: Annotated[
+        str | None, typer.Option("--key-env", metavar="NAME", help="The variable that holds its key.")
+    ] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option("--context", metavar="N", min=256, help="Tokens it can read and write.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one answer.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", min=0)] = None,
-    parallel: Annotated[int | None, typer.Option("--parallel", metavar="N", min=1, help="Steps it may do at once.")] = None,
-    price: Annotated[str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars for a million tokens in and out.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", metavar="N", min=1, help="Steps it may do at once.")
+    ] = None,
+    price: Annotated[
+        str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars for a million tokens in and out.")
+    ] = None,
 ) -> None:
     """Add a worker, or change one that was added."""
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.config.workers import NAME, change  # noqa: PLC0415
-    from conductor_cli.models.catalog import kinds  # noqa: PLC0415
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.config.workers import change, checked
 
-    if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no worker name", hint="letters, digits, dots and dashes, at most 40")
-    if kind not in kinds():
-        raise UsageError(f"there is no kind {kind!r}", hint=f"known: {', '.join(kinds())}")
     settings = _settings(context)
-    table: dict[str, Any] = {
-        "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env, "context": context_tokens,
-        "max_tokens": max_tokens, "temperature": temperature, "parallel": parallel, "price": _price(price),
+    given: dict[str, Any] = {
+        "kind": kind, "model": _file(model) if kind == "llama" else model, "about": about, "base_url": base_url,
+        "key_env": key_env, "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature,
+        "parallel": parallel, "price": _price(price),
     }  # fmt: skip
-    if kind == "llama":
-        table["model"] = _file(model)
-    change(settings.places, name, {key: value for key, value in table.items() if value is not None})
+    given = {key: value for key, value in given.items() if value is not None}
+    try:
+        _try(checked(settings.places, name, given), settings)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    change(settings.places, name, given)
     say(f"added {name}; check it with: conductor workers test {name}")
+    listed = next(item for item in _settings(context).workers if item.worker.name == name)
+    if listed.source != str(settings.places.own_file):
+        remark(f"{listed.source} names a worker {name}, too; what stands there wins")
+
+
+def _try(worker: Worker, settings: Settings) -> None:
+    """Open a worker, which connects to nothing, and read its file. Raises `ConfigError`; a key may come later."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    from conductor_cli.core.errors import KeyMissing, ModelError
+    from conductor_cli.models.catalog import open_model
+    from conductor_cli.models.llama import describe
+
+    try:
+        with suppress(KeyMissing):
+            open_model(worker, environ=settings.environ)
+        if worker.kind == "llama":
+            describe(Path(worker.model))
+    except ModelError as error:
+        raise ConfigError(error.message, hint=error.hint) from None
 
 
 def _file(model: str | None) -> str:
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
     path = Path(model or "").expanduser()
     if not path.is_file():
@@ -97,7 +132,7 @@ def _file(model: str | None) -> str:
 
 
 def _price(text: str | None) -> dict[str, str] | None:
-    from decimal import Decimal, InvalidOperation  # noqa: PLC0415
+    from decimal import Decimal, InvalidOperation
 
     if text is None:
         return None
@@ -111,19 +146,21 @@ def _price(text: str | None) -> dict[str, str] | None:
 
 
 def _changed(context: typer.Context, name: str, table: dict[str, Any] | None, done: str) -> None:
-    from conductor_cli.cli.output import say  # noqa: PLC0415
-    from conductor_cli.config.workers import change  # noqa: PLC0415
+    """Change or remove the tool's own entry. It is not read as a worker first: it may be what is to be mended."""
+    from conductor_cli.cli.output import say
+    from conductor_cli.config import places
+    from conductor_cli.config.workers import change, named
 
-    settings = _settings(context)
-    listed = next((item for item in settings.workers if item.worker.name == name), None)
-    if listed is None:
-        known = ", ".join(item.worker.name for item in settings.workers) or "none"
-        raise UsageError(f"no worker is named {name!r}", hint=f"known: {known}")
-    if listed.source != str(settings.places.own_file):
-        raise ConfigError(
-            f"worker {name!r} stands in {listed.source}, which conductor does not write", hint="change it there, by hand"
-        )
-    change(settings.places, name, table)
+    where = places(os.environ)
+    if name not in named(where):
+        listed = {item.worker.name: item.source for item in _settings(context).workers}
+        if name in listed:
+            raise ConfigError(
+                f"worker {name!r} stands in {listed[name]}, which conductor does not write",
+                hint="change it there, by hand",
+            )
+        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
+    change(where, name, table)
     say(f"{done} {name}")
 
 
@@ -146,14 +183,14 @@ def disable(context: typer.Context, name: Name) -> None:
 
 
 @app.command("test")
-def test(
+def ask_for_a_word(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Which; all where none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; all where none is named.")] = None,
     json: opt.Json = False,
 ) -> None:
     """Ask each worker for a word, with its own settings; a cheap live call each."""
-    from conductor_cli.cli.checking import test_workers  # noqa: PLC0415
-    from conductor_cli.cli.output import say_json, table  # noqa: PLC0415
+    from conductor_cli.cli.checking import test_workers
+    from conductor_cli.cli.output import say_json, table
 
     results = test_workers(_settings(context), names or ())
     if json:

@@ -1,4 +1,4 @@
-"""Settings: defaults, then the tool's own file, then the user's file, then the environment, then flags. One frozen result.
+"""Settings: defaults, then the tool's own file, the user's file, the environment, and flags. One frozen result.
 
 A value that cannot be used is an error that says the file, the line and what was expected. Nothing here opens a model.
 """
@@ -14,7 +14,6 @@ from conductor_cli.config.files import Places, Source, places, read
 from conductor_cli.config.table import BY_NAME, SETTINGS, Setting, setting
 from conductor_cli.config.workers import Listed, workers_of
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.policy import check_limits
 from conductor_cli.core.pool import Limits, Patience
 
 __all__ = ["Listed", "Places", "Setting", "Settings", "Source", "load", "places", "setting"]
@@ -63,14 +62,13 @@ def load(environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, fil
         if value is not None:
             values[name] = setting(name).check(value)
             origins[name] = "command line"
-    workers = workers_of(sources)
-    settings = Settings(values=values, origins=origins, workers=workers, places=where, environ=environ)
-    _check(settings)
-    return settings
+    if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
+        values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
+    return Settings(values=values, origins=origins, workers=workers_of(sources), places=where, environ=environ)
 
 
 def _user_source(where: Places, chosen: str | None) -> Source:
-    from pathlib import Path  # noqa: PLC0415 - cheap, and the only use
+    from pathlib import Path
 
     return read(Path(chosen).expanduser(), required=True) if chosen else read(where.user_file)
 
@@ -94,23 +92,14 @@ def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> N
             name = f"{section}.{key}"
             if name not in BY_NAME:
                 keys = ", ".join(known.split(".")[1] for known in BY_NAME if known.startswith(f"{section}."))
-                raise ConfigError(f"{source.where(section, key)}: [{section}] has no key {key!r}", hint=f"known: {keys}")
+                raise ConfigError(
+                    f"{source.where(section, key)}: [{section}] has no key {key!r}", hint=f"known: {keys}"
+                )
             try:
                 values[name] = BY_NAME[name].check(value)
             except ConfigError as error:
                 raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
             origins[name] = str(source.path)
-
-
-def _check(settings: Settings) -> None:
-    """What no single value shows."""
-    check_limits(settings.limits)
-    layers = settings["conductor.gpu_layers"]
-    if layers not in ("auto", "all") and not layers.isdigit():
-        raise ConfigError(f"conductor.gpu_layers is {layers!r}; expected auto, all or a number")
-    for name in ("patience.first", "patience.idle", "patience.total", "conductor.context"):
-        if not settings[name] > 0:
-            raise ConfigError(f"{name} must be more than 0, not {settings[name]}")
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any TOML value

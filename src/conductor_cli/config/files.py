@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +45,7 @@ class Places:
 
 def places(environ: Mapping[str, str]) -> Places:
     """The directories for this user: `CONDUCTOR_LLM_CONFIG_DIR` and its likes, else the system's custom."""
-    import platformdirs  # noqa: PLC0415 - costs a start of every command
+    import platformdirs
 
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
     return Places(
@@ -63,52 +64,110 @@ class Source:
     values: Mapping[str, Any]
     text: str = ""
 
-    def line(self, section: str, key: str = "") -> int | None:
-        """The line of a key of a section, or of the section's head. `section` may be dotted."""
-        inside = False
+    def line(self, name: str) -> int | None:
+        """The line of a table or of a key, by its dotted name; else that of the innermost table it is in."""
+        best, depth, head = None, 0, ""
         for number, line in enumerate(self.text.splitlines(), start=1):
-            head = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
-            if head is not None:
-                inside = head[1].replace('"', "") == section
-                if inside and not key:
-                    return number
-            elif inside and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
-                return number
-        return None
+            table = _TABLE.match(line)
+            entry = None if table else _ENTRY.match(line)
+            if table is not None:
+                found = head = _plain(table[1])
+            elif entry is not None:
+                found = f"{head}.{_plain(entry[1])}" if head else _plain(entry[1])
+            else:
+                continue
+            if found == name or (name.startswith(f"{found}.") and len(found) > depth):
+                best, depth = number, len(found)
+            if found == name:
+                break
+        return best
 
     def where(self, section: str, key: str = "") -> str:
         """`FILE, line N`, for messages."""
-        number = self.line(section, key) or (self.line(section) if key else None)
+        number = self.line(f"{section}.{key}" if key else section)
         return f"{self.path}, line {number}" if number else str(self.path)
+
+
+_TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_ENTRY: Final = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. ])+?)\s*=""")
+_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
+
+
+def _plain(name: str) -> str:
+    """A dotted name without its quotes and the spaces around its dots."""
+    return ".".join("".join(part) for part in _PART.findall(name))
 
 
 def read(path: Path, *, required: bool = False) -> Source:
     """A TOML file; an empty source when it does not exist and need not. Raises `ConfigError`."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         if required:
             raise ConfigError(f"{path} does not exist", hint="name an existing file with --config") from None
         return Source(path=path, values={})
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", hint="it must be a TOML file in UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="it must be a TOML file") from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}, line {line}: not UTF-8 text", hint="a TOML file is in UTF-8") from None
     try:
         return Source(path=path, values=tomllib.loads(text), text=text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers without end, and tables in tables in tables
         raise ConfigError(f"{path} is no valid TOML: {error}", hint="mend the line, or move the file away") from None
 
 
-def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Write the tool's own file, whole or not at all, readable by the owner only. Raises `ConfigError`."""
-    import tomli_w  # noqa: PLC0415 - only where something is written
+@contextmanager
+def changing(path: Path) -> Iterator[dict[str, Any]]:
+    """The values of the tool's own file, to be changed in place; written whole or not at all. Raises `ConfigError`.
 
-    head = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    One process at a time, so that two that change something both do.
+    """
+    with _alone(path):
+        source = read(path)
+        for section, content in source.values.items():
+            if not isinstance(content, Mapping):
+                raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint="take the line out")
+        values = {section: dict(content) for section, content in source.values.items()}
+        yield values
+        _write(path, {section: content for section, content in values.items() if content})
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the file that stands for the right to change `path`. Without locks, as on Windows, nobody waits."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    try:
+        with suppress(ImportError, OSError):
+            import fcntl  # POSIX only
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    import tomli_w  # only where something is written
+
+    head = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
+    path = path.resolve()  # a link stays a link
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(head + tomli_w.dumps(values))
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and its rights") from None
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and its rights")

@@ -1,26 +1,47 @@
-"""Every setting, once: its name, type, default and meaning. Files, environment, `config` and the docs read this table."""
+"""Every setting, once: its name, type, bounds, default and meaning.
+
+Files, environment, `config` and the docs read this table.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.plan import MAX_STEPS
 
 PREFIX: Final = "CONDUCTOR_LLM_"
 """What the environment variables begin with. Other tools own `CONDUCTOR_*`."""
 
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "text": (str,), "whole": (int,), "number": (int, float), "yes-no": (bool,), "money": (int, float, str, Decimal),
+}  # fmt: skip
+_WORDS: Final = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(("false", "no", "0", "off"), False)
+_CALLED: Final = {"text": "text in quotes", "number": "a number", "money": "US dollars, as a number"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no."""
+    """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no.
+
+    Whole numbers lie between `least` and `most`; numbers and money are more than 0. `form` and `pattern` say in words
+    and as an expression what a text must look like.
+    """
 
     name: str
     type: str
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+    least: int = 1
+    most: int | None = None
+    form: str = ""
+    pattern: str = ""
 
     @property
     def variable(self) -> str:
@@ -32,58 +53,71 @@ class Setting:
         """What a value must be, in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        words = {"text": "text in quotes", "whole": "a whole number", "number": "a number", "money": "US dollars, as a number"}
-        return words.get(self.type, "true or false")
+        if self.type == "whole":
+            bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+            return f"a whole number {bounds}"
+        more = " above 0" if self.type in {"number", "money"} else ""
+        return self.form or _CALLED.get(self.type, "true or false") + more
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
-        kinds: dict[str, tuple[type, ...]] = {"text": (str,), "whole": (int,), "number": (int, float), "yes-no": (bool,)}
-        if self.type == "money":
-            return self._money(value)
-        wrong = not isinstance(value, kinds[self.type]) or (isinstance(value, bool) and self.type != "yes-no")
-        if wrong or (self.choices and value not in self.choices):
-            raise ConfigError(f"{self.name} is {value!r:.60}; expected {self.expected}")
-        return float(value) if self.type == "number" else value
-
-    def _money(self, value: Any) -> Decimal:  # noqa: ANN401 - any TOML value
+        right = isinstance(value, _TYPES[self.type])
+        if not right or (isinstance(value, bool) and self.type != "yes-no"):
+            raise self._wrong(value)
+        kept: Any = value
         try:
-            money = Decimal(str(value))
-        except InvalidOperation:
-            money = Decimal("NaN")
-        if isinstance(value, bool) or not money.is_finite():
-            raise ConfigError(f"{self.name} is {value!r:.60}; expected {self.expected}")
-        return money
+            if self.type in {"number", "money"}:
+                kept = float(value) if self.type == "number" else Decimal(str(value))
+            fits = self._fits(kept)
+        except (ValueError, OverflowError, InvalidOperation):
+            fits = False
+        if not fits:
+            raise self._wrong(value)
+        return kept
+
+    def _fits(self, value: Any) -> bool:  # noqa: ANN401 - a value of the right type
+        match self.type:
+            case "whole":
+                return self.least <= value and (self.most is None or value <= self.most)
+            case "number" | "money":
+                return math.isfinite(value) and value > 0
+            case "text" if self.choices:
+                return value in self.choices
+        return not self.pattern or re.fullmatch(self.pattern, value) is not None
+
+    def _wrong(self, value: Any) -> ConfigError:  # noqa: ANN401 - any TOML value
+        shown = str(value) if isinstance(value, Decimal) else repr(value)
+        return ConfigError(f"{self.name} is {shown:.60}; expected {self.expected}")
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
         """The value that `text`, from a command line or the environment, means. Raises `ConfigError`."""
-        words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-        try:
-            match self.type:
-                case "whole":
-                    return self.check(int(text))
-                case "number":
-                    return self.check(float(text))
-                case "yes-no":
-                    return words[text.strip().lower()]
-                case _:
-                    return self.check(text)
-        except (ValueError, KeyError):
-            raise ConfigError(f"{self.name} is {text!r:.60}; expected {self.expected}") from None
+        meant: Any = text
+        with suppress(ValueError):
+            if self.type in {"whole", "number"}:
+                meant = int(text) if self.type == "whole" else float(text)
+        if self.type == "yes-no":
+            meant = _WORDS.get(text.strip().lower(), text)
+        return self.check(meant)
 
 
 SETTINGS: Final = (
-    Setting(name="conductor.model", type="text", default="", help="the model that plans: a GGUF file, a URL, or provider/model"),
-    Setting(name="conductor.profile", type="text", default="prompted", choices=("prompted", "prompted-json", "published"),
-            help="how the conductor reads and writes plans"),
+    Setting(name="conductor.model", type="text", default="",
+            help="the model that plans: a GGUF file, a URL, or provider/model"),
+    Setting(name="conductor.profile", type="text", default="prompted",
+            choices=("prompted", "prompted-json", "published"), help="how the conductor reads and writes plans"),
     Setting(name="conductor.mode", type="text", default="auto", choices=("mini", "auto", "ultra"),
             help="one worker; up to five steps; reasoning and recursion too"),
-    Setting(name="conductor.gpu_layers", type="text", default="auto", help="layers of a local model on the GPU: auto, all or a number"),
-    Setting(name="conductor.context", type="whole", default=8192, help="tokens of context for a local model"),
-    Setting(name="conductor.threads", type="whole", default=0, help="threads of a local model; 0 takes one a physical core"),
-    Setting(name="limits.steps", type="whole", default=5, help="most steps of a plan, 1 to 5"),
+    Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",
+            pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model on the GPU: auto, all or a number"),
+    Setting(name="conductor.context", type="whole", default=8192, least=512,
+            help="tokens of context for a local model"),
+    Setting(name="conductor.threads", type="whole", default=0, least=0,
+            help="threads of a local model; 0 takes one a physical core"),
+    Setting(name="limits.steps", type="whole", default=5, most=MAX_STEPS, help="most steps of a plan, 1 to 5"),
     Setting(name="limits.parallel", type="whole", default=8, help="most steps at the same time"),
     Setting(name="limits.attempts", type="whole", default=3, help="attempts of one worker at one step"),
-    Setting(name="limits.recursion", type="whole", default=0, help="reviews by the conductor itself behind the plan"),
+    Setting(name="limits.recursion", type="whole", default=0, least=0,
+            help="reviews by the conductor itself behind the plan"),
     Setting(name="limits.seconds", type="number", default=None, help="most seconds a run"),
     Setting(name="limits.cost", type="money", default=None, help="most US dollars a run"),
     Setting(name="limits.tokens", type="whole", default=None, help="most tokens a run, in and out"),
@@ -93,7 +127,8 @@ SETTINGS: Final = (
     Setting(name="patience.total", type="number", default=900.0, help="seconds for one attempt"),
     Setting(name="output.progress", type="text", default="auto", choices=("auto", "tree", "plain", "none"),
             help="what is shown on stderr while a run goes on"),
-    Setting(name="output.color", type="text", default="auto", choices=("auto", "always", "never"), help="colour on a terminal"),
+    Setting(name="output.color", type="text", default="auto", choices=("auto", "always", "never"),
+            help="colour on a terminal"),
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
 )  # fmt: skip
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from conductor_cli.config.files import Places, Source, read, write
+from conductor_cli.config.files import Places, Source, changing, read
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Price, Worker
 from conductor_cli.core.wire import WireError, load
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """What a worker may be called: it stands in plans, prompts and on command lines."""
 
+KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a variable may be called. Most keys have a dash, so a key given in the place of its variable is noticed."""
+
 _FIELDS: Final[dict[str, tuple[type, ...]]] = {
-    "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,), "price": (dict,), "card": (dict,),
+    "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,),
+    "price": (dict,), "card": (dict,),
 }  # fmt: skip
+_CALLED: Final = {str: "text in quotes", int: "a whole number", bool: "true or false", dict: "a table"}
+_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1}
+_SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +39,28 @@ class Listed:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """What the files say of one worker, later files over earlier ones."""
+
+    name: str
+    values: Mapping[str, Any]
+    sources: tuple[Source, ...]
+
+    def wrong(self, key: str, what: str, hint: str = "") -> ConfigError:
+        """An error that names the file and the line of `key`, or of the table."""
+        section = f"workers.{self.name}"
+        saying = [source for source in self.sources if key in source.values["workers"][self.name]]
+        where = saying[-1].where(section, key) if saying else self.sources[-1].where(section)
+        return ConfigError(f"{where}: {what}", hint=hint)
+
+
 def workers_of(sources: Sequence[Source]) -> tuple[Listed, ...]:
     """The workers of all files, later files over earlier ones by name, in the order of their first mention.
 
     Raises `ConfigError` with file, line and what was expected.
     """
-    tables: dict[str, dict[str, Any]] = {}
-    origin: dict[str, Source] = {}
+    tables: dict[str, _Table] = {}
     for source in sources:
         listed = source.values.get("workers", {})
         if not isinstance(listed, Mapping):
@@ -44,42 +68,83 @@ def workers_of(sources: Sequence[Source]) -> tuple[Listed, ...]:
         for name, table in listed.items():
             if not isinstance(table, Mapping):
                 raise ConfigError(f"{source.where('workers', name)}: {name!r} must be a table [workers.{name}]")
-            tables[name] = {**tables.get(name, {}), **table}
-            origin[name] = source
-    return tuple(_listed(name, table, origin[name]) for name, table in tables.items())
+            before = tables.get(name, _Table(name=name, values={}, sources=()))
+            tables[name] = _Table(name=name, values={**before.values, **table}, sources=(*before.sources, source))
+    return tuple(_listed(table) for table in tables.values())
 
 
-def _listed(name: str, table: Mapping[str, Any], source: Source) -> Listed:
-    section = f"workers.{name}"
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"{source.where(section)}: {name!r} is no worker name", hint="letters, digits, dots and dashes")
-    if "kind" not in table:
-        raise ConfigError(f"{source.where(section)}: worker {name!r} has no kind", hint='for example: kind = "openai"')
-    for key, kinds in _FIELDS.items():
-        value = table.get(key)
-        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            expected = {str: "text in quotes", int: "a whole number", bool: "true or false", dict: "a table"}[kinds[0]]
-            raise ConfigError(f"{source.where(section, key)}: {key} is {value!r:.60}; expected {expected}")
-    options = {key: value for key, value in table.items() if key not in _FIELDS}
-    _refuse_keys(options, section, source)
+def _listed(table: _Table) -> Listed:
+    _check_name(table)
+    _check_values(table)
+    values = table.values
+    kind = values["kind"]
     worker = Worker(
-        name=name, kind=table["kind"], model=table.get("model", ""), about=table.get("about", ""), options=options,
-        parallel=table.get("parallel", 1 if table["kind"] == "llama" else 4),
-        card=_read(Card, table.get("card", {}), section, "card", source) or Card(),
-        price=_read(Price, table.get("price"), section, "price", source) or _known_price(table["kind"]),
+        name=table.name, kind=kind, model=values.get("model", ""), about=values.get("about", ""),
+        options={key: value for key, value in values.items() if key not in _FIELDS},
+        parallel=values.get("parallel", 1 if kind == "llama" else 4),
+        card=_card(table), price=_price(table) or _known_price(kind),
     )  # fmt: skip
-    if worker.parallel < 1:
-        raise ConfigError(f"{source.where(section, 'parallel')}: parallel must be at least 1")
-    return Listed(worker=worker, enabled=table.get("enabled", True), source=str(source.path))
+    _check_options(table, worker)
+    return Listed(worker=worker, enabled=values.get("enabled", True), source=str(table.sources[-1].path))
 
 
-def _refuse_keys(options: Mapping[str, Any], section: str, source: Source) -> None:
+def _check_name(table: _Table) -> None:
+    name, kind = table.name, table.values.get("kind")
+    if not NAME.fullmatch(name):
+        raise table.wrong("", f"{name!r} is no worker name", "letters, digits, dots and dashes, at most 40")
+    if kind is None:
+        raise table.wrong("", f"worker {name!r} has no kind", 'for example: kind = "openai"')
+    if (name == SELF) != (kind == SELF):
+        raise table.wrong("kind", f"worker {name!r} of kind {kind!r}: {SELF!r} means the conductor itself", "rename it")
+
+
+def _check_values(table: _Table) -> None:
+    """Types, bounds, and that no key stands where everybody reads it."""
+    for key, value in table.values.items():
+        kinds = _FIELDS.get(key)
+        if kinds is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise table.wrong(key, f"{key} is {value!r:.60}; expected {_CALLED[kinds[0]]}")
+        if isinstance(value, float | int) and not (math.isfinite(value) and value >= _LEAST.get(key, -math.inf)):
+            raise table.wrong(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
+        _refuse_secret(table, key, value)
+    variable = table.values.get("key_env", "KEY")
+    if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
+        raise table.wrong("key_env", "key_env is no name of a variable", "it names the variable that holds the key")
+
+
+def _refuse_secret(table: _Table, key: str, value: object) -> None:
     """A key in a settings file would be shown, traced and backed up: its variable's name belongs there, not it."""
-    for key in options:
-        if key.lower() in ("key", "api_key", "apikey", "token", "secret"):
-            raise ConfigError(
-                f"{source.where(section, key)}: keys do not belong in a file", hint='name a variable: key_env = "MY_KEY"'
-            )
+    names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
+    address = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
+    if address or any(_SECRET.fullmatch(name) for name in names):
+        raise table.wrong(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
+
+
+def _check_options(table: _Table, worker: Worker) -> None:
+    """That the worker's kind exists and has these options, as the adapters will check again."""
+    from conductor_cli.models.catalog import check_options  # only where a worker is named
+
+    for key in (*worker.options, "kind"):
+        options = {key: worker.options[key]} if key in worker.options else {}
+        try:
+            check_options(replace(worker, options=options))
+        except ConfigError as error:
+            raise table.wrong(key, error.message, error.hint) from None
+
+
+def _card(table: _Table) -> Card:
+    card: Card = _read(Card, table, "card") or Card()
+    wrong = next((tag for tag, strength in card.strengths.items() if not 0 <= strength <= 1), None)
+    if wrong is not None:
+        raise table.wrong("card", f"card: the strength of {wrong!r:.40} must lie between 0 and 1")
+    return card
+
+
+def _price(table: _Table) -> Price | None:
+    price: Price | None = _read(Price, table, "price")
+    if price is not None and min(price.input, price.output, price.cached or 0) < 0:
+        raise table.wrong("price", "price: an amount must be 0 or more")
+    return price
 
 
 def _known_price(kind: str) -> Price | None:
@@ -87,34 +152,62 @@ def _known_price(kind: str) -> Price | None:
     return Price(input=Decimal(0), output=Decimal(0)) if kind == "llama" else None
 
 
-def _read(kind: type[Any], data: Any, section: str, key: str, source: Source) -> Any:  # noqa: ANN401
+def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an instance of `kind`
+    data = table.values.get(key)
     if data is None:
         return None
+    known = [field.name for field in fields(kind)]
+    unknown = [name for name in data if name not in known]
+    if unknown:
+        raise table.wrong(key, f"{key} has no {unknown[0]!r:.40}", f"known: {', '.join(known)}")
     try:
         return load(kind, data, key)
     except WireError as error:
-        raise ConfigError(f"{source.where(section, key)}: {error}") from None
+        raise table.wrong(key, str(error)) from None
+
+
+def named(where: Places) -> tuple[str, ...]:
+    """The names in the tool's own file, whether what stands there can be used or not. Raises `ConfigError`."""
+    return tuple(_own(where))
+
+
+def _own(where: Places) -> Mapping[str, Any]:
+    listed = read(where.own_file).values.get("workers", {})
+    return listed if isinstance(listed, Mapping) else {}
+
+
+def checked(where: Places, name: str, table: Mapping[str, Any]) -> Worker:
+    """The worker that `change` would make. Raises `ConfigError`, without a file: nothing is written yet."""
+    merged = _merged(_own(where).get(name), table)
+    source = Source(path=where.own_file, values={"workers": {name: merged}})
+    try:
+        return workers_of([source])[0].worker
+    except ConfigError as error:
+        raise ConfigError(error.message.removeprefix(f"{where.own_file}: "), hint=error.hint) from None
+
+
+def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said anew wins; a worker of another kind begins anew."""
+    if not isinstance(old, Mapping) or new.get("kind", old.get("kind")) != old.get("kind"):
+        return dict(new)
+    return {**old, **new}
 
 
 def change(where: Places, name: str, table: Mapping[str, Any] | None) -> None:
     """Merge `table` into the tool's own entry for worker `name`; with None, remove the entry. Raises `ConfigError`."""
-    values = {key: dict(value) for key, value in read(where.own_file).values.items()}
-    workers = values.setdefault("workers", {})
-    if table is None:
-        workers.pop(name, None)
-    else:
-        workers[name] = {**workers.get(name, {}), **table}
-    if not workers:
-        del values["workers"]
-    write(where.own_file, values)
+    with changing(where.own_file) as values:
+        workers = values.setdefault("workers", {})
+        if table is None:
+            workers.pop(name, None)
+        else:
+            workers[name] = _merged(workers.get(name), table)
 
 
 def set_value(where: Places, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
     """Put one setting into the tool's own file; with None, take it out. Raises `ConfigError`."""
     section, key = name.split(".")
-    values = {head: dict(content) for head, content in read(where.own_file).values.items()}
-    if value is None:
-        values.get(section, {}).pop(key, None)
-    else:
-        values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value
-    write(where.own_file, {head: content for head, content in values.items() if content})
+    with changing(where.own_file) as values:
+        if value is None:
+            values.get(section, {}).pop(key, None)
+        else:
+            values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,26 @@
+"""A stage for each test of the command line, and one tiny model for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage
+from tests.tiny_gguf import make
+
+
+@pytest.fixture
+def stage(home: Path) -> Iterator[Stage]:
+    """A server, two workers on it, and a home of its own."""
+    stage = Stage(home)
+    with stage.server:
+        stage.configure()
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real GGUF of random weights."""
+    return make(tmp_path_factory.mktemp("models") / "tiny.gguf")

@@ -1,0 +1,216 @@
+"""A user's desk for tests: settings, a provider server whose models do what they are told, and the real command."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from conductor_cli.cli import start
+from tests.servers import Loopback, Script, Seen, Wire, delta, loopback, usage
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+COMMAND = (sys.executable, "-m", "conductor_cli")
+PLANNER = "planner"
+
+ONE = "alpha | - | Answer it."
+TWO = "alpha | - | Find it out.\nbeta | 1 | Check it and answer."
+THREE = "alpha | - | Find it out.\nbeta | - | Find it out in another way.\nalpha | 1 2 | Compare and answer."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a command ended. A command killed by a signal has the code that a shell shows."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -> Script:
+    """A model that streams `pieces`, ends well, and says how many tokens that took."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(*map(delta, pieces), delta(finish=finish), usage(read, written), "[DONE]")
+
+    return script
+
+
+def stalls(*pieces: str) -> Script:
+    """A model that streams `pieces` and then nothing until the client goes."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(*map(delta, pieces))
+        await wire.stall()
+
+    return script
+
+
+def breaks(*pieces: str) -> Script:
+    """A model that streams `pieces` and breaks off."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(*map(delta, pieces))
+        wire.cut()
+
+    return script
+
+
+def refuses(status: int, message: str = "no") -> Script:
+    """A model that answers with an error."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.json({"error": {"message": message, "type": "some_error"}}, status)
+
+    return script
+
+
+def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200) -> Script:
+    """A model whose whole body is `data`."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head(status, kind)
+        if data:
+            await wire.send(data)
+
+    return script
+
+
+@dataclass
+class Stage:
+    """`plan` is what the conductor model writes; `models` says what a worker's model does, else it says its name."""
+
+    home: Path
+    plan: str = ONE
+    models: dict[str, Script] = field(default_factory=dict)
+    server: Loopback = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.server = loopback(self._serve)
+
+    async def _serve(self, seen: Seen, wire: Wire) -> None:
+        if seen.path.endswith("/models"):
+            await wire.json({"object": "list", "data": [{"id": "alpha"}, {"id": "beta"}]})
+            return
+        name = seen.json["model"]
+        script = self.models.get(name) or says(self.plan if name == PLANNER else f"{name} answers")
+        await script(seen, wire)
+
+    @property
+    def url(self) -> str:
+        return f"{self.server.url}/v1"
+
+    @property
+    def config(self) -> Path:
+        return self.home / "config/conductor-llm/config.toml"
+
+    @property
+    def own(self) -> Path:
+        return self.config.with_name("settings.toml")
+
+    @property
+    def traces(self) -> Path:
+        return self.home / "state/conductor-llm/traces"
+
+    def asked(self, model: str) -> list[Seen]:
+        """The requests that a model got."""
+        return [seen for seen in self.server.requests if seen.method == "POST" and seen.json["model"] == model]
+
+    def configure(self, more: str = "", workers: Sequence[str] = ("alpha", "beta"), conductor: str = "") -> None:
+        """Write config.toml: the conductor, one worker of this server for each name, one attempt, and `more`."""
+        lines = ["[conductor]", f'model = "{conductor or f"{self.url}#{PLANNER}"}"', more or "[limits]\nattempts = 1"]
+        lines += [self.worker(name) for name in workers]
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def worker(self, name: str, more: str = "") -> str:
+        """A worker's table."""
+        return f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{self.url}"\nmodel = "{name}"\n{more}'
+
+    def start(
+        self, *arguments: str | Path, env: dict[str, str] | None = None, under: Sequence[str] = (), **streams: Any
+    ) -> subprocess.Popen[bytes]:
+        """The command in a process group of its own, as under a shell with job control; `under` starts it."""
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+        return subprocess.Popen(
+            [*under, *COMMAND, *map(str, arguments)],
+            env=self.environ(env),
+            start_new_session=True,
+            bufsize=0,  # what a test reads must not be missing from what `communicate` reads
+            **streams,
+        )
+
+    def environ(self, more: dict[str, str] | None = None) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(more or {})}
+
+    def run(
+        self, *arguments: str | Path, given: bytes | str | None = None, env: dict[str, str] | None = None,
+        under: Sequence[str] = (), **streams: Any,
+    ) -> Done:  # fmt: skip
+        """Run the command to its end; `given` comes on stdin."""
+        if given is not None:
+            streams["stdin"] = subprocess.PIPE
+        with self.start(*arguments, env=env, under=under, **streams) as process:
+            return finished(process, given)
+
+    def inside(self, *arguments: str | Path, given: bytes | str = b"") -> Done:
+        """Run the command in this process: as `run`, but much faster."""
+        data = given.encode() if isinstance(given, str) else given
+        with pytest.MonkeyPatch.context() as patch:
+            for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
+                patch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
+            code = start.run(start.with_run_id([*map(str, arguments)]))
+            texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[attr-defined]
+        return Done(code=code, out=texts[0], err=texts[1])
+
+
+def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None) -> Done:
+    """Wait for a command, at most half a minute."""
+    data = given.encode() if isinstance(given, str) else given
+    try:
+        out, err = process.communicate(data, timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return Done(code=code, out=(out or b"").decode("utf-8", "replace"), err=(err or b"").decode("utf-8", "replace"))
+
+
+def until(stream: IO[bytes] | None, kind: str, step: int = 0) -> list[dict[str, Any]]:
+    """Read events from `--format jsonl` until one of this kind, of this step if one is named."""
+    assert stream is not None
+    events = []
+    for line in stream:
+        events.append(json.loads(line))
+        if events[-1]["kind"] == kind and events[-1].get("step", 0) == (step or events[-1].get("step", 0)):
+            return events
+    raise AssertionError(f"no {kind} came, only {[event['kind'] for event in events]}")
+
+
+def explained(done: Done) -> None:
+    """Assert that stderr is an error as it should be: one to three lines, ours, no traceback, nothing raw."""
+    lines = done.err.splitlines()
+    assert 1 <= len(lines) <= 3, done.err
+    assert lines[0].startswith("conductor: "), done.err
+    assert "Traceback" not in done.err
+    assert "fault of conductor" not in done.err
+    assert all(letter.isprintable() or letter == "\n" for letter in done.err), repr(done.err)

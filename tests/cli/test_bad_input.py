@@ -1,0 +1,208 @@
+"""What users, files and workers get wrong: an exit code, at most three lines, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import TWO, Stage, explained, replies, says
+from tests.servers import Script, Seen, Wire, delta
+
+ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"
+
+
+@pytest.mark.parametrize("arguments", [[], [""], ["  \n "], ["-"]])
+def test_an_empty_question_is_a_usage_error(stage: Stage, arguments: list[str]) -> None:
+    """Nothing, white space, or an empty pipe is no question: 2."""
+    done = stage.inside("ask", *arguments)
+    assert done.code == 2
+    explained(done)
+    assert "there is no question" in done.err
+    assert not stage.traces.exists()
+
+
+def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
+    """A huge question reaches the worker, shortened to what it can read, and its trace is whole."""
+    done = stage.run("ask", "--format", "json", given="word " * 210_000)
+    assert done.code == 0
+    assert done.json["answer"] == "alpha answers"
+    assert "shortened" in json.dumps(done.json["notices"])
+    (entry,) = stage.inside("trace", "list", "--json").json
+    assert (entry["state"], len(entry["question"])) == ("finished", 1_049_999)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xe9t\xe9", "byte 0xe9 at offset 0"),
+        (b"a\x00b", "NUL"),
+        (b"x" * (16 * 1024 * 1024 + 1), "larger than 16 MiB"),
+    ],
+    ids=["latin-1", "nul", "huge"],
+)
+def test_bytes_that_are_no_text_are_refused(stage: Stage, tmp_path: Path, data: bytes, said: str) -> None:
+    """Invalid UTF-8, NUL bytes and endless data are refused on stdin and in files: 2."""
+    file = tmp_path / "notes.bin"
+    file.write_bytes(data)
+    for done in (stage.inside("ask", given=data), stage.inside("ask", "hi", "-f", file)):
+        assert done.code == 2
+        explained(done)
+        assert said in done.err
+    assert stage.server.requests == []
+
+
+def test_an_argument_that_is_not_utf8_is_refused(stage: Stage) -> None:
+    """A shell may pass any bytes as a word; those that are no text are refused: 2."""
+    done = stage.run("ask", "\udce9t\udce9")
+    assert done.code == 2
+    explained(done)
+
+
+def test_a_word_in_utf8_is_read_whatever_the_locale(stage: Stage) -> None:
+    """Under a locale that Python does not take for UTF-8 a question in UTF-8 is what it is."""
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert stage.run("ask", "grüße ✓", env=env).code == 0
+    assert "grüße ✓" in str(stage.asked("alpha")[0].json)
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "folder"])
+def test_a_file_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name: str) -> None:
+    """An attached file that is missing or a directory: 2, with its name."""
+    (tmp_path / "folder").mkdir()
+    done = stage.inside("ask", "hi", "-f", tmp_path / name)
+    assert done.code == 2
+    explained(done)
+    assert name in done.err
+
+
+@pytest.mark.parametrize("content", ["not json", "[1]", "", "[" * 100_000])
+def test_a_schema_that_is_none_is_refused(stage: Stage, tmp_path: Path, content: str) -> None:
+    """`--schema` with something that is no JSON object: 2."""
+    file = tmp_path / "schema.json"
+    file.write_text(content)
+    done = stage.inside("ask", "hi", "--schema", file)
+    assert done.code == 2
+    explained(done)
+
+
+@pytest.mark.parametrize("view", ["plain", "none"])
+def test_escapes_of_a_worker_never_reach_stderr(stage: Stage, view: str) -> None:
+    """Whatever question and workers hold, stderr gets printable text only."""
+    stage.plan = TWO
+    stage.models = {"alpha": says(ESCAPES, "found"), "beta": says("checked ", ESCAPES)}
+    done = stage.inside("ask", f"what {ESCAPES} is this?", "--progress", view)
+    assert done.code == 0
+    assert all(letter.isprintable() or letter == "\n" for letter in done.err), repr(done.err)
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_json_holds_escapes_as_escapes(stage: Stage, form: str) -> None:
+    """JSON on stdout has the worker's text exactly, and nothing that a terminal would obey."""
+    stage.models["alpha"] = says(ESCAPES)
+    done = stage.inside("ask", f"what {ESCAPES} is this?", "--format", form)
+    assert all(letter.isprintable() or letter == "\n" for letter in done.out)
+    answer = done.json["answer"] if form == "json" else done.events[-1]["answer"]
+    assert answer == ESCAPES
+
+
+def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
+    """`trace list` and `trace show` never print what a worker or a question smuggled in."""
+    stage.models["alpha"] = says(ESCAPES)
+    stage.inside("ask", f"what {ESCAPES} is this?")
+    for arguments in (["list"], ["list", "--json"], ["show"], ["show", "--json"], ["show", "--step", "1"]):
+        out = stage.inside("trace", *arguments).out
+        assert all(letter.isprintable() or letter in "\n\t" for letter in out), arguments
+
+
+WRONG_FLAGS = [
+    ["--workers", "nobody"], ["--workers", ","], ["--mode", "turbo"], ["--max-steps", "9"], ["--max-steps", "many"],
+    ["--recursion", "-1"], ["--max-cost", "cheap"], ["--max-cost", "0"], ["--max-tokens", "0"], ["--max-calls", "-3"],
+    ["--max-time", "nan"], ["--max-time", "inf"], ["--gpu-layers", "most"], ["--format", "xml"], ["--progress", "bar"],
+    ["--seed", "x"], ["--resume", "nobody"], ["--continue", "20260101-"], ["--resume"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", WRONG_FLAGS, ids=" ".join)
+def test_a_wrong_value_of_a_flag_is_a_usage_error(stage: Stage, flag: list[str]) -> None:
+    """An unknown worker, an unknown word, a number out of bounds: 2, and nothing is asked."""
+    stage.inside("ask", "an earlier run")
+    stage.server.requests.clear()
+    done = stage.inside("ask", "hi", *flag)
+    assert done.code == 2
+    explained(done)
+    assert stage.server.requests == []
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "-q", "--color", "--config", "--debug"])
+def test_a_flag_of_the_program_behind_the_command_is_explained(stage: Stage, flag: str) -> None:
+    """Flags that stand before the command say so when they stand behind it."""
+    done = stage.inside("ask", "hi", flag)
+    assert done.code == 2
+    assert f"{flag} stands before the command" in done.err
+
+
+def error_inside(text: str) -> Script:
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(*([delta(text)] if text else []), {"error": {"message": "out of order"}})
+
+    return script
+
+
+BROKEN: dict[str, Script] = {
+    "nothing": replies(""),
+    "only an end": replies("data: [DONE]\n\n"),
+    "garbage": replies(bytes(range(256)) * 20),
+    "html": replies("<!doctype html><html><body>Log in first</body></html>", "text/html"),
+    "html as a stream": replies("<html>\n\n<body>Bad gateway</body>\n\n</html>"),
+    "half a frame": replies('data: {"choices": [{"index": 0, "del'),
+    "a json of another kind": replies('{"hello": "world"}', "application/json"),
+    "an error inside": error_inside(""),
+    "an error inside json": replies('{"error": {"message": "out of order"}}', "application/json"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_worker_that_answers_nonsense_fails(stage: Stage, what: str) -> None:
+    """Nothing, garbage, HTML, half a frame, an error inside a 200: the run fails with 1 and says what came."""
+    stage.models = {"alpha": BROKEN[what], "beta": BROKEN[what]}
+    done = stage.inside("ask", "hi")
+    assert (done.code, done.out) == (1, ""), done.err
+    explained(done)
+    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_another_worker_takes_the_place_of_a_broken_one(stage: Stage, what: str) -> None:
+    """A worker that answers nonsense costs its attempt; the next worker of the pool answers."""
+    stage.models = {"alpha": BROKEN[what]}
+    done = stage.inside("ask", "hi")
+    assert (done.code, done.out) == (0, "beta answers\n"), done.err
+
+
+@pytest.mark.parametrize("what", [what for what in BROKEN if not what.startswith("html")])
+def test_a_conductor_that_writes_nonsense_does_not_end_the_run(stage: Stage, what: str) -> None:
+    """A conductor model that cannot be understood is asked again; then the best worker takes the question."""
+    stage.models = {"planner": BROKEN[what]}
+    done = stage.inside("ask", "hi", "--format", "json")
+    assert (done.code, done.json["answer"]) == (0, "alpha answers"), done.err
+
+
+@pytest.mark.parametrize("what", ["html", "html as a stream"])
+def test_a_conductor_behind_a_web_page_is_unusable(stage: Stage, what: str) -> None:
+    """A web page in the place of the conductor's server is a wrong address, which asking again will not mend: 5."""
+    stage.models = {"planner": BROKEN[what]}
+    done = stage.inside("ask", "hi")
+    assert done.code == 5
+    explained(done)
+    assert "base_url" in done.err
+
+
+def test_an_error_in_the_middle_of_an_answer_is_a_partial_answer(stage: Stage) -> None:
+    """A 200 whose stream ends in an error after some text: what came is kept, 7."""
+    stage.models = dict.fromkeys(("alpha", "beta"), error_inside("It begins well"))
+    done = stage.inside("ask", "hi")
+    assert (done.code, done.out) == (7, "It begins well\n")
+    explained(done)

@@ -1,0 +1,83 @@
+"""A conductor model in a file: a real GGUF of random weights through llama.cpp, workers on a loopback server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.cli.stage import Stage, explained, finished, until
+from tests.servers import aimock
+
+
+def test_a_file_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
+    """Random weights under the grammar write a plan that is valid and is run; the trace says which file planned."""
+    done = stage.run("ask", "How many?", "--conductor", tiny, "--seed", "3", "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["answer"] in ("alpha answers", "beta answers")
+    assert 1 <= len(done.json["steps"]) <= 5
+    assert done.json["conductor"].startswith("tiny.gguf ")
+    assert all(step["worker"] in ("alpha", "beta") for step in done.json["steps"])
+
+
+def test_a_file_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
+    """Without a worker anywhere the model that plans answers too; the file is loaded once, and stderr says so."""
+    stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
+    done = stage.run("ask", "How many?", "--max-tokens", "2000", "--progress", "plain")
+    assert done.code in (0, 7)
+    assert "the conductor model answers too" in done.err
+    assert "step 1 started: local" in done.err
+    assert done.out.strip()
+
+
+def test_a_file_writes_a_plan_that_can_be_edited_and_run(stage: Stage, tiny: Path) -> None:
+    """`plan` with a local model writes a plan file; `run` takes it without any conductor model."""
+    stage.configure(conductor=str(tiny))
+    plan = stage.run("plan", "How many?", "--max-steps", "2")
+    assert plan.code == 0
+    steps = plan.json["steps"]
+    edited = json.dumps({**plan.json, "steps": [{**steps[0], "worker": "beta", "access": []}]})
+    assert stage.inside("run", "-", "--format", "json", given=edited).json["answer"] == "beta answers"
+
+
+def test_ctrl_c_stops_a_model_that_is_writing(stage: Stage, tiny: Path) -> None:
+    """Ctrl-C while llama.cpp writes the plan: the run ends in order, 130."""
+    with stage.start("ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl") as process:
+        until(process.stdout, "plan_delta")
+        os.killpg(process.pid, signal.SIGINT)
+        done = finished(process)
+    assert done.code == 130
+    assert done.events[-1]["kind"] in ("run_failed", "run_finished")
+    explained(done)
+
+
+def test_a_file_as_a_worker_and_a_server_as_the_conductor(stage: Stage, tiny: Path) -> None:
+    """The two kinds of model change places: a served conductor plans, a file answers."""
+    stage.configure(
+        f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 20', workers=()
+    )
+    stage.plan = "local | - | Answer."
+    done = stage.run("ask", "hi", "--format", "json")
+    assert done.code in (0, 7)
+    assert done.json["steps"][0]["usage"]["cost"] == "0"
+    assert stage.inside("workers", "list", "--json").json[0]["key"] == "not needed"
+
+
+def test_a_broken_file_among_the_workers_is_left_out(stage: Stage, tmp_path: Path) -> None:
+    """A worker whose file is no model fails at its step, and another one takes over; nothing crashes."""
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    stage.configure(f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{file}"')
+    stage.plan = "local | - | Answer."
+    done = stage.inside("ask", "hi")
+    assert (done.code, done.out) == (0, "alpha answers\n")
+
+
+def test_a_provider_double_from_outside_answers(stage: Stage, tiny: Path) -> None:
+    """A pool on aimock, which others wrote: a local file plans, the double answers."""
+    with aimock() as address:
+        worker = f'[workers.double]\nkind = "openai-compatible"\nbase_url = "{address}/v1"\nmodel = "gpt"'
+        stage.configure(f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny))
+        done = stage.run("ask", "What is the capital of France?")
+    assert (done.code, done.out) == (0, "The capital of France is Paris.\n")

@@ -1,0 +1,154 @@
+"""`conductor plan` and `conductor run`: a plan as a file, through pipes, edited, and wrong."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import COMMAND, THREE, TWO, Stage, explained
+
+
+def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
+    """The plan on stdout is JSON with names and step numbers; the estimate is on stderr; no worker is asked."""
+    stage.plan = THREE
+    done = stage.run("plan", "How many?")
+    assert done.code == 0
+    assert done.json["question"] == "How many?"
+    assert [(s["worker"], s["access"]) for s in done.json["steps"]] == [("alpha", []), ("beta", []), ("alpha", [1, 2])]
+    assert done.err.startswith("estimate: 3 calls")
+    assert stage.asked("alpha") == stage.asked("beta") == []
+
+
+def test_quiet_leaves_the_estimate_out(stage: Stage) -> None:
+    """`--quiet plan` writes the plan and nothing else."""
+    done = stage.inside("--quiet", "plan", "hi")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["steps"]
+
+
+EDIT = "import json, sys; plan = json.load(sys.stdin); plan['steps'] = plan['steps'][1:]; json.dump(plan, sys.stdout)"
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_plan_goes_through_a_pipe(stage: Stage, edited: bool) -> None:
+    """`conductor plan … | conductor run -`, also with a program in between that takes the first step out."""
+    stage.plan = "alpha | - | Find it out.\nbeta | - | Answer."
+    middle = f"| {shlex.join([sys.executable, '-c', EDIT])} " if edited else ""
+    setting = f'set -o pipefail; conductor() {{ {shlex.join(COMMAND)} "$@"; }}'
+    script = f'{setting}; conductor plan "How many?" {middle}| conductor run -'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=stage.environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "beta answers\n")
+    assert len(stage.asked("alpha")) == (0 if edited else 1)
+    assert len(stage.asked("planner")) == 1
+
+
+def test_run_takes_a_file_and_needs_no_conductor_model(stage: Stage, tmp_path: Path) -> None:
+    """A plan in a file is run without anything that plans."""
+    file = written(tmp_path, steps=[{"worker": "beta", "subtask": "Answer."}])
+    stage.configure(conductor="-")
+    stage.config.write_text(stage.config.read_text().replace('model = "-"', 'model = ""'))
+    assert stage.inside("run", file, "--format", "json").json["answer"] == "beta answers"
+
+
+def test_a_plan_with_a_step_on_the_conductor_needs_one(stage: Stage, tmp_path: Path) -> None:
+    """A review cannot be run without a conductor model: 5."""
+    file = written(tmp_path)
+    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    done = stage.inside("run", file, "--recursion", "1")
+    assert done.code == 5
+    explained(done)
+
+
+def test_a_plan_is_reviewed_once(stage: Stage) -> None:
+    """With recursion in the settings, a plan that was written to a file gets its review when it is run, not twice."""
+    stage.configure("[limits]\nrecursion = 1")
+    stage.plan = TWO
+    plan = stage.inside("plan", "hi")
+    assert [step["worker"] for step in plan.json["steps"]] == ["alpha", "beta"]
+    done = stage.inside("run", "-", "--format", "json", given=plan.out)
+    assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "self"]
+
+
+def test_limits_of_a_plan_file_hold_and_flags_win(stage: Stage, tmp_path: Path) -> None:
+    """`limits` in the file are those of the run; a flag on the command line wins over them."""
+    steps = [{"worker": "alpha", "subtask": "x"}, {"worker": "beta", "subtask": "y", "access": [1]}]
+    file = written(tmp_path, steps=steps, limits={"calls": 1})
+    assert stage.inside("run", file).code == 6
+    assert stage.inside("run", file, "--max-calls", "2").code == 0
+
+
+def test_the_question_of_a_plan_keeps_its_files(stage: Stage, tmp_path: Path) -> None:
+    """What was attached to the question travels in the plan file."""
+    note = tmp_path / "note.txt"
+    note.write_text("content of the note")
+    plan = stage.inside("plan", "What does it say?", "-f", note, "--system", "Be brief.")
+    stage.inside("run", "-", given=plan.out)
+    sent = json.dumps(stage.asked("alpha")[0].json)
+    assert "content of the note" in sent
+    assert "Be brief." in sent
+
+
+def written(folder: Path, **more: Any) -> Path:
+    plan = {"format": 1, "question": "How many?", "steps": [{"worker": "alpha", "subtask": "Answer.", "access": []}]}
+    file = folder / "plan.json"
+    file.write_text(json.dumps(plan | more))
+    return file
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown worker": ({"steps": [{"worker": "zeta", "subtask": "x"}]}, "zeta"),
+    "a later step": ({"steps": [{"worker": "alpha", "subtask": "x", "access": [1]}]}, "itself or a later step"),
+    "an empty subtask": ({"steps": [{"worker": "alpha", "subtask": " "}]}, "empty subtask"),
+    "no steps": ({"steps": []}, "at least one step"),
+    "six steps": ({"steps": [{"worker": "alpha", "subtask": "x"}] * 6}, "limit of 5"),
+    "steps that are none": ({"steps": "alpha"}, "steps: expected a list"),
+    "an empty question": ({"question": " "}, "its question is empty"),
+    "another format": ({"format": 2}, "format 2"),
+    "an unknown limit": ({"limits": {"weight": 1}}, "weight"),
+    "a limit out of bounds": ({"limits": {"steps": 99}}, "limits.steps is 99"),
+    "a limit of another type": ({"limits": {"cost": "cheap"}}, "limits.cost"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, what: str) -> None:
+    """A plan file that breaks a rule: 2, the place is named, no worker is asked."""
+    change, said = WRONG[what]
+    done = stage.inside("run", written(tmp_path, **change))
+    assert (done.code, done.out) == (2, "")
+    explained(done)
+    assert said in done.err
+    assert stage.server.requests == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no json", "[]", '{"a": 1}', "null", "[" * 100_000, '{"steps": 1, "question": 2}']
+)
+def test_a_file_that_is_no_plan_is_refused(stage: Stage, text: str) -> None:
+    """Anything else on stdin: 2."""
+    done = stage.inside("run", "-", given=text)
+    assert done.code == 2
+    explained(done)
+    assert "stdin is no plan" in done.err
+
+
+@pytest.mark.parametrize("name", ["missing.json", "."])
+def test_a_plan_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name: str) -> None:
+    """A plan file that is missing, or a directory: 2."""
+    done = stage.inside("run", tmp_path / name)
+    assert done.code == 2
+    explained(done)

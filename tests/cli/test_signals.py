@@ -1,0 +1,188 @@
+"""Ctrl-C, SIGTERM and SIGKILL on a real process; what is left behind, and going on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import ONE, TWO, Stage, explained, finished, says, stalls, until
+
+
+def test_ctrl_c_prints_what_there_is(stage: Stage) -> None:
+    """In a pipe, the last finished step is the partial answer where the answering one has written nothing."""
+    stage.plan = TWO
+    stage.models["beta"] = stalls()
+    with stage.start("ask", "hi", "--progress", "plain") as process:
+        assert process.stderr is not None
+        assert any(line.startswith(b"step 2 started") for line in process.stderr)
+        os.killpg(process.pid, signal.SIGINT)
+        done = finished(process)
+    assert (done.code, done.out) == (130, "alpha answers\n")
+    assert "resume: conductor ask --resume" in done.err
+
+
+def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
+    """Ctrl-C before there is any answer: the run fails, its trace has an end, 130."""
+    stage.models["planner"] = stalls("alp")
+    with stage.start("ask", "hi", "--format", "jsonl") as process:
+        until(process.stdout, "plan_delta")
+        os.killpg(process.pid, signal.SIGINT)
+        done = finished(process)
+    assert done.code == 130
+    assert done.events[-1]["kind"] == "run_failed"
+    explained(done)
+    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
+
+
+def test_a_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
+    """While a full pipe holds the run up, one Ctrl-C cannot end it, two within two seconds do: 130."""
+    with stage.start("ask", "-", "--format", "jsonl", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"long " * 100_000)
+        process.stdin.close()
+        process.stdin = None
+        assert process.stdout.read(1) == b"{"
+        sent = 0
+        while process.poll() is None and sent < 20:
+            os.killpg(process.pid, signal.SIGINT)
+            sent += 1
+            try:
+                process.wait(0.3)
+            except subprocess.TimeoutExpired:
+                continue
+        done = finished(process)
+    assert done.code == 130
+    assert sent >= 2
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_the_run_ends_the_process_quietly(
+    stage: Stage, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """While a file is still being read there is nothing to keep: no words, no trace, the usual code."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with stage.start("ask", "hi", "-f", pipe) as process, pipe.open("wb"):
+        os.killpg(process.pid, number)
+        done = finished(process)
+    assert (done.code, done.out, done.err) == (code, "", "")
+    assert not stage.traces.exists()
+
+
+def test_sigterm_ends_a_replay(stage: Stage) -> None:
+    """A replay that waits between two events ends at once when asked to: 143."""
+    stage.inside("ask", "hi")
+    (file,) = stage.traces.iterdir()
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], lines[3].replace('"at":0.', '"at":1000.'), *lines[4:], ""]))
+    with stage.start("trace", "replay", "--format", "jsonl") as process:
+        until(process.stdout, "step_planned" if "step_planned" in lines[2] else "plan_delta")
+        process.terminate()
+        done = finished(process)
+    assert done.code == 143
+
+
+MOMENTS = {
+    "at the start": ("planner", stalls(), "run_started"),
+    "while planning": ("planner", stalls("alpha | - | Find it out.\nbeta | 1 | Check"), "step_planned"),
+    "before the first token": ("alpha", stalls(), "step_started"),
+    "in the first step": ("alpha", stalls("half"), "step_delta"),
+    "between the steps": ("beta", stalls(), "step_finished"),
+    "in the last step": ("beta", stalls("half"), "step_delta"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, moment: str) -> None:
+    """Whenever SIGKILL comes, the trace reads up to its last whole event, and a resume calls only what is missing."""
+    model, script, kind = MOMENTS[moment]
+    stage.plan = TWO
+    stage.models = {model: script}
+    with stage.start("ask", "hi", "--format", "jsonl") as process:
+        seen = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
+        if model != "planner" and "plan_ready" not in [event["kind"] for event in seen]:
+            seen += until(process.stdout, "plan_ready")
+        process.kill()
+        rest = finished(process)
+    assert rest.code == 137
+    (entry,) = stage.inside("trace", "list", "--json").json
+    assert (entry["state"], entry["question"]) == ("interrupted", "hi")
+    stored = read_lines(stage, entry["run"])
+    assert stored[: len(seen)] == seen
+    stage.models = {}
+    stage.plan = "beta | 1 | Check it and answer." if moment == "while planning" else TWO
+    done = stage.inside("ask", "--resume", entry["run"], "--format", "json")
+    assert (done.code, done.json["answer"]) == (0, "beta answers")
+    assert [step["usage"]["calls"] for step in done.json["steps"]] == [0 if model == "beta" else 1, 1]
+
+
+def read_lines(stage: Stage, run: str) -> list[dict[str, Any]]:
+    return stage.inside("trace", "replay", run, "--format", "jsonl", "--speed", "0").events
+
+
+def test_a_run_in_progress_is_listed_as_running(stage: Stage) -> None:
+    """While a process writes a trace it is listed as running; it cannot be removed, resumed or continued."""
+    stage.models["alpha"] = stalls("half")
+    with stage.start("ask", "hi", "--format", "jsonl") as process:
+        until(process.stdout, "step_delta")
+        (entry,) = stage.inside("trace", "list", "--json").json
+        commands = (["trace", "rm", entry["run"]], ["ask", "--resume", "last"], ["ask", "-c", "and then?"])
+        refused = [stage.inside(*command) for command in commands]
+        process.kill()
+        finished(process)
+    assert entry["state"] == "running"
+    for done in refused:
+        assert done.code == 2
+        explained(done)
+
+
+def test_resume_takes_over_what_a_limit_left(stage: Stage) -> None:
+    """A run that a limit stopped goes on with `--resume`: the finished step is not called again."""
+    stage.plan = TWO
+    first = stage.inside("ask", "hi", "--max-calls", "1", "--format", "json")
+    assert first.code == 6
+    stage.server.requests.clear()
+    done = stage.inside("ask", "--resume", "last", "--format", "json")
+    assert (done.code, done.json["answer"]) == (0, "beta answers")
+    assert stage.asked("alpha") == stage.asked("planner") == []
+    assert "alpha answers" in str(stage.asked("beta")[0].json)
+
+
+def test_resume_without_a_worker_of_the_plan_says_so(stage: Stage) -> None:
+    """A plan that names a worker that is gone is finished by another one, and the run says so."""
+    stage.plan = "alpha | - | Find it out.\ngamma | 1 | Answer."
+    stage.configure(workers=("alpha", "beta", "gamma"))
+    assert stage.inside("ask", "hi", "--max-calls", "1").code == 6
+    stage.configure()
+    done = stage.inside("ask", "--resume", "last", "--format", "json")
+    assert done.code == 0
+    assert "gamma" in json.dumps(done.json["notices"])
+
+
+def test_resume_of_a_whole_run_calls_nobody(stage: Stage) -> None:
+    """A run that has its answer gives it again."""
+    stage.plan = ONE
+    stage.inside("ask", "hi")
+    stage.server.requests.clear()
+    stage.models["alpha"] = says("something else")
+    assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
+    assert stage.server.requests == []
+
+
+@pytest.mark.parametrize(
+    "more", [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]]
+)
+def test_resume_takes_no_other_question(stage: Stage, more: list[str]) -> None:
+    """`--resume` with a question, or anything that belongs to one, is a usage error, whatever comes first."""
+    for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):
+        done = stage.inside(*arguments)
+        assert done.code == 2
+        explained(done)

@@ -1,0 +1,130 @@
+"""The way in: help, version, odd orders of arguments, and how little is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from conductor_cli.cli.start import with_run_id
+from tests.cli.stage import SOURCE, Stage, explained
+
+HEAVY = ("asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib")
+
+
+def loaded(stage: Stage, *arguments: str) -> set[str]:
+    """Which heavy modules are loaded when a command has ended."""
+    lines = [
+        "import sys, atexit",
+        f"sys.argv = ['conductor', *{arguments!r}]",
+        f"atexit.register(lambda: print(*[m for m in {HEAVY} if m in sys.modules], file=sys.stderr))",
+        "from conductor_cli.__main__ import main",
+        "main()",
+    ]
+    code = "\n".join(lines)
+    done = subprocess.run([sys.executable, "-c", code], env=stage.environ(), capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_help_and_version_load_nothing_heavy(stage: Stage, flag: str) -> None:
+    """What a user looks at first costs no library."""
+    assert loaded(stage, flag) == set()
+
+
+def test_a_look_at_a_setting_loads_no_library_of_models(stage: Stage) -> None:
+    """`config get` with workers configured reads TOML and no more: no HTTP, no model library, no drawing."""
+    assert loaded(stage, "config", "get", "limits.steps") <= {"platformdirs", "tomllib"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--version", "ask"], ["--help"], ["ask", "-h"], ["trace", "--help"]]
+)
+def test_help_and_version_go_to_stdout(stage: Stage, arguments: list[str]) -> None:
+    """What was asked for is no error: stdout and 0."""
+    done = stage.inside(*arguments)
+    assert done.code == 0
+    assert done.err == ""
+    assert "conductor" in done.out
+
+
+@pytest.mark.parametrize("arguments", [[], ["trace"], ["workers"], ["config"], ["model"]])
+def test_without_a_command_the_help_is_on_stderr(stage: Stage, arguments: list[str]) -> None:
+    """A command line without a command: the help on stderr, 2."""
+    done = stage.inside(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "Usage: conductor" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["trace", "lst"], ["ask", "--mod", "mini"], ["workers", "add"], ["completions"]]
+)
+def test_a_command_line_that_cannot_be_understood_is_three_lines(stage: Stage, arguments: list[str]) -> None:
+    """Unknown commands, unknown flags, missing arguments: 2, with a word on where to look."""
+    done = stage.inside(*arguments)
+    assert done.code == 2
+    explained(done)
+    assert "--help" in done.err
+
+
+def test_debug_and_quiet_exclude_each_other(stage: Stage) -> None:
+    """Both at once is a contradiction: 2."""
+    done = stage.inside("--debug", "--quiet", "ask", "hi")
+    assert done.code == 2
+    assert "exclude each other" in done.err
+
+
+def test_debug_shows_what_happens_inside(stage: Stage) -> None:
+    """`--debug` logs to stderr and leaves stdout alone."""
+    done = stage.run("--debug", "ask", "hi")
+    assert (done.code, done.out) == (0, "alpha answers\n")
+    assert " ms " in done.err
+
+
+def test_the_traceback_of_an_error_is_for_debug(stage: Stage) -> None:
+    """An error shows its traceback with `--debug` only, and has the same code."""
+    assert "Traceback" in stage.run("--debug", "ask", "hi", "--workers", "nobody").err
+    assert "Traceback" not in stage.run("ask", "hi", "--workers", "nobody").err
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("ask -c what next", "ask -c last what next"),
+        ("ask what next -c", "ask what next -c last"),
+        ("ask --continue --mode mini x", "ask --continue last --mode mini x"),
+        ("ask -c last x", "ask -c last x"),
+        ("ask -c 20261120-10 x", "ask -c 20261120-10 x"),
+        ("ask -c 20261120-101112-abcdef x", "ask -c 20261120-101112-abcdef x"),
+        ("ask -- -c x", "ask -- -c x"),
+        ("ask x", "ask x"),
+        ("workers add x --about -c", "workers add x --about -c"),
+        ("--quiet ask -c", "--quiet ask -c last"),
+    ],
+)
+def test_continue_without_a_run_means_the_last_one(given: str, meant: str) -> None:
+    """Only an id, or `last`, is taken for the run that `-c` names; everything else is the question."""
+    assert with_run_id(given.split()) == meant.split()
+
+
+def test_a_fault_of_ours_is_told_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that nobody foresaw is one line and a request, not a traceback: 1."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("conductor_cli.config.shown", fail)
+    done = stage.inside("config", "get", "limits.steps")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("conductor: a fault of conductor itself: ZeroDivisionError")
+    assert "--debug" in done.err
+
+
+def test_the_command_runs_as_a_module(stage: Stage) -> None:
+    """`python -m conductor_cli` is the command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "conductor_cli", "--version"], env=stage.environ({"PYTHONPATH": str(SOURCE)}),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("conductor ")

@@ -1,0 +1,156 @@
+"""`conductor trace`: list, show, replay, path, rm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import THREE, Stage, explained, says
+
+GUARD = """
+import sys
+def refuse(event, arguments):
+    if event.startswith("socket."):
+        raise RuntimeError(f"{event} while replaying")
+sys.addaudithook(refuse)
+"""
+
+
+def asked(stage: Stage) -> str:
+    stage.plan = THREE
+    return str(stage.inside("ask", "How many?", "--format", "json").json["run"])
+
+
+def test_list_shows_runs_newest_first(stage: Stage) -> None:
+    """Each run is a line with id, state and question; `--json` has the same and more."""
+    for question in ("first", "second", "third"):
+        stage.inside("ask", question)
+    done = stage.inside("trace", "list", "-n", "2")
+    lines = [line.split() for line in done.out.splitlines()]
+    assert [line[1:] for line in lines] == [["STATE", "QUESTION"], ["finished", "third"], ["finished", "second"]]
+    assert "1 older" in done.err
+    assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
+
+
+def test_without_runs_a_list_is_empty(stage: Stage) -> None:
+    """Nothing stored is no error: an empty list, and a word on stderr."""
+    assert stage.inside("trace", "list", "--json").json == []
+    done = stage.inside("trace", "list")
+    assert (done.code, done.out, done.err) == (0, "", "no run is stored yet\n")
+
+
+def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
+    """The page of a run names each step's worker, what it saw, and what it took."""
+    asked(stage)
+    out = stage.inside("trace", "show").out
+    for part in (
+        "How many?",
+        "1. alpha  sees nothing  done",
+        "2. beta",
+        "3. alpha  sees 1 2",
+        "ANSWER  (whole)",
+        "4 calls",
+    ):
+        assert part in out
+
+
+def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
+    """`--step` shows what the worker was sent and what it answered."""
+    run = asked(stage)
+    out = stage.inside("trace", "show", run[:-1], "--step", "3").out
+    assert "PROMPT (user)" in out
+    assert "Compare and answer." in out
+    assert out.rstrip().endswith("alpha answers")
+    assert stage.inside("trace", "show", "--step", "3", "--json").json["worker"] == "alpha"
+    done = stage.inside("trace", "show", "--step", "9")
+    assert done.code == 2
+    explained(done)
+
+
+def test_replay_shows_the_run_again_without_a_socket(stage: Stage, tmp_path: Path) -> None:
+    """A replay writes what the run wrote, in each format, in a process where any use of a socket is refused."""
+    stage.plan = THREE
+    first = stage.run("ask", "How many?", "--format", "jsonl")
+    (tmp_path / "sitecustomize.py").write_text(GUARD)
+    guarded = {"PYTHONPATH": f"{tmp_path}:{stage.environ()['PYTHONPATH']}"}
+    assert stage.run("trace", "list", env=guarded).code == 0
+    done = stage.run("trace", "replay", "last", "--speed", "0", "--format", "jsonl", env=guarded)
+    assert (done.code, done.out, done.err) == (0, first.out, "")
+    refused = stage.run("ask", "hi", env=guarded)
+    assert "while replaying" in refused.err
+
+
+def test_replay_takes_its_time(stage: Stage) -> None:
+    """At speed 1 a replay takes as long as the run did; divided by the speed at another one."""
+    from conductor_cli.cli.replaying import replay
+    from conductor_cli.store import Store
+    from conductor_cli.views.jsonl import Jsonl
+    from conductor_cli.views.port import Stdout
+    from tests.views.terminals import Sink
+
+    run = asked(stage)
+    events = list(Store(stage.traces).events(run))
+    for speed, length in ((1.0, events[-1].at), (4.0, events[-1].at / 4), (0.0, 0.0)):
+        slept: list[float] = []
+        assert replay(iter(events), Jsonl(Stdout(Sink())), speed, slept.append) == 0
+        assert sum(slept) == pytest.approx(length)
+
+
+def test_replay_of_a_failed_run_says_why_again(stage: Stage) -> None:
+    """A replay of a run without an answer writes the error and ends well: the replay itself went well."""
+    stage.models = dict.fromkeys(("alpha", "beta"), says(""))
+    failed = stage.inside("ask", "hi")
+    done = stage.inside("trace", "replay", "--speed", "0")
+    assert (failed.code, done.code) == (1, 0)
+    assert done.err == failed.err
+
+
+def test_path_names_the_directory_and_the_file(stage: Stage) -> None:
+    """`trace path` is for other programs: one line, a path that exists."""
+    run = asked(stage)
+    assert stage.inside("trace", "path").out == f"{stage.traces}\n"
+    assert stage.inside("trace", "path", "last").out == f"{stage.traces / run}.jsonl\n"
+
+
+def test_rm_removes_the_named_runs(stage: Stage) -> None:
+    """Runs are removed by id, by its beginning or as last; a name twice is once; an unknown one removes nothing."""
+    runs = [stage.inside("ask", str(number), "--format", "json").json["run"] for number in range(3)]
+    done = stage.inside("trace", "rm", runs[0], "nobody")
+    assert done.code == 2
+    assert len(list(stage.traces.iterdir())) == 3
+    assert stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out == f"removed {runs[0]}\nremoved {runs[2]}\n"
+    assert [file.stem for file in stage.traces.iterdir()] == [runs[1]]
+
+
+def test_a_trace_with_a_broken_last_line_is_shown_and_resumed(stage: Stage) -> None:
+    """What a crash left half written is passed over."""
+    run = asked(stage)
+    path = stage.traces / f"{run}.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    (entry,) = stage.inside("trace", "list", "--json").json
+    assert entry["state"] == "interrupted"
+    assert "the run was interrupted" in stage.inside("trace", "show").out
+    assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
+
+
+@pytest.mark.parametrize("content", ["hello\n", '{"kind":"run_started"}\n', "\x00\x01"])
+@pytest.mark.parametrize("command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]])
+def test_a_file_that_is_no_trace_is_named(stage: Stage, content: str, command: list[str]) -> None:
+    """A foreign file among the traces: every command that reads it says which and ends with 2; the list shows it."""
+    run = "20261120-101112-abcdef"
+    stage.traces.mkdir(parents=True)
+    (stage.traces / f"{run}.jsonl").write_text(content)
+    assert stage.inside("trace", "list").code == 0
+    done = stage.inside(*command, run)
+    assert done.code == 2
+    explained(done)
+    assert run in done.err
+
+
+def test_a_run_that_does_not_exist_is_a_usage_error(stage: Stage) -> None:
+    """Unknown and ambiguous ids are explained: 2."""
+    for arguments in (["show"], ["show", "nope"], ["replay", "nope"], ["path", "nope"], ["rm", "nope"]):
+        done = stage.inside("trace", *arguments)
+        assert done.code == 2
+        explained(done)

@@ -1,0 +1,194 @@
+"""Settings: which source wins, and that what cannot be used is told with file, line and what was expected."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.config import load, places, shown
+from conductor_cli.config.table import BY_NAME, SETTINGS, setting
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.pool import Limits, Patience
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """An environment whose settings are in a directory of its own."""
+    return {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}
+
+
+def write(files: dict[str, str], text: str, name: str = "config.toml") -> Path:
+    path = Path(files["CONDUCTOR_LLM_CONFIG_DIR"]) / name
+    path.write_text(text)
+    return path
+
+
+def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
+    """The defaults of the settings are those of the limits and of the patience of a run."""
+    settings = load(files)
+    assert settings.limits == Limits()
+    assert settings.patience == Patience()
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_later_sources_win(files: dict[str, str]) -> None:
+    """Own file < user's file < environment < flags, each for itself."""
+    write(files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml")
+    write(files, "[limits]\nparallel = 2\nattempts = 2\nrecursion = 2\n")
+    environ = files | {"CONDUCTOR_LLM_LIMITS_ATTEMPTS": "3", "CONDUCTOR_LLM_LIMITS_RECURSION": "3"}
+    limits = load(environ, {"limits.recursion": 4, "limits.seconds": None}).limits
+    assert (limits.steps, limits.parallel, limits.attempts, limits.recursion, limits.seconds) == (1, 2, 3, 4, None)
+
+
+def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) -> None:
+    """`--config FILE`, or CONDUCTOR_LLM_CONFIG, is read in the place of config.toml; it must exist."""
+    write(files, "[limits]\nsteps = 1\n")
+    other = tmp_path / "other.toml"
+    other.write_text("[limits]\nparallel = 2\n")
+    for settings in (load(files, file=str(other)), load(files | {"CONDUCTOR_LLM_CONFIG": str(other)})):
+        assert (settings.limits.steps, settings.limits.parallel) == (5, 2)
+    with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
+        load(files, file=str(tmp_path / "gone.toml"))
+
+
+def test_an_empty_variable_says_nothing(files: dict[str, str]) -> None:
+    """A variable that is set to nothing is as if it were not set."""
+    assert load(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps == 5
+
+
+def test_ultra_brings_a_review_unless_told_otherwise(files: dict[str, str]) -> None:
+    """The mode's review is a default: a recursion that somebody set is kept."""
+    ultra = {"conductor.mode": "ultra"}
+    assert load(files, ultra).limits.recursion == 1
+    assert load(files, ultra | {"limits.recursion": 0}).limits.recursion == 0
+
+
+WRONG = {
+    "[limits]\n\nsteps = 9": "line 3: limits.steps is 9; expected a whole number from 1 to 5",
+    "[limits]\nsteps = 'two'": "line 2: limits.steps is 'two'; expected a whole number from 1 to 5",
+    "[limits]\nsteps = true": "line 2: limits.steps is True; expected a whole number from 1 to 5",
+    "[limits]\nseconds = -1": "line 2: limits.seconds is -1; expected a number above 0",
+    "[limits]\ncost = nan": "line 2: limits.cost is nan; expected US dollars, as a number above 0",
+    "[limits]\ncost = 'sNaN'": "line 2: limits.cost is 'sNaN'; expected US dollars",
+    "[patience]\nfirst = inf": "line 2: patience.first is inf; expected a number above 0",
+    f"[patience]\nidle = {10**400}": "line 2: patience.idle is 1000",
+    "[conductor]\nmode = 'turbo'": "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra",
+    "[conductor]\ngpu_layers = 12": "line 2: conductor.gpu_layers is 12; expected auto, all or a number",
+    "[traces]\nkeep = 1": "line 2: traces.keep is 1; expected true or false",
+    "[limits]\nweight = 1": "line 2: [limits] has no key 'weight'",
+    "[limit]\nsteps = 1": "line 1: 'limit' is no section",
+    "steps = 1": "line 1: 'steps' is no section",
+    "limits.steps = 9": "line 1: limits.steps is 9",
+    "#\nlimits = { parallel = 1, steps = 9 }": "line 2: limits.steps is 9",
+    "[ 'limits' ]\n\"steps\" = 9": "line 2: limits.steps is 9",
+    "[limits\nsteps = 9": "is no valid TOML",
+    "x = [[[": "is no valid TOML",
+    "[limits]\nsteps = 1\nsteps = 2": "is no valid TOML",
+    "workers = 1": "line 1: workers must be tables",
+    "[workers]\nalpha = 1": "line 2: 'alpha' must be a table",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
+    """File, line, what stands there and what was expected."""
+    path = write(files, text)
+    with pytest.raises(ConfigError) as caught:
+        load(files)
+    assert str(caught.value).startswith(str(path))
+    assert WRONG[text] in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_told_with_their_line(files: dict[str, str]) -> None:
+    """A file in another encoding is an error with its line; a mark at the head of UTF-8 is passed over."""
+    path = write(files, "")
+    path.write_bytes(b"[limits]\n# \xe9t\xe9\nsteps = 1\n")
+    with pytest.raises(ConfigError, match=r"config.toml, line 2: not UTF-8"):
+        load(files)
+    path.write_bytes(b"\xef\xbb\xbf[limits]\r\nsteps = 1\r\n")
+    assert load(files).limits.steps == 1
+
+
+def test_a_directory_in_the_place_of_the_file_is_told(files: dict[str, str], tmp_path: Path) -> None:
+    """What cannot be read is named."""
+    (tmp_path / "config.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"config.toml cannot be read"):
+        load(files)
+
+
+@pytest.mark.parametrize(("name", "value"), [("LIMITS_STEPS", "9"), ("LIMITS_COST", "x"), ("TRACES_KEEP", "perhaps")])
+def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str) -> None:
+    """The environment is told by its variable."""
+    with pytest.raises(ConfigError, match=f"CONDUCTOR_LLM_{name}: .* is '?{value}'?; expected"):
+        load(files | {f"CONDUCTOR_LLM_{name}": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("limits.steps", "3", 3), ("limits.seconds", "1.5", 1.5), ("limits.cost", "0.10", Decimal("0.10")),
+        ("traces.keep", "OFF", False), ("traces.keep", "yes", True), ("conductor.gpu_layers", "12", "12"),
+        ("conductor.model", "a b", "a b"),
+    ],
+)  # fmt: skip
+def test_text_is_read_by_the_settings_type(name: str, text: str, value: Any) -> None:
+    """Words from a command line or the environment become the type of their setting."""
+    assert setting(name).parse(text) == value
+
+
+@given(st.sampled_from(SETTINGS), st.text(max_size=12))
+def test_any_text_is_a_value_or_an_error(item: Any, text: str) -> None:
+    """No text that an environment may hold ends in anything but a value of the right type or a `ConfigError`."""
+    try:
+        value = item.parse(text)
+    except ConfigError as error:
+        said = error.message
+    else:
+        said = f"{item.name}; expected {item.expected}"
+        assert item.check(value) == value
+    assert item.name in said
+    assert item.expected in said
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from(SETTINGS), anything)
+def test_any_value_is_kept_or_an_error(item: Any, value: Any) -> None:
+    """No value that TOML may hold ends in another exception."""
+    try:
+        kept = item.check(value)
+    except ConfigError:
+        return
+    assert item.check(kept) == kept
+
+
+def test_every_default_is_a_value_of_its_setting() -> None:
+    """The table agrees with itself, and every setting has its variable."""
+    for item in SETTINGS:
+        assert item.default is None or item.check(item.default) == item.default
+        assert item.variable == "CONDUCTOR_LLM_" + item.name.upper().replace(".", "_")
+        assert BY_NAME[item.name] is item
+
+
+def test_a_value_is_shown_as_it_is_written() -> None:
+    """What `config show` prints."""
+    assert [shown(value) for value in (None, True, False, Decimal("0.10"), 3, "x")] == [
+        "none", "true", "false", "0.10", "3", "x",
+    ]  # fmt: skip
+
+
+def test_directories_follow_the_environment(tmp_path: Path) -> None:
+    """Our own variables win over the system's custom; each place stands for itself."""
+    where = places({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path / "s"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path / "c")})
+    assert (where.traces, where.own_file) == (tmp_path / "s/traces", tmp_path / "c/settings.toml")
+    assert where.cache.name == "conductor-llm"

@@ -1,0 +1,257 @@
+"""Traces on disk: what is written is what is read, also from a file that was cut off anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.store import Store, read
+
+RUN = "20261120-101112-abcdef"
+
+numbers = st.integers(1, 5)
+words = st.text(max_size=40)
+usages = st.builds(
+    Usage, tokens_in=st.integers(0, 9999), tokens_out=st.integers(0, 9999),
+    cost=st.none() | st.decimals(0, 10, allow_nan=False, places=6), seconds=st.floats(0, 1e6),
+)  # fmt: skip
+steps = st.builds(Step, worker=words, subtask=words, access=st.lists(numbers, max_size=3).map(tuple))
+failures = st.builds(Failure, kind=st.sampled_from(["worker", "limit", "key"]), message=words, hint=words)
+at = st.floats(0, 1e6)
+plans = st.builds(Plan, steps=st.lists(steps).map(tuple), reasoning=words)
+middles = st.one_of(
+    st.builds(ev.PlanDelta, at=at, text=words),
+    st.builds(ev.PlanReady, at=at, plan=plans, usage=usages),
+    st.builds(ev.StepDelta, at=at, step=numbers, attempt=numbers, text=words, thinking=words),
+    st.builds(ev.StepFailed, at=at, step=numbers, attempt=numbers, error=failures, usage=usages, retry_in=st.none()),
+    st.builds(
+        ev.StepFinished, at=at, step=numbers, attempt=numbers, text=words, usage=usages,
+        finish=st.sampled_from(["stop", "length"]),
+    ),
+    st.builds(ev.Inner, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
+    st.builds(ev.Notice, at=at, text=words, step=numbers),
+)  # fmt: skip
+questions = st.builds(
+    Question, text=words, system=words, files=st.lists(st.builds(File, name=words, text=words), max_size=2).map(tuple),
+    history=st.lists(st.builds(Turn, question=words, answer=words), max_size=2).map(tuple),
+)  # fmt: skip
+
+
+HOW_MANY = Question(text="How many?")
+
+
+def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
+    worker = Worker(name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"})
+    return ev.RunStarted(
+        at=0.0, run=RUN, time="2026-11-20T10:11:12.000+00:00", question=question, pool=Pool(workers=(worker,)),
+        limits=Limits(), mode="auto", conductor="tiny", profile="prompted", **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+ended = st.one_of(
+    st.builds(ev.RunFinished, at=at, answer=words, usage=usages, partial=st.booleans()),
+    st.builds(ev.RunFailed, at=at, error=failures, usage=usages),
+)
+streams = st.builds(
+    lambda first, middle, last: [first, *middle, last],
+    questions.map(begun), st.lists(middles, max_size=8), ended,
+)  # fmt: skip
+
+
+def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> Store:
+    store = Store(folder)
+    writer = store.open(run)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    return store
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams)
+def test_what_is_written_is_read(events: list[ev.Event]) -> None:
+    """Any events come back as they were."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder))
+        assert list(store.events(RUN)) == events
+        assert store.entry(RUN).state == (
+            "failed" if isinstance(events[-1], ev.RunFailed) else "partial" if events[-1].partial else "finished"  # type: ignore[union-attr]
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.data())
+def test_a_file_cut_off_anywhere_reads_as_the_beginning_of_its_events(
+    events: list[ev.Event], data: st.DataObject
+) -> None:
+    """After a cut at any byte the events before it are read, no other, and the run is listed."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder))
+        whole = store.path(RUN).read_bytes()
+        cut = data.draw(st.integers(0, len(whole) - 1))
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read(store.path(RUN)))
+        assert found == events[: len(found)]
+        assert len(found) - whole[:cut].count(b"\n") in (0, 1)
+        state = store.entry(RUN).state
+        assert state == "interrupted" if len(found) < len(events) else state in ("finished", "partial", "failed")
+        if found:
+            assert store.trace(RUN).run == RUN
+
+
+def test_every_cut_of_one_trace_is_read(tmp_path: Path) -> None:
+    """The same for each byte behind the first line of one trace, with letters of several bytes, and for some before."""
+    events: list[ev.Event] = [
+        begun(Question(text="Wie viele Äpfel? 🍏")), ev.PlanDelta(at=0.1, text="alpha | - | zähle"),
+        ev.RunFinished(at=1.0, answer="drei – ✓", usage=Usage()),
+    ]  # fmt: skip
+    store = stored(events, tmp_path)
+    whole = store.path(RUN).read_bytes()
+    behind = whole.index(b"\n") - 20
+    for cut in (*range(0, behind, 10), *range(behind, len(whole))):
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read(store.path(RUN)))
+        assert found == events[: len(found)], cut
+
+
+def test_half_a_letter_survives(tmp_path: Path) -> None:
+    """A lone surrogate, which JSON may hold and UTF-8 may not, comes back as it was."""
+    events: list[ev.Event] = [begun(), ev.PlanDelta(at=0.1, text="half \ud83d a smile \u2028 \x85")]
+    store = stored(events, tmp_path)
+    assert list(store.events(RUN)) == events
+    assert store.path(RUN).read_bytes().decode().count("\n") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"kind":"run_started","at":0.0,"run":"x'])
+def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
+    """A run that was killed before its first line was whole: interrupted, nothing to show, and it can be taken away."""
+    store = Store(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert store.entry(RUN).state == "interrupted"
+    assert list(read(store.path(RUN))) == []
+    with pytest.raises(UsageError, match="holds no whole event"):
+        store.trace(RUN)
+    store.remove(RUN)
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000, b"hello"]
+)
+def test_a_file_that_is_no_trace_says_so(tmp_path: Path, content: bytes) -> None:
+    """What conductor did not write is listed as unreadable and named with its line when it is read."""
+    store = Store(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert store.entry(RUN).state == "unreadable"
+    with pytest.raises(UsageError, match="line 1"):
+        list(store.events(RUN))
+
+
+def test_a_trace_broken_in_the_middle_names_the_line(tmp_path: Path) -> None:
+    """Only the last line may be broken; another one is an error that says which."""
+    store = stored([begun(), ev.PlanDelta(at=0.1, text="x"), ev.PlanDelta(at=0.2, text="y")], tmp_path)
+    lines = store.path(RUN).read_text().splitlines()
+    store.path(RUN).write_text("\n".join([lines[0], lines[1][:-5], lines[2]]))
+    with pytest.raises(UsageError, match="line 2"):
+        list(store.events(RUN))
+
+
+def test_a_trace_that_does_not_begin_with_a_run_says_so(tmp_path: Path) -> None:
+    """Events without the start of their run are no trace."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(ev.to_line(ev.PlanDelta(at=0.1, text="x")) + "\n")
+    with pytest.raises(UsageError, match="does not begin"):
+        list(read(path))
+
+
+def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
+    """A trace of a later conductor is refused with both numbers."""
+    store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
+    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}.*up to {ev.FORMAT}"):
+        list(store.events(RUN))
+
+
+def test_unknown_keys_of_a_later_conductor_are_passed_over(tmp_path: Path) -> None:
+    """A key that this conductor does not know does not make a trace unreadable."""
+    store = Store(tmp_path)
+    data = ev.to_json(begun()) | {"weather": "fine"}
+    store.path(RUN).write_text(json.dumps(data) + "\n")
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_the_end_behind_a_very_long_line_is_found(tmp_path: Path) -> None:
+    """The state is known from the last line, however long it is."""
+    long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
+    store = stored([begun(), long], tmp_path)
+    assert store.entry(RUN).state == "partial"
+
+
+def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
+    """An open writer holds its file; a closed one without an end leaves an interrupted run."""
+    store = Store(tmp_path)
+    writer = store.open(RUN)
+    writer.write(begun())
+    assert store.entry(RUN).state == "running"
+    with pytest.raises(UsageError, match="still being written"):
+        store.remove(RUN)
+    writer.close()
+    assert store.entry(RUN).state == "interrupted"
+
+
+def test_an_id_is_used_once(tmp_path: Path) -> None:
+    """A second writer for the same run is refused; the first one's file stays as it is."""
+    store = stored([begun()], tmp_path)
+    with pytest.raises(FileExistsError):
+        store.open(RUN)
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_a_run_is_found_by_its_beginning(tmp_path: Path) -> None:
+    """`last`, an id, and the beginning of exactly one id mean a run; anything else is explained."""
+    store = Store(tmp_path / "traces")
+    with pytest.raises(UsageError, match="no run is stored yet"):
+        store.find("last")
+    for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
+        stored([begun()], store.directory, run)
+    assert store.find("20261119") == "20261119-101112-aaaaaa"
+    assert store.find("20261120-101112-abcd") == "20261120-101112-abcdef"
+    assert store.find("last").startswith("20261120")
+    for name, said in (("20261120", "2 runs begin"), ("2025", "there is no run"), ("", "there is no run")):
+        with pytest.raises(UsageError, match=said):
+            store.find(name)
+
+
+def test_the_last_of_two_runs_of_one_second_is_the_later_one(tmp_path: Path) -> None:
+    """Ids say the second only; within it, the run that was written last is the last."""
+    store = Store(tmp_path)
+    for run, written in (("20261120-101112-ffffff", 1), ("20261120-101112-000000", 2), ("20261120-101111-aaaaaa", 3)):
+        stored([begun()], tmp_path, run)
+        os.utime(store.path(run), ns=(written, written))
+    assert store.runs() == ["20261120-101112-000000", "20261120-101112-ffffff", "20261120-101111-aaaaaa"]
+
+
+def test_a_directory_that_is_none_is_told(tmp_path: Path) -> None:
+    """A file in the place of the directory of traces is an error with its name, not a crash."""
+    (tmp_path / "traces").write_text("in the way")
+    with pytest.raises(UsageError, match="traces cannot be read"):
+        Store(tmp_path / "traces").runs()
+
+
+def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
+    """A file that another process removes between list and look is unreadable, and removing it again does nothing."""
+    store = Store(tmp_path)
+    assert store.entry(RUN).state == "unreadable"
+    store.remove(RUN)
+    with pytest.raises(UsageError, match="cannot be read"):
+        store.trace(RUN)
