@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import aclosing, suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from conductor_cli.cli.output import leave_stdout, remark, tell
@@ -16,7 +18,7 @@ from conductor_cli.core.events import Event, RunStarted
 from conductor_cli.store import Store, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from conductor_cli.run import Run
@@ -58,7 +60,7 @@ async def drive(run: Run, view: View, writer: Writer | None) -> int:
                 shown.show(event)
     finally:
         listening.leave()
-        shown.close()
+        await shown.close()
         if writer is not None:
             writer.close()
     return _told(run, shown, writer)
@@ -89,32 +91,42 @@ def _told(run: Run, shown: _Shown, writer: Writer | None) -> int:
 
 
 class _Shown:
-    """The view of a run. Nobody reads standard output, or it takes no more: then the run is stopped."""
+    """The view of a run, on a thread of its own: a reader who stops reading must not hold a worker's stream up.
+
+    Nobody reads standard output, or it takes no more: then the run is stopped.
+    """
 
     def __init__(self, run: Run, view: View) -> None:
         self.run = run
         self.view = view
         self.error: OSError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="view", daemon=True)
+        self._thread.start()
 
     def show(self, event: Event) -> None:
-        try:
-            self.view.show(event)
-        except OSError as error:
-            self._refused(error)
+        self._events.put(event)
 
-    def close(self) -> None:
-        try:
-            self.view.close()
-        except OSError as error:
-            self._refused(error)
+    async def close(self) -> None:
+        """Wait until all is shown."""
+        self._events.put(None)
+        await asyncio.to_thread(self._thread.join)
 
-    def _refused(self, error: OSError) -> None:
-        leave_stdout()
-        if isinstance(error, BrokenPipeError):
-            self.run.stop("cancelled", message="nobody reads standard output any more")
-        else:
-            self.error = error
-            self.run.stop("cancelled", message="standard output cannot be written")
+    def _work(self) -> None:
+        while (event := self._events.get()) is not None:
+            self._try(lambda event=event: self.view.show(event))
+        self._try(self.view.close)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            leave_stdout()
+            gone = isinstance(error, BrokenPipeError)
+            self.error = self.error if gone else error
+            said = "nobody reads standard output any more" if gone else "standard output cannot be written"
+            self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=said))
 
 
 class _Signals:

@@ -61,7 +61,7 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
         raise WireError(f"format {data['format']!r:.20}; this conductor reads {FORMAT}")
     asked = data["question"]
     question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
-    plan = load(Plan, {"steps": data["steps"]})
+    plan = load(Plan, {"steps": _spelled_out(data["steps"])})
     limits = data.get("limits", {})
     load(Limits, limits, "limits")
     unknown = set(limits) - set(Limits.__dataclass_fields__)
@@ -70,6 +70,16 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
     if not all(isinstance(step, Step) for step in plan.steps):
         raise WireError("steps: expected objects with worker, subtask and access")
     return PlanFile(question=question, plan=plan, limits=_limits(limits))
+
+
+def _spelled_out(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The steps with `"all"`, which people write for every earlier step, as step numbers."""
+    if not isinstance(steps, list):
+        return steps
+    return [
+        {**step, "access": list(range(1, number))} if isinstance(step, dict) and step.get("access") in ("all", ["all"]) else step
+        for number, step in enumerate(steps, start=1)
+    ]
 
 
 def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Plan files: written, edited by hand, read again."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.planfile import read, write
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import File, Question
+
+PLAN = Plan(steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtask="Check.", access=(1,))))
+
+
+def test_a_plan_survives_its_file() -> None:
+    """Question, files, steps and changed limits come back as they were."""
+    question = Question(text="2+2?", files=(File(name="a.txt", text="é"),))
+    found = read(write(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json")
+    assert (found.question, found.plan) == (question, PLAN)
+    assert found.limits == {"limits.steps": 3, "limits.cost": Decimal("0.5")}
+
+
+def test_a_plain_question_is_a_plain_text() -> None:
+    """What is edited by hand holds nothing that is not needed."""
+    data = json.loads(write(Question(text="2+2?"), PLAN, Limits()))
+    assert (data["question"], data["limits"], list(data)) == ("2+2?", {}, ["format", "question", "steps", "limits"])
+
+
+def test_all_means_every_earlier_step() -> None:
+    """A hand-edited access list may say all."""
+    steps = [{"worker": "ann", "subtask": "Add."}, {"worker": "bob", "subtask": "Check.", "access": "all"}]
+    found = read(json.dumps({"question": "q", "steps": [*steps, {**steps[0], "access": ["all"]}]}), "plan.json")
+    assert [step.access for step in found.plan.steps] == [(), (1,), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON"),
+        ("[]", "question and steps"),
+        ('{"question": "q"}', "question and steps"),
+        ('{"question": 3, "steps": []}', "question: expected an object, found a number"),
+        ('{"question": "q", "steps": {}}', "steps: expected a list"),
+        ('{"question": "q", "steps": [{"worker": "a"}]}', "'subtask' is missing"),
+        ('{"question": "q", "steps": [{"worker": "a", "subtask": "s", "access": ["1"]}]}', "steps[0].access[0]"),
+        ('{"question": "q", "steps": [], "limits": []}', "limits: expected an object"),
+        ('{"question": "q", "steps": [], "limits": {"stepz": 1}}', "stepz"),
+        ('{"format": 99, "question": "q", "steps": []}', "format 99"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_what_is_no_plan_says_where_and_what_was_expected(text: str, said: str) -> None:
+    """The message names the file, the place and what should stand there."""
+    with pytest.raises(UsageError) as caught:
+        read(text, "plan.json")
+    assert caught.value.message.startswith("plan.json is no plan")
+    assert said in caught.value.message
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
+    """No text raises anything else."""
+    try:
+        read(text, "plan.json")
+    except UsageError:
+        return
