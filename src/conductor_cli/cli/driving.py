@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import aclosing, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -59,8 +60,8 @@ async def drive(run: Run, view: View, writer: Writer | None) -> int:
                     _keep(event, writer)
                 shown.show(event)
     finally:
-        listening.leave()
         await shown.close()
+        listening.leave()
         if writer is not None:
             writer.close()
     return _told(run, shown, writer)
@@ -102,21 +103,22 @@ class _Shown:
         self.error: OSError | None = None
         self._loop = asyncio.get_running_loop()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="view", daemon=True)
-        self._thread.start()
+        self._ended = asyncio.Event()
+        threading.Thread(target=self._work, name="view", daemon=True).start()
 
     def show(self, event: Event) -> None:
         self._events.put(event)
 
     async def close(self) -> None:
-        """Wait until all is shown."""
+        """Wait until all is shown. Not by joining the thread: a second Ctrl-C must find nothing to wait for."""
         self._events.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await self._ended.wait()
 
     def _work(self) -> None:
         while (event := self._events.get()) is not None:
-            self._try(lambda event=event: self.view.show(event))
+            self._try(partial(self.view.show, event))
         self._try(self.view.close)
+        self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
@@ -153,12 +155,20 @@ class _Signals:
         def terminate(*_: object) -> None:
             loop.call_soon_threadsafe(lambda: self.run.stop("terminated", message="terminated"))
 
-        with suppress(ValueError):  # not the main thread: another program has the signals
-            self.before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
-            self.before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
+        for number, handler in ((signal.SIGINT, interrupt), (signal.SIGTERM, terminate)):
+            before = signal.getsignal(number)
+            # Any thread may be given the signal, and a loop that waits would then sleep on: this has it woken.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, lambda: None)
+            with suppress(ValueError):  # not the main thread: another program has the signals
+                signal.signal(number, handler)
+                self.before[number] = before
 
     def leave(self) -> None:
+        loop = asyncio.get_running_loop()
         for number, handler in self.before.items():
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 

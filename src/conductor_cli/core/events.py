@@ -8,10 +8,12 @@ To add a kind: write the class, add it to `Event`, and handle it in `trace.apply
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan
 from conductor_cli.core.pool import Limits, Pool, Usage
@@ -131,7 +133,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStopped:
-    """A step ends without an answer because it was cancelled, a limit was reached, nobody waits for it, or it cannot run."""
+    """A step ends without an answer: it was cancelled, a limit was reached, nobody waits for it, or it cannot run."""
 
     kind: ClassVar[str] = "step_stopped"
     at: float
@@ -165,7 +167,7 @@ class Inner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something the reader should know that changes no state: a trimmed prompt, a dropped parameter. `step` 0: the run."""
+    """Something the reader should know that changes no state, such as a trimmed prompt. `step` 0: the run."""
 
     kind: ClassVar[str] = "notice"
     at: float
@@ -212,24 +214,36 @@ def to_json(event: Event) -> dict[str, Any]:
 
 def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     """The event of a JSON object. Raises `WireError`."""
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if kind == Inner.kind and isinstance(data.get("step"), int):
-        return Inner(at=float(data.get("at", 0.0)), step=data["step"], event=from_json(data.get("event")))
-    if kind not in KINDS:
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if not isinstance(kind, str) or kind not in KINDS:
         raise WireError(f"not an event: {kind!r:.40}")
+    if kind == Inner.kind:
+        place = load(_Place, data)
+        return Inner(at=place.at, step=place.step, event=from_json(data.get("event")))
     event: Event = load(KINDS[kind], data)
     return event
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What stands beside a nested event on the wire. The event itself is told by its `kind`."""
+
+    at: float
+    step: int
+
+
 def to_line(event: Event) -> str:
-    """One event as one line of JSON, without the newline."""
-    return json.dumps(to_json(event), ensure_ascii=False, separators=(",", ":"))
+    """One event as one line of JSON, without the newline. Whatever breaks lines or terminals is an escape in it."""
+    return json_safe(json.dumps(to_json(event), ensure_ascii=False, separators=(",", ":")))
 
 
 def from_line(line: str) -> Event:
     """The event of one line. Raises `WireError`, also for text that is not JSON."""
     try:
-        data = json.loads(line)
+        return from_json(json.loads(line))
+    except WireError:
+        raise
     except ValueError as error:
         raise WireError(f"not JSON: {error}") from None
-    return from_json(data)
+    except RecursionError:
+        raise WireError("not an event: nested too deep") from None

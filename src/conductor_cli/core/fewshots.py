@@ -1,4 +1,7 @@
-"""The examples that stand in a prompted conductor's prefix. Their small pools differ, so that labels mean nothing by themselves."""
+"""The examples that stand in a prompted conductor's prefix.
+
+Their small pools differ, so that labels mean nothing by themselves.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ class Example:
 
 FEWSHOTS: Final = (
     Example(
-        workers=(("quill", "fluent prose, summaries"), ("abacus", "arithmetic, proofs"), ("forge", "code in any language")),
+        workers=(
+            ("quill", "fluent prose, summaries"),
+            ("abacus", "arithmetic, proofs"),
+            ("forge", "code in any language"),
+        ),
         question="What is the capital of Mongolia?",
         plan=Plan(
             reasoning="- One fact. Any worker knows it, one step is enough.",
@@ -27,7 +34,11 @@ FEWSHOTS: Final = (
         ),
     ),
     Example(
-        workers=(("forge", "code in any language"), ("abacus", "arithmetic, proofs"), ("quill", "fluent prose, summaries")),
+        workers=(
+            ("forge", "code in any language"),
+            ("abacus", "arithmetic, proofs"),
+            ("quill", "fluent prose, summaries"),
+        ),
         question=(
             "A tank fills in 3 hours through one pipe and in 5 through another, and empties in 4 through a leak. "
             "How long until it is full with all three open?"
@@ -35,7 +46,9 @@ FEWSHOTS: Final = (
         plan=Plan(
             reasoning="- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
             steps=(
-                Step(worker="abacus", subtask="Set up the rates of all three openings and solve for the time, exactly."),
+                Step(
+                    worker="abacus", subtask="Set up the rates of all three openings and solve for the time, exactly."
+                ),
                 Step(worker="forge", subtask="Compute the time by adding the signed hourly rates; give a fraction."),
                 Step(
                     worker="abacus",

@@ -46,10 +46,8 @@ class Ledger:
         if room < min(answer, WORTH_ASKING):
             if self._held:
                 return None
-            raise LimitReached(self._reason(tokens_in), hint="raise the limit and resume the run")
-        reservation = Reservation(
-            answer=room, tokens=tokens_in + room, cost=_cost(tokens_in, room, price), call=call
-        )
+            raise LimitReached(self._reason(tokens_in, answer), hint="raise the limit and resume the run")
+        reservation = Reservation(answer=room, tokens=tokens_in + room, cost=_cost(tokens_in, room, price), call=call)
         self._held.append(reservation)
         return reservation
 
@@ -63,7 +61,8 @@ class Ledger:
         limit = self._limits.calls
         running = sum(held.call for held in self._held)
         if call and limit is not None and self._calls + running >= limit:
-            raise LimitReached(f"the limit of {limit} worker calls is reached", hint="raise --max-calls and resume the run")
+            said = f"the limit of {limit} worker calls is reached"
+            raise LimitReached(said, hint="raise --max-calls and resume the run")
 
     def _tokens_left(self) -> int:
         if self._limits.tokens is None:
@@ -81,8 +80,8 @@ class Ledger:
             return -1
         return int(left * MILLION / price.output) if price.output else 1 << 62
 
-    def _reason(self, tokens_in: int) -> str:
-        if self._tokens_left() - tokens_in < WORTH_ASKING:
+    def _reason(self, tokens_in: int, answer: int) -> str:
+        if self._tokens_left() - tokens_in < min(answer, WORTH_ASKING):
             return f"the limit of {self._limits.tokens} tokens leaves no room for another call"
         return f"the limit of ${self._limits.cost} leaves no room for another call"
 

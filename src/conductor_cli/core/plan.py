@@ -62,7 +62,9 @@ def check_step(step: Step, number: int, rules: Rules) -> None:
         raise PlanError(f"step {number} is one more than the limit of {rules.steps}")
     if step.worker not in rules.workers:
         known = ", ".join(rules.workers)
-        raise PlanError(f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=f"known: {known}")
+        raise PlanError(
+            f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=f"known: {known}"
+        )
     if not step.subtask.strip():
         raise PlanError(f"step {number} has an empty subtask")
     _check_access(step.access, number, range(GIVEN if rules.given else 1, number))

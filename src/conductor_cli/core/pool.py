@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 
@@ -91,9 +91,7 @@ class Pool:
         """The workers with these names, in the pool's own order. An unknown name is a `ConfigError`."""
         unknown = [name for name in names if name not in self]
         if unknown:
-            raise ConfigError(
-                f"no worker is named {unknown[0]!r}", hint=f"known: {', '.join(self.names) or 'none'}"
-            )
+            raise ConfigError(f"no worker is named {unknown[0]!r}", hint=f"known: {', '.join(self.names) or 'none'}")
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def shuffled(self, seed: int) -> Pool:
@@ -169,7 +167,9 @@ class Usage:
         )
 
 
-MILLION = Decimal(1_000_000)
+NOTHING: Final = Usage()
+
+MILLION: Final = Decimal(1_000_000)
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
@@ -179,6 +179,6 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     if price is None:
         return replace(usage, unpriced=usage.calls)
     cached = price.input if price.cached is None else price.cached
-    fresh = usage.tokens_in - usage.tokens_cached
+    fresh = max(usage.tokens_in - usage.tokens_cached, 0)
     cost = (fresh * price.input + usage.tokens_cached * cached + usage.tokens_out * price.output) / MILLION
     return replace(usage, cost=cost)

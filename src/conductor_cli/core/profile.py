@@ -42,7 +42,7 @@ PROMPTED: Final = Profile(name="prompted")
 PUBLISHED: Final = Profile(
     name="published", spelling="published", labels="numbers", names=False, sampling=Sampling(temperature=0.7)
 )
-"""A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, workers by number, nothing else shown."""
+"""A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, workers by number and nothing more."""
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", spelling="json")
 """A model that writes JSON more reliably than lines."""
@@ -60,7 +60,7 @@ class WorkerProfile:
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
-    """A label for each worker name, in order: A, B, … Z, AA, AB, … or 0, 1, 2, …"""
+    """A label for each worker name, in order: A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on."""
     if style == "numbers":
         return {str(index): name for index, name in enumerate(names)}
     return {_letters(index): name for index, name in enumerate(names)}

@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.fewshots import FEWSHOTS, Example
-from conductor_cli.core.plan import MAX_STEPS, Plan, Rules, Step
+from conductor_cli.core.plan import MAX_STEPS, Accept, Plan, Rules, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile, labels_of
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS, Terms
+from conductor_cli.core.spellings import SPELLINGS, Spelling, Terms
 
 CHARS_PER_TOKEN = 3.5
 """A cautious estimate for text whose tokenizer is not at hand."""
@@ -60,15 +60,22 @@ def terms_for(profile: Profile, pool: Pool, rules: Rules, mode: Mode, *, exact: 
     )
 
 
-def conductor_request(
+def spelling_for(profile: Profile, terms: Terms) -> Spelling:
+    """How a conductor with this profile writes. One label needs no spelling of its own."""
+    return SPELLINGS["native" if terms.single else profile.spelling]
+
+
+def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
     question: Question, pool: Pool, profile: Profile, terms: Terms, *, standing: Sequence[Step] = (), fault: str = ""
 ) -> Request:
     """The request that asks for a plan; with `standing`, for the rest of a plan whose first steps are already valid."""
     fixed = _fixed_part(profile, terms)
-    cards = "\n\nThe workers:\n" + "\n".join(_card_line(label, pool[name], profile) for label, name in terms.labels.items())
+    cards = "\n\nThe workers:\n" + "\n".join(
+        _card_line(label, pool[name], profile) for label, name in terms.labels.items()
+    )
     messages = [
         Message(role="system", content=fixed + cards),
-        Message(role="user", content=_changing_part(question, pool, terms)),
+        Message(role="user", content=_changing_part(question, pool, profile, terms)),
     ]
     if standing or fault:
         messages += _repair(standing, fault, profile, terms)
@@ -76,23 +83,20 @@ def conductor_request(
         messages=tuple(messages),
         max_tokens=profile.sampling.max_tokens,
         temperature=profile.sampling.temperature,
-        grammar=SPELLINGS[profile.spelling].grammar(_allowed(terms)),
+        grammar=spelling_for(profile, terms).grammar(terms),
         cuts=(len(fixed), len(fixed + cards)),
     )
 
 
-def _allowed(terms: Terms) -> Terms:
-    """Only workers that the rules allow can be sampled, though all of them are shown."""
-    labels = {label: name for label, name in terms.labels.items() if name in terms.rules.workers}
-    return Terms(
-        rules=terms.rules, labels=labels, order=terms.order, exact=terms.exact, reasoning=terms.reasoning and terms.first == 1,
-        single=terms.single, first=terms.first, subtask_chars=terms.subtask_chars,
-    )  # fmt: skip
+def _form(profile: Profile, terms: Terms) -> str:
+    """What the conductor is to write."""
+    if terms.single:
+        return "Write only the label of the one worker that should answer."
+    return spelling_for(profile, terms).explain(terms)
 
 
 def _fixed_part(profile: Profile, terms: Terms) -> str:
-    form = "Write only the label of the one worker that should answer." if terms.single else ""
-    parts = [_RULES, form or SPELLINGS[profile.spelling].explain(terms)]
+    parts = [_RULES, _form(profile, replace(terms, first=1))]
     if profile.fewshots:
         parts += [_example(example, profile, terms) for example in FEWSHOTS]
     return "\n\n".join(parts)
@@ -105,8 +109,10 @@ def _example(example: Example, profile: Profile, terms: Terms) -> str:
         reasoning=terms.reasoning, single=terms.single,
     )  # fmt: skip
     plan = example.plan if terms.reasoning else Plan(steps=example.plan.steps)
-    workers = "\n".join(f"{own.label(name)}  {name}: {about}" for name, about in example.workers)
-    text = SPELLINGS[profile.spelling].spell(plan, own)
+    workers = "\n".join(
+        f"{own.label(name)}  {name}: {about}" if profile.names else own.label(name) for name, about in example.workers
+    )
+    text = spelling_for(profile, own).spell(plan, own)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"
 
 
@@ -114,12 +120,12 @@ def _card_line(label: str, worker: Worker, profile: Profile) -> str:
     """At most about 40 tokens: label, name, what it is about, its strongest tags."""
     best = sorted(worker.card.strengths.items(), key=lambda item: -item[1])[:4]
     strengths = ", ".join(f"{tag} {value:.2f}" for tag, value in best)
-    named = f"{worker.name}: {worker.about}" if worker.about else worker.name
+    named = " ".join((f"{worker.name}: {worker.about}" if worker.about else worker.name).split())
     parts = [named[:100] if profile.names else "", f"({strengths})" if strengths else ""]
     return f"{label}  {' '.join(part for part in parts if part)}".rstrip()
 
 
-def _changing_part(question: Question, pool: Pool, terms: Terms) -> str:
+def _changing_part(question: Question, pool: Pool, profile: Profile, terms: Terms) -> str:
     lines = []
     if not terms.single:
         limit = terms.rules.steps
@@ -128,22 +134,23 @@ def _changing_part(question: Question, pool: Pool, terms: Terms) -> str:
     if absent:
         lines.append(f"Not available now: {', '.join(absent)}.")
     if question.given:
-        lines.append(
-            "There is an answer at hand, item 0, which workers may see through their access list. If it stands, write "
-            f"accept and nothing else.\nThe answer at hand:\n{shortened(question.given[-1].answer, CONDUCTOR_CHARS)}"
-        )
+        accept = spelling_for(profile, terms).spell(Accept(), replace(terms, reasoning=False))
+        lines += [
+            "There is an answer at hand, item 0, which workers may see through their access list.",
+            f"If it stands, write this in place of a plan:\n{accept}",
+            fenced("answer", shortened(question.given[-1].answer, CONDUCTOR_CHARS)),
+        ]
     return "\n".join([*lines, "", "Question:", shortened(question_text(question), CONDUCTOR_CHARS)]).strip()
 
 
 def _repair(standing: Sequence[Step], fault: str, profile: Profile, terms: Terms) -> list[Message]:
     """The turn that shows what stands and asks for the rest."""
     plan = Plan(steps=tuple(standing))
-    written = SPELLINGS[profile.spelling].spell(plan, terms) if standing else "(nothing that can be read)"
+    written = spelling_for(profile, terms).spell(plan, terms) if standing else "(nothing that can be read)"
     left = terms.rules.steps - len(standing)
     asked = f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more." if standing else ""
-    form = SPELLINGS[profile.spelling].explain(terms)
     told = f"That is not a valid plan: {fault}." if fault else ""
-    text = " ".join(part for part in (told, asked, form) if part)
+    text = " ".join(part for part in (told, asked, _form(profile, terms)) if part)
     return [Message(role="assistant", content=written), Message(role="user", content=text)]
 
 
@@ -157,7 +164,9 @@ def question_text(question: Question) -> str:
 
 def fenced(tag: str, text: str, **origin: str) -> str:
     """`text` between tags that it cannot contain, with where it came from."""
-    mark = f"{tag}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    digest = text
+    while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
+        digest += mark  # someone searched for a text that holds its own mark
     attributes = "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in origin.items())
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
 
@@ -166,13 +175,13 @@ def shortened(text: str, limit: int) -> str:
     """`text` with its middle left out where it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
-    keep = max(limit - 60, 20)
+    keep = min(max(limit - 60, 20), len(text))
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
 
 
-def worker_messages(
+def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
     question: Question, step: Step, seen: Sequence[Seen], worker: Worker, profile: WorkerProfile, *, final: bool
 ) -> tuple[tuple[Message, ...], str]:
     """The messages for one attempt at a step, and a notice when something had to be shortened (else "").
@@ -206,7 +215,7 @@ reuse what is right and say what is wrong. Do your subtask."""
 def _task_part(question: Question, step: Step, *, final: bool) -> str:
     text = f"Your subtask: {step.subtask}"
     if final:
-        text += "\nYour answer goes to the user as it stands: give the whole answer, in the form that the question asks for."
+        text += "\nYour answer goes to the user as it stands: give the whole answer, in the form the question asks for."
     if final and question.schema is not None:
         text += "\nAnswer with one JSON value that follows this JSON Schema, and nothing else:\n"
         text += json.dumps(question.schema, ensure_ascii=False)

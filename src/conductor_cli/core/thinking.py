@@ -34,6 +34,11 @@ class ThinkingSplitter:
         self._held = ""
         self._place: Literal["start", "inside", "closed", "text"] = "inside" if inside else "start"
 
+    @property
+    def inside(self) -> bool:
+        """Whether what comes next is thinking, as far as is known."""
+        return self._place == "inside"
+
     def feed(self, piece: str) -> tuple[str, str]:
         """The text and the thinking that are certain after `piece`."""
         self._held += piece

@@ -7,7 +7,7 @@ file gives the same one as folding the live stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
@@ -19,7 +19,7 @@ from conductor_cli.core.question import Question
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
 RunState = Literal["planning", "running", "finished", "failed"]
 
-ENDED: frozenset[StepState] = frozenset({"done", "failed", "stopped", "skipped"})
+ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "skipped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Trace:
 _STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
 
 
-def apply(trace: Trace, event: ev.Event) -> Trace:
+def apply(trace: Trace, event: ev.Event) -> Trace:  # noqa: PLR0911 - one for each kind of event
     """`trace` after `event`."""
     trace = replace(trace, at=event.at)
     match event:
@@ -113,14 +113,10 @@ def apply(trace: Trace, event: ev.Event) -> Trace:
         case ev.Notice():
             return replace(trace, notices=(*trace.notices, event))
         case ev.RunFinished():
-            return replace(
-                trace, state="finished", answer=event.answer, partial=event.partial, error=event.error, usage=event.usage
-            )
+            return _finish(trace, event)
         case ev.RunFailed():
             return replace(trace, state="failed", error=event.error, usage=event.usage)
-        case (
-            ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner()
-        ):
+        case ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner():
             return _update(trace, event)
         case _:
             assert_never(event)
@@ -137,6 +133,12 @@ def _plan(trace: Trace, event: ev.StepPlanned) -> Trace:
     step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
     record = StepRecord(number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker)
     return replace(trace, steps=(*trace.steps, record))
+
+
+def _finish(trace: Trace, event: ev.RunFinished) -> Trace:
+    return replace(
+        trace, state="finished", answer=event.answer, partial=event.partial, error=event.error, usage=event.usage
+    )
 
 
 def _reject(trace: Trace, event: ev.PlanRejected) -> Trace:
@@ -171,7 +173,14 @@ def _step(record: StepRecord, event: _StepEvent) -> StepRecord:
             return _fail(record, event)
         case ev.StepStopped():
             state: StepState = "stopped" if record.started is not None else "skipped"
-            return replace(record, state=state, reason=event.reason, usage=record.usage + event.usage, ended=event.at)
+            return replace(
+                record,
+                state=state,
+                reason=event.reason,
+                usage=record.usage + event.usage,
+                retry_at=None,
+                ended=event.at,
+            )
         case ev.StepFinished():
             return replace(
                 record, state="done", text=event.text, finish=event.finish, error=None,

@@ -6,12 +6,16 @@ union of dataclasses is told apart by the keys that each requires. Nothing here 
 
 from __future__ import annotations
 
+import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from conductor_cli.core.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -38,21 +42,24 @@ def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any 
     if not isinstance(data, Mapping):
         raise WireError(f"{where or kind.__name__}: expected an object, found {_called(data)}")
     values = {}
-    for name, hint, required in _fields(kind):
+    for name, hint, required in _fields(cast("Any", kind)):
         if name in data:
             values[name] = _read(hint, data[name], f"{where}.{name}" if where else name)
         elif required:
             raise WireError(f"{where or kind.__name__}: {name!r} is missing")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise WireError(f"{where or kind.__name__}: {error.message}") from None
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
     return tuple(field.name for field in fields(kind))
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:  # noqa: ANN401 - a dataclass
     hints = get_type_hints(kind)
     return tuple(
         (field.name, hints[field.name], field.default is MISSING and field.default_factory is MISSING)
@@ -60,21 +67,13 @@ def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
-def _read(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - any JSON value
-    origin = get_origin(hint)
-    if hint is Any:
-        return data
-    if origin in (Union, types.UnionType):
-        return _read_union(get_args(hint), data, where)
-    if origin is tuple:
-        return _read_items(get_args(hint)[0], data, where)
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return _read_mapping(get_args(hint)[1], data, where)
-    if origin is Literal:
-        return _read_literal(get_args(hint), data, where)
+def _read(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - any annotation, any JSON value
+    reader = _READERS.get(get_origin(hint))
+    if reader is not None:
+        return reader(get_args(hint), data, where)
     if is_dataclass(hint):
-        return load(hint, data, where)
-    return _read_scalar(hint, data, where)
+        return load(cast("type[Any]", hint), data, where)
+    return data if hint is Any else _read_scalar(hint, data, where)
 
 
 def _read_union(options: tuple[Any, ...], data: Any, where: str) -> Any:  # noqa: ANN401
@@ -88,16 +87,16 @@ def _read_union(options: tuple[Any, ...], data: Any, where: str) -> Any:  # noqa
     return _read(options[0], data, where)
 
 
-def _read_items(item: Any, data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+def _read_items(options: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(data, (list, tuple)):
         raise WireError(f"{where}: expected a list, found {_called(data)}")
-    return tuple(_read(item, value, f"{where}[{index}]") for index, value in enumerate(data))
+    return tuple(_read(options[0], value, f"{where}[{index}]") for index, value in enumerate(data))
 
 
-def _read_mapping(item: Any, data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+def _read_mapping(options: tuple[Any, ...], data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(data, Mapping):
         raise WireError(f"{where}: expected an object, found {_called(data)}")
-    return {str(key): _read(item, value, f"{where}.{key}") for key, value in data.items()}
+    return {str(key): _read(options[1], value, f"{where}.{key}") for key, value in data.items()}
 
 
 def _read_literal(options: tuple[Any, ...], data: Any, where: str) -> Any:  # noqa: ANN401
@@ -106,16 +105,32 @@ def _read_literal(options: tuple[Any, ...], data: Any, where: str) -> Any:  # no
     return data
 
 
-def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401
-    if hint is Decimal and isinstance(data, (str, int, float)) and not isinstance(data, bool):
-        try:
-            return Decimal(str(data))
-        except InvalidOperation:
-            pass
-    elif hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        return float(data)
-    elif isinstance(data, hint) and (hint is bool or not isinstance(data, bool)):
+_READERS: Final[dict[Any, Callable[[tuple[Any, ...], Any, str], Any]]] = {
+    Union: _read_union,
+    types.UnionType: _read_union,
+    tuple: _read_items,
+    Mapping: _read_mapping,
+    Literal: _read_literal,
+}
+"""How to read a value whose annotation has arguments, by what stands before the bracket."""
+
+
+def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - a class, any JSON value
+    if hint in (Decimal, float):
+        return _read_number(hint, data, where)
+    if isinstance(data, hint) and (hint is bool or not isinstance(data, bool)):
         return data
+    raise WireError(f"{where}: expected {_wanted(hint)}, found {_called(data)}")
+
+
+def _read_number(hint: type[Decimal | float], data: Any, where: str) -> Decimal | float:  # noqa: ANN401
+    """A finite number. Money is text on the wire, so that no digit is lost."""
+    allowed = (str, int, float) if hint is Decimal else (int, float)
+    if isinstance(data, allowed) and not isinstance(data, bool):
+        with suppress(InvalidOperation, OverflowError, ValueError):
+            value = Decimal(str(data)) if hint is Decimal else float(data)
+            if math.isfinite(value):
+                return value
     raise WireError(f"{where}: expected {_wanted(hint)}, found {_called(data)}")
 
 

@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.errors import ConductorUnusable, Failure
 from conductor_cli.core.events import Mode
-from conductor_cli.core.ledger import Ledger
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import check_limits, check_run
 from conductor_cli.core.pool import Limits, Patience, Pool, Price
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.port import Model
+from conductor_cli.run.shared import Shared
 from conductor_cli.run.stream import Run
 
 
 def new_run_id(now: datetime) -> str:
-    """An id that sorts by time and that two runs of one second do not share."""
-    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    """An id that sorts by time, also within a second, and that two runs of one moment do not share."""
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,16 @@ class Conductor:
         """Start `question`; nothing happens before the stream is read.
 
         With `plan` nothing is planned. With `resume` the finished steps of that run are taken over and only what is
-        missing is called. With `only_plan` no step is started and the answer stays empty. Raises `PolicyError` or `ConfigError` before anything is called.
+        missing is called. With `only_plan` no step is started and the answer stays empty. Raises `PolicyError`,
+        `ConfigError` or `ConductorUnusable` before anything is called.
         """
         check_limits(self.limits)
         check_run(self.pool, self.limits)
+        itself = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
+        if itself and self.model is None:
+            raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")
+        shared = Shared(self.pool, self.limits, self.absent)
         return Run(
-            setting=self, question=question, run_id=new_run_id(self.wall()), ledger=Ledger(self.limits), plan=plan,
-            resume=resume, only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
+            setting=self, question=question, run_id=new_run_id(self.wall()), shared=shared, plan=plan, resume=resume,
+            only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
         )  # fmt: skip

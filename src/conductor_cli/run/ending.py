@@ -16,38 +16,61 @@ if TYPE_CHECKING:
 def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     """The best answer there is, and whether it is partial; None when nothing was written.
 
-    First the answering step, then what it had written when it was cut, then the last step that finished.
+    First the answering step, then what it had written when it was cut, then the last step that finished, then what a
+    nested run had to show when it was cut.
     """
     if isinstance(trace.plan, Accept):
         return question.given[-1].answer, False
-    last = next((record for record in trace.steps if record.last), None)
+    last = last_of(trace)
     if last is not None and last.state == "done":
-        return last.text, last.finish == "length"
+        return last.text, _is_cut(last)
     if last is not None and last.text.strip():
         return last.text, True
     done = [record for record in trace.steps if record.state == "done"]
-    return (done[-1].text, True) if done else (None, False)
+    if done:
+        return done[-1].text, True
+    if last is not None and last.inner is not None and last.inner.answer.strip():
+        return last.inner.answer, True
+    return None, False
 
 
-def failure_of(run: Run, *, partial: bool) -> Failure:
+def last_of(trace: Trace) -> StepRecord | None:
+    """The step whose answer is the run's, once it is planned."""
+    return next((record for record in trace.steps if record.last), None)
+
+
+def _is_cut(record: StepRecord) -> bool:
+    return record.finish == "length" or (record.inner is not None and record.inner.partial)
+
+
+def failure_of(run: Run) -> Failure:
     """Why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
-    if run.limit is not None:
-        return run.limit
     if run.stopped_by is not None:
         return run.stopped_by
-    last = next((record for record in run.trace.steps if record.last), None)
-    if partial and last is not None and last.state == "done":
+    last = last_of(run.trace)
+    if last is None:
+        return Failure(kind="worker", message="no step could be run")
+    if last.inner is not None and last.inner.error is not None:
+        return last.inner.error
+    if last.state == "done":
         return Failure(kind="partial", message=f"{last.worker} reached its token limit before the end of the answer")
-    return _of_step(run, last) if last is not None else Failure(kind="worker", message="no step could be run")
+    return _of_step(run, last)
 
 
 def _of_step(run: Run, record: StepRecord) -> Failure:
     """One failure for all attempts at a step: the kind they share, else a plain worker failure."""
-    errors = run.errors.get(record.number, [])
-    if not errors:
-        return Failure(kind="worker", message=f"step {record.number} did not run")
-    kinds = {error.kind for error in errors}
+    errors = run.errors.get(record.number) or [Failure(kind="worker", message=f"step {record.number} did not run")]
     first = errors[0]
-    if len(kinds) == 1:
+    if len({error.kind for error in errors}) == 1:
         return first
-    return Failure(kind="worker", message=f"every worker failed at step {record.number}; first: {first.message}", hint=first.hint)
+    said = f"every worker failed at step {record.number}; first: {first.message}"
+    return Failure(kind="worker", message=said, hint=first.hint)
+
+
+def internal(error: BaseException) -> Failure:
+    """An exception that nobody foresaw, as a failure."""
+    return Failure(
+        kind="internal",
+        message=f"a fault of conductor itself: {type(error).__name__}: {error}",
+        hint="run again with --debug and report what it prints",
+    )

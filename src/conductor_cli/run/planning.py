@@ -6,31 +6,35 @@ missing. So there is always a plan, and each detour is an event.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import SELF, Accept, Plan, Step, check
 from conductor_cli.core.policy import rules_for
-from conductor_cli.core.pool import Pool, Usage, priced
-from conductor_cli.core.prompts import conductor_request, terms_for
-from conductor_cli.core.spellings import SPELLINGS, Parsed, Terms
+from conductor_cli.core.pool import NOTHING, Pool, Usage, priced
+from conductor_cli.core.prompts import conductor_request, spelling_for, terms_for
+from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.spellings.terms import DIRECT
-from conductor_cli.core.trace import Trace
-from conductor_cli.run.calls import estimated, within
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.run.calls import estimated, wait_before, within
 
 if TYPE_CHECKING:
+    from conductor_cli.models.port import Model
     from conductor_cli.run.stream import Run
 
-TRIES = 2
+TRIES: Final = 2
 """How often the conductor may write: once, and once more after a fault."""
 
-REVIEW = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
-FINISH = "Answer the question, using what the earlier steps found."
+REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
+FINISH: Final = "Answer the question, using what the earlier steps found."
+CLOSING: Final = " \t\r\n`}])."
+"""What may follow a whole plan without being worth a word: the end of a fence or of the JSON around it."""
 
 
 async def make_plan(run: Run) -> Failure | None:
@@ -38,66 +42,91 @@ async def make_plan(run: Run) -> Failure | None:
 
     Returns what makes planning impossible, None when there is a plan.
     """
-    terms = _terms(run)
     if run.given_plan is not None:
-        return _announce(run, run.given_plan, terms)
-    if run.resumed is not None:
-        _take_over(run, run.resumed)
-        if isinstance(run.resumed.plan, Plan):
-            run.emit(ev.PlanReady(at=run.now(), plan=run.resumed.plan, usage=Usage()))
-            run.advance()
-            return None
-    return await _write(run, terms)
+        return _announce(run, run.given_plan)
+    if run.resumed is not None and _take_over(run, run.resumed):
+        return None
+    if run.setting.model is None:
+        return Failure(kind="conductor", message="there is no conductor model to plan with")
+    return await _write(run, run.setting.model)
 
 
-def _terms(run: Run) -> Terms:
+def _terms(run: Run, first: int = 1) -> Terms:
     setting = run.setting
     rules = rules_for(
-        setting.pool, setting.limits, down=run.down, given=bool(run.question.given), depth_left=run.depth_left
+        setting.pool, setting.limits, down=run.shared.down, given=bool(run.question.given), depth_left=run.depth_left
     )
-    return terms_for(setting.profile, setting.pool, rules, setting.mode, exact=setting.exact)
+    terms = terms_for(setting.profile, setting.pool, rules, setting.mode, exact=setting.exact)
+    return replace(terms, first=first)
 
 
-def _announce(run: Run, plan: Plan, terms: Terms) -> Failure | None:
+def _announce(run: Run, plan: Plan) -> Failure | None:
+    """The steps of a plan that somebody else made. It says who does what, so nobody takes the place of another."""
+    for step in plan.steps:
+        why = run.shared.down.get(step.worker)
+        if why is not None:
+            return replace(why, message=f"the plan names {step.worker}, which is left out: {why.message}")
     try:
-        check(plan, terms.rules)
+        check(plan, _terms(run).rules)
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint)
     for number, step in enumerate(plan.steps, start=1):
         _announce_step(run, Parsed(number=number, step=step, last=number == len(plan.steps)))
-    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=Usage()))
+    _ready(run, _plan_of(run, plan.reasoning))
     return None
 
 
-def _take_over(run: Run, earlier: Trace) -> None:
-    """Steps of an earlier run: what is done counts, what is not is planned again as it stood."""
+def _plan_of(run: Run, reasoning: str = "") -> Plan:
+    return Plan(steps=tuple(record.step for record in run.trace.steps), reasoning=reasoning.strip())
+
+
+def _ready(run: Run, plan: Plan | Accept, usage: Usage = NOTHING) -> None:
+    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage))
+    run.advance()
+
+
+def _take_over(run: Run, earlier: Trace) -> bool:
+    """Take over the steps of an earlier run: what is done counts, what is not is done. Returns whether that is all."""
     done = ", ".join(map(str, earlier.done()))
-    run.notice(f"taken over from run {earlier.run}: {f'finished steps {done}' if done else 'the plan'}")
+    if earlier.steps:
+        run.notice(f"taken over from run {earlier.run}: {f'finished steps {done}' if done else 'the plan'}")
     for record in earlier.steps:
         if record.state == "done":
-            run.finished_before(record)
+            _show_finished(run, record)
         else:
             run.planned(record.number, record.step, last=record.last)
+    if isinstance(earlier.plan, Accept):
+        _ready(run, earlier.plan)
+    elif earlier.plan is not None or any(record.last for record in earlier.steps):
+        _ready(run, earlier.plan or _plan_of(run))
+    return run.trace.plan is not None
 
 
-async def _write(run: Run, terms: Terms) -> Failure | None:
+def _show_finished(run: Run, record: StepRecord) -> None:
+    """A step that an earlier run finished: its text is taken over and costs nothing now."""
+    number = record.number
+    run.show(number, record.step, last=record.last)
+    run.emit(ev.StepStarted(at=run.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
+    run.emit(ev.StepDelta(at=run.now(), step=number, attempt=1, text=record.text, thinking=record.thinking))
+    finish = record.finish or "stop"
+    run.emit(ev.StepFinished(at=run.now(), step=number, attempt=1, text=record.text, usage=NOTHING, finish=finish))
+    run.ended(number)
+
+
+async def _write(run: Run, model: Model) -> Failure | None:
     """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
     fault = ""
     for attempt in range(1, TRIES + 1):
-        standing = tuple(record.step for record in run.trace.steps)
-        terms = replace(terms, first=len(standing) + 1)
-        request = conductor_request(
-            run.question, run.setting.pool, run.setting.profile, terms, standing=standing, fault=fault
-        )
-        request = replace(request, seed=run.setting.seed)
-        reader = _Reader(run, terms, standing)
+        standing = _plan_of(run).steps
+        terms = _terms(run, first=len(standing) + 1)
+        if terms.first > terms.rules.steps:
+            break
+        reader = _Reader(run, model, terms)
         try:
-            await reader.read(request)
-            reader.ready()
+            await reader.read(standing, fault)
         except PlanError as error:
             fault = error.message
-            run.emit(reader.rejected(attempt, error.line, error.message, error.hint))
-            continue
+            reader.reject(attempt, error.line, error)
         except LimitReached as error:
             run.reach_limit(error.failure)
             return error.failure
@@ -105,9 +134,14 @@ async def _write(run: Run, terms: Terms) -> Failure | None:
             if not error.retryable:
                 return _conductor_failed(error)
             fault = ""
-            run.emit(reader.rejected(attempt, "", error.message, error.hint))
-            continue
-        return None
+            reader.reject(attempt, "", error)
+            if attempt < TRIES:
+                await asyncio.sleep(wait_before(attempt + 1, error.retry_after, run.setting.random))
+        else:
+            reader.ready()
+            return None
+        finally:
+            reader.settle()
     _fall_back(run)
     return None
 
@@ -122,39 +156,49 @@ def _conductor_failed(error: ConductorError) -> Failure:
 class _Reader:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, run: Run, terms: Terms, standing: tuple[Step, ...]) -> None:
+    def __init__(self, run: Run, model: Model, terms: Terms) -> None:
         self.run = run
+        self.model = model
         self.terms = terms
-        self.parser = SPELLINGS[run.setting.profile.spelling].parser(terms)
-        self.steps = list(standing)
+        self.parser = spelling_for(run.setting.profile, terms).parser(terms)
         self.accepted: Accept | None = None
         self.whole = False
+        self.cut = False
         self.text = ""
-        self.usage = Usage()
+        self.said: Usage | None = None
+        self.usage = NOTHING
 
-    async def read(self, request: Request) -> None:
-        """Stream the reply. Raises `PlanError` or `ModelError`; what was announced stands."""
-        model = self.run.setting.model
-        if model is None:
-            raise ModelError("missing", "there is no conductor model to plan with")
-        reservation = self.run.ledger.reserve(
-            estimated(request, "").tokens_in, request.max_tokens or 0, self.run.setting.price, call=False
+    async def read(self, standing: tuple[Step, ...], fault: str) -> None:
+        """Ask and stream the reply. Raises `PlanError`, `ModelError`, `LimitReached`; what was announced stands."""
+        run = self.run
+        request = conductor_request(
+            run.question, run.setting.pool, run.setting.profile, self.terms, standing=standing, fault=fault
         )
-        self.usage = estimated(request, "")
+        wanted, price = request.max_tokens or 0, run.setting.price
+        reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
+        request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
+        began = run.now()
         try:
-            async with aclosing(within(model.stream(request), self.run.setting.patience)) as chunks:
-                async for chunk in chunks:
-                    self._take(chunk.text)
-                    if chunk.note:
-                        self.run.notice(f"the conductor: {chunk.note}")
-                    self.usage = chunk.usage or estimated(request, self.text)
-            if not self.whole:
-                self._accept(self.parser.end())
+            await self._stream(request)
         finally:
-            self.usage = priced(self.usage, self.run.setting.price)
-            if reservation is not None:
-                self.run.ledger.settle(reservation, self.usage)
-                self.run.room.set()
+            used = priced(self.said or estimated(request, self.text), price)
+            self.usage = replace(used, seconds=round(run.now() - began, 4))
+            run.shared.settle(reservation, self.usage)
+
+    async def _stream(self, request: Request) -> None:
+        async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:
+            async for chunk in chunks:
+                self.said = chunk.usage or self.said
+                self.cut = chunk.finish == "length"
+                if chunk.note:
+                    self.run.notice(f"the conductor: {chunk.note}")
+                if self.whole and chunk.text.strip(CLOSING):
+                    return  # the plan stands; what it goes on to say about it is not worth waiting for
+                self._take(chunk.text)
+        if self.cut and not self.whole and not self.terms.single:
+            raise PlanError("the text was cut by its token limit", line=self.text[-200:].strip())
+        if not self.whole:
+            self._accept(self.parser.end())
 
     def _take(self, text: str) -> None:
         if not text:
@@ -169,22 +213,29 @@ class _Reader:
             if isinstance(item, Accept):
                 self.accepted, self.whole = item, True
                 return
-            self.steps.append(item.step)
             self.whole = item.last
             _announce_step(self.run, item)
             if item.last:
                 return
 
     def ready(self) -> None:
-        plan: Plan | Accept = self.accepted or Plan(
-            steps=tuple(record.step for record in self.run.trace.steps), reasoning=self.parser.reasoning.strip()
-        )
-        self.run.emit(ev.PlanReady(at=self.run.now(), plan=plan, usage=self.usage))
+        _ready(self.run, self.accepted or _plan_of(self.run, self.parser.reasoning), self._told())
 
-    def rejected(self, attempt: int, text: str, problem: str, hint: str) -> ev.PlanRejected:
-        return ev.PlanRejected(
-            at=self.run.now(), attempt=attempt, text=text, problem=problem, hint=hint, usage=self.usage
+    def reject(self, attempt: int, text: str, error: ConductorError) -> None:
+        usage = self._told()
+        self.run.emit(
+            ev.PlanRejected(
+                at=self.run.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint, usage=usage
+            )
         )
+
+    def _told(self) -> Usage:
+        usage, self.usage = self.usage, NOTHING
+        return usage
+
+    def settle(self) -> None:
+        """What no event has told of counts all the same."""
+        self.run.untold += self._told()
 
 
 def _announce_step(run: Run, item: Parsed) -> None:
@@ -197,13 +248,11 @@ def _announce_step(run: Run, item: Parsed) -> None:
 
 
 def _fall_back(run: Run) -> None:
-    """A plan nobody wrote: the best worker answers, seeing whatever stands."""
-    standing = tuple(record.number for record in run.trace.steps)
-    allowed = rules_for(run.setting.pool, run.setting.limits, down=run.down, given=False, depth_left=0).workers
+    """A plan nobody wrote: the best worker answers, seeing whatever stands and whatever was given."""
+    number = len(run.trace.steps) + 1
+    allowed = rules_for(run.setting.pool, run.setting.limits, down=run.shared.down, given=False, depth_left=0).workers
     worker = Pool(workers=tuple(run.setting.pool[name] for name in allowed)).best().name
     run.notice(f"no valid plan: {worker} takes the question")
-    number = len(standing) + 1
-    step = Step(worker=worker, subtask=FINISH if standing else DIRECT, access=standing)
+    step = Step(worker=worker, subtask=FINISH if number > 1 else DIRECT, access=_terms(run).everything_before(number))
     _announce_step(run, Parsed(number=number, step=step, last=True))
-    plan = Plan(steps=tuple(record.step for record in run.trace.steps))
-    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=Usage()))
+    _ready(run, _plan_of(run))

@@ -14,21 +14,27 @@ from typing import Any
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import Accept, Plan, Step
 from conductor_cli.core.spellings.terms import (
-    DIRECT,
+    BLANK,
     Parsed,
     Spelling,
     Terms,
+    accepted,
     access_of,
     access_sets,
     checked,
     either,
     literal,
+    signs_but,
+    too_many,
     worker_of,
 )
 
+ACCEPT = '"accept":true'
+
 _DECODER = json.JSONDecoder()
-_LIST = re.compile(r"\[(?=\s*(?:\{|\]|$))")
-_ACCEPT = re.compile(r'\{\s*"accept"\s*:\s*true\s*\}')
+# Neither can stand inside a JSON string, where quotes are escaped: reasoning may hold anything.
+_LIST = re.compile(r'"steps"\s*:\s*\[|\[(?=\s*\{\s*"(?:worker|access|subtask)"\s*:)')
+_REASONING = re.compile(r'"reasoning"\s*:\s*')
 
 
 class JsonParser:
@@ -46,55 +52,52 @@ class JsonParser:
         self._text += text
         if self._at is None:
             found = _LIST.search(self._text)
-            # An opening bracket at the very end may still turn out to be prose.
-            if found is None or not self._text[found.end() :].strip():
+            if found is None:
                 return
             self._at = found.end()
             self.reasoning = _reasoning(self._text[: found.start()])
-        while not self._ended and (parsed := self._next()) is not None:
+        while not self._ended and (parsed := self._next(self._at)) is not None:
             yield parsed
 
-    def _next(self) -> Parsed | None:
+    def _next(self, at: int) -> Parsed | None:
         """The next object, once the sign behind it is there."""
-        at = _skip(self._text, self._at or 0, ", \t\r\n")
+        at = _skip(self._text, at, ", \t\r\n")
         if self._text[at : at + 1] == "]":
             self._ended = True
             return None
         try:
             data, end = _DECODER.raw_decode(self._text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         behind = _skip(self._text, end, " \t\r\n")
         sign = self._text[behind : behind + 1]
         if not sign:
             return None
-        last = sign == "]"
         step = self._step(data)
-        if self._number >= self._terms.rules.steps and not last:
-            raise PlanError(f"the plan has more than {self._terms.rules.steps} steps", line=self._text[behind:].strip())
-        self._at, self._ended = behind, last
+        self._ended = sign == "]"
+        if self._number >= self._terms.rules.steps and not self._ended:
+            raise too_many(self._terms, self._text[behind:])
+        self._at = behind
         self._number += 1
-        return Parsed(number=self._number - 1, step=step, last=last)
+        return Parsed(number=self._number - 1, step=step, last=self._ended)
 
     def _step(self, data: Any) -> Step:  # noqa: ANN401 - any JSON value
         line = json.dumps(data, ensure_ascii=False)
-        if not isinstance(data, dict) or "worker" not in data:
+        if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
             raise PlanError(f"step {self._number} is no object with worker, access and subtask", line=line)
         worker = str(data["worker"])
         access = data.get("access", [])
         cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
         step = Step(
             worker=worker_of(worker, self._terms) or worker,
-            subtask=str(data.get("subtask", DIRECT if self._terms.single else "")).strip(),
+            subtask=data.get("subtask", "").strip(),
             access=access_of(cell, self._number, self._terms),
         )
         return checked(step, self._number, self._terms, line)
 
     def end(self) -> Iterator[Parsed | Accept]:
-        if _ACCEPT.search(self._text) and self._number == 1:
-            if not self._terms.rules.given:
-                raise PlanError("accept needs an answer at hand, and there is none", line=self._text.strip()[:200])
-            yield Accept(reasoning=self.reasoning)
+        if self._at is None and _accepts(self._text):
+            yield accepted(self._terms, _reasoning(self._text), self._text.strip()[:200])
         elif not self._ended or self._number == self._terms.first:
             rest = self._text[self._at or 0 :].strip()
             raise PlanError("the text holds no complete JSON plan", hint='expected {"steps": [...]}', line=rest[:200])
@@ -106,49 +109,61 @@ def _skip(text: str, at: int, signs: str) -> int:
     return at
 
 
+def _accepts(text: str) -> bool:
+    """Whether the text is an object that says accept, with nothing but a fence behind it. Mere mention is no accept."""
+    try:
+        data, end = _DECODER.raw_decode(text, max(text.find("{"), 0))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("accept") is True and not text[end:].strip("` .\n\t\r")
+
+
 def _reasoning(head: str) -> str:
-    found = re.search(r'"reasoning"\s*:\s*', head)
+    """The reasoning inside the object, else what was written before it."""
+    found = _REASONING.search(head)
     if found is None:
-        return head.strip().strip("{`").strip()
+        return head.partition("{")[0].strip().strip("`").strip()
     try:
         return str(_DECODER.raw_decode(head, found.end())[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
 
 
 def spell(plan: Plan | Accept, terms: Terms) -> str:
     """Compact JSON."""
+    head = {"reasoning": plan.reasoning} if terms.reasons else {}
     if isinstance(plan, Accept):
-        return '{"accept":true}'
+        return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
     steps = [
-        {"worker": terms.label(step.worker), "access": list(step.access), "subtask": step.subtask} for step in plan.steps
+        {"worker": terms.label(step.worker), "access": list(step.access), "subtask": step.subtask}
+        for step in plan.steps
     ]
-    head = {"reasoning": plan.reasoning} if terms.reasoning else {}
     return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
 
 
 def grammar(terms: Terms) -> str:
     """GBNF for compact JSON under the rules; a subtask holds no control characters."""
-    last = 1 if terms.single else terms.rules.steps
-    head = '"{\\"reasoning\\":\\"" char{0,600} "\\",\\"steps\\":["' if terms.reasoning else '"{\\"steps\\":["'
-    accept = literal('{"accept":true}') + " | " if terms.rules.given and terms.first == 1 else ""
-    lines = [f'root ::= {accept}{head} step{terms.first} "]}}"', f"label ::= {either(list(terms.labels))}"]
-    for number in range(terms.first, last + 1):
-        follows = f' ("," step{number + 1})?' if number < last else ""
+    head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if terms.reasons else ""
+    plan = f'"\\"steps\\":[" step{terms.first} "]"'
+    plan = f"({literal(ACCEPT)} | {plan})" if terms.may_accept else plan
+    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {either(terms.allowed)}"]
+    for number in range(terms.first, terms.rules.steps + 1):
+        follows = f' ("," step{number + 1})?' if number < terms.rules.steps else ""
         access = either([",".join(map(str, chosen)) for chosen in access_sets(number, terms)])
         lines.append(
             f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],\\"subtask\\":\\"" '
             f'text "\\"}}"{follows}'
         )
         lines.append(f"access{number} ::= {access}")
-    lines.append(f"text ::= [^\\x00-\\x20\\x7f\"\\\\] char{{0,{terms.subtask_chars - 1}}}")
-    lines.append("char ::= [^\\x00-\\x1f\\x7f\"\\\\] | \"\\\\\" [\"\\\\/nt]")
+    quote = '"\\'
+    lines.append(f"text ::= {signs_but(BLANK + quote)} char{{0,{terms.subtask_chars - 1}}}")
+    lines.append(f'char ::= {signs_but(quote)} | "\\\\" ["\\\\/nt]')
     return "\n".join(lines)
 
 
 def explain(terms: Terms) -> str:
     """How to write a plan, told to a conductor."""
-    first = '"reasoning": "…", ' if terms.reasoning else ""
+    first = '"reasoning": "…", ' if terms.reasons else ""
     return (
         f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
         "The access list holds the numbers of earlier steps. Write nothing else."

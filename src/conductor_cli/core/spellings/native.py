@@ -19,22 +19,28 @@ from collections.abc import Iterator
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import Accept, Plan, Step
 from conductor_cli.core.spellings.terms import (
+    BLANK,
     DIRECT,
     Parsed,
     Spelling,
     Terms,
+    accepted,
     access_of,
     access_sets,
     checked,
     either,
     literal,
+    signs_but,
+    too_many,
     worker_of,
 )
 
 ACCEPT = "accept"
 PLAN = "plan:"
 
-_DECORATION = re.compile(r"^\s*(?:[-*•]\s+(?=\S)|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)", re.IGNORECASE)
+_DECORATION = re.compile(
+    r"^\s*(?:[-*•]\s+(?=[^\s|])|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)", re.IGNORECASE
+)
 _RULE = re.compile(r"^[\s|:\-–—=`~]*$")
 _WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
 _ACCESS = re.compile(r"^\s*[\[(]*\s*(?:[-–—]|none|all|[\d\s,]+)\s*[\])]*\s*$", re.IGNORECASE)
@@ -49,7 +55,7 @@ class NativeParser:
         self._rest = ""
         self._held: Parsed | None = None
         self._number = terms.first
-        self._open = not terms.reasoning
+        self._open = not terms.reasons
         self._accepted = False
 
     def feed(self, text: str) -> Iterator[Parsed | Accept]:
@@ -57,10 +63,10 @@ class NativeParser:
         while "\n" in self._rest:
             line, self._rest = self._rest.split("\n", 1)
             yield from self._read(line)
-            if self._terms.exact and self._held is not None:
-                yield from self._release()
+            if self._terms.exact:
+                yield from self._release(line)
         if self._open and not self._terms.exact and self._begins_step(self._rest):
-            yield from self._release()
+            yield from self._release(self._rest)
 
     def end(self) -> Iterator[Parsed | Accept]:
         line, self._rest = self._rest, ""
@@ -70,47 +76,47 @@ class NativeParser:
             yield Parsed(number=held.number, step=held.step, last=True)
         elif not self._accepted:
             wanted = f"a line {PLAN!r} and a plan after it" if not self._open else "a line like A | - | subtask"
-            raise PlanError("the text holds no plan", hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
+            said = "the text holds no plan" if self._number == self._terms.first else "the last step is missing"
+            raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
-    def _release(self) -> Iterator[Parsed]:
-        """The held step is complete and another one follows it."""
-        if self._held is None:
-            return
-        if self._held.number >= self._terms.rules.steps:
-            # More steps than allowed: the one held is not the last of the plan as meant, so it does not stand.
-            self._held = None
-            raise PlanError(f"the plan has more than {self._terms.rules.steps} steps", line=self._rest.strip())
+    def _release(self, line: str) -> Iterator[Parsed]:
+        """The held step is complete and another one follows it, as `line` shows."""
         held, self._held = self._held, None
+        if held is None:
+            return
+        if held.number >= self._terms.rules.steps:
+            # The one held is not the last of the plan as meant, so it does not stand.
+            raise too_many(self._terms, line)
         yield held
 
     def _read(self, line: str) -> Iterator[Parsed | Accept]:
+        if self._accepted:
+            return
         if not self._open:
             self._open = _is_plan_line(line, exact=self._terms.exact)
             self.reasoning += "" if self._open else line + "\n"
             return
         clean = line if self._terms.exact else _undecorated(line)
-        if self._terms.single:
-            yield from self._read_single(clean)
-        elif clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
-            yield from self._read_accept(line)
+        if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
+            self._accepted = True
+            yield accepted(self._terms, self.reasoning, line)
+        elif self._terms.single:
+            self._read_single(clean)
         elif self._is_step(clean):
-            yield from self._release()
+            yield from self._release(line)
             self._hold(clean, line)
         else:
             self._read_prose(line)
 
-    def _read_single(self, line: str) -> Iterator[Parsed]:
-        worker = worker_of(line.split("|")[0], self._terms)
-        if worker is not None and self._held is None:
-            step = checked(Step(worker=worker, subtask=DIRECT), self._number, self._terms, line)
-            self._held = Parsed(number=self._number, step=step, last=True)
-        yield from ()
-
-    def _read_accept(self, line: str) -> Iterator[Accept]:
-        if not self._terms.rules.given:
-            raise PlanError("accept needs an answer at hand, and there is none", line=line)
-        self._accepted = True
-        yield Accept(reasoning=self.reasoning.strip())
+    def _read_single(self, line: str) -> None:
+        """The first line that names a worker is the plan; what is written around it is a remark."""
+        worker = worker_of(line.partition("|")[0], self._terms)
+        if worker is None or self._held is not None:
+            self.reasoning += line + "\n"
+            return
+        access = self._terms.everything_before(self._number)
+        step = checked(Step(worker=worker, subtask=DIRECT, access=access), self._number, self._terms, line)
+        self._held = Parsed(number=self._number, step=step, last=True)
 
     def _read_prose(self, line: str) -> None:
         """A line that is no step: before the plan a remark, after a step more of its subtask."""
@@ -145,19 +151,23 @@ class NativeParser:
 
     def _begins_step(self, partial: str) -> bool:
         """Whether an unfinished line already shows a worker and an access list."""
-        return self._terms.order[-1] == "subtask" and self._is_step(_undecorated(partial))
+        last_column = self._terms.order[-1]
+        return not self._terms.single and last_column == "subtask" and self._is_step(_undecorated(partial))
 
 
 def _is_plan_line(line: str, *, exact: bool) -> bool:
-    return line == PLAN if exact else line.strip().strip("*#`_ ").lower() in (PLAN, PLAN.rstrip(":"), "plan:**")
+    return line == PLAN if exact else re.sub(r"[*#`_\s]", "", line).lower() in (PLAN, PLAN.rstrip(":"))
 
 
 def _undecorated(line: str) -> str:
     """`line` without fence marks, bullets, numbering and the outer bars of a table row."""
-    line = _DECORATION.sub("", line.replace("`", ""), count=1)
+    stripped = line.strip()
+    if stripped.startswith("`"):
+        line = stripped.strip("`")
+    line = _DECORATION.sub("", line, count=1)
     stripped = line.strip()
     if stripped.startswith("|") and stripped.count("|") > 2:
-        line = stripped.strip("|")
+        line = stripped.removeprefix("|").removesuffix("|")
     return line
 
 
@@ -171,8 +181,9 @@ def _cells(line: str, terms: Terms) -> list[str]:
 
 def spell(plan: Plan | Accept, terms: Terms) -> str:
     """The text of a plan. Line breaks inside a subtask become spaces."""
+    head = f"{plan.reasoning.strip()}\n{PLAN}\n" if terms.reasons else ""
     if isinstance(plan, Accept):
-        return ACCEPT
+        return head + ACCEPT
     if terms.single:
         return terms.label(plan.steps[0].worker)
     lines = []
@@ -183,7 +194,6 @@ def spell(plan: Plan | Accept, terms: Terms) -> str:
             "subtask": " ".join(step.subtask.split()),
         }
         lines.append(" | ".join(cells[column] for column in terms.order))
-    head = f"{plan.reasoning.strip()}\n{PLAN}\n" if terms.reasoning else ""
     return head + "\n".join(lines)
 
 
@@ -192,9 +202,9 @@ def grammar(terms: Terms) -> str:
 
     Reasoning lines start with a dash, so that none of them can read `plan:`.
     """
-    labels = either(list(terms.labels))
+    labels = either(terms.allowed)
     if terms.single:
-        return f"root ::= {labels}"
+        return f"root ::= {labels}" + (f" | {literal(ACCEPT)}" if terms.may_accept else "")
     last = terms.rules.steps
     lines = [f"root ::= {_root(terms)}", f"label ::= {labels}"]
     for number in range(terms.first, last + 1):
@@ -203,24 +213,24 @@ def grammar(terms: Terms) -> str:
         cells = ' " | " '.join(columns[column] for column in terms.order)
         access = [" ".join(map(str, chosen)) or "-" for chosen in access_sets(number, terms)]
         lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {either(access)}"]
-    lines.append(f"subtask ::= [^\\x00-\\x20\\x7f|] [^\\x00-\\x1f\\x7f|]{{0,{terms.subtask_chars - 1}}}")
-    if terms.reasoning:
-        lines.append('thought ::= "- " [^\\x00-\\x1f\\x7f]{1,300} "\\n"')
+    lines.append(f"subtask ::= {signs_but(BLANK + '|')} {signs_but('|')}{{0,{terms.subtask_chars - 1}}}")
+    if terms.reasons:
+        lines.append(f'thought ::= "- " {signs_but("")}{{1,300}} "\\n"')
     return "\n".join(lines)
 
 
 def _root(terms: Terms) -> str:
     plan = f"step{terms.first}"
-    if terms.rules.given and terms.first == 1:
+    if terms.may_accept:
         plan = f"({literal(ACCEPT)} | {plan})"
-    return f'thought{{0,8}} "plan:\\n" {plan}' if terms.reasoning else plan
+    return f'thought{{0,8}} "plan:\\n" {plan}' if terms.reasons else plan
 
 
 def explain(terms: Terms) -> str:
     """How to write a plan, told to a conductor."""
     columns = " | ".join(terms.order)
     text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
-    if terms.reasoning:
+    if terms.reasons:
         text += f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
     return text + " Write nothing else."
 

@@ -6,35 +6,43 @@
 
 Workers are numbered from 0. An access entry is `[]`, `"all"`, `["all"]`, or positions from 0 as in the paper's
 appendix B.8. What the published parser tolerates is tolerated: backticks, bullets, other names and signs of the labels,
-typographic quotes, ids as strings, strings with stray quotes, as in the lists of its own examples. Three empty lists
-mean *accept*. A step is complete as soon as its access entry is.
+any order of the lists, typographic quotes, ids as strings, strings with stray quotes, as in the lists of its own
+examples. Three empty lists mean *accept*. A step is complete as soon as its access entry is closed.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.plan import GIVEN, Accept, Plan, Step
 from conductor_cli.core.spellings.terms import (
+    BLANK,
     Parsed,
     Spelling,
     Terms,
+    accepted,
     access_of,
     access_sets,
     checked,
     either,
+    signs_but,
+    too_many,
 )
 
-_IDS = re.compile(r"model[_ ]ids?\s*[:=]\s*(?=\[)", re.IGNORECASE)
-_SUBTASKS = re.compile(r"subtasks?\s*[:=]\s*(?=\[)", re.IGNORECASE)
-_ACCESS = re.compile(r"access(?:[_ ]list)?\s*[:=]\s*(?=\[)", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
+    re.IGNORECASE,
+)
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": None})
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
-_STRAY = re.compile(r"[\"']\s*\.?\s*$")
+_STRAY = {sign: re.compile(rf"(?:{sign}\s*){{1,2}}\.\s*{sign}?\s*\.?\s*$") for sign in "\"'"}
+_CLOSING = re.compile(r"\s*\.?\s*(?:\]|,\s*[\"'\[\]]|,?\s*$)")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([n\"'\\/]))")
+# What the reader above would change, spelled so that it does not.
+_SPELLED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "“”„‘’`"})
 
 
 class PublishedParser:
@@ -45,163 +53,187 @@ class PublishedParser:
         self._terms = terms
         self._raw = ""
         self._given = 0  # access entries that have been turned into steps
+        self._whole = False
 
     def feed(self, text: str) -> Iterator[Parsed | Accept]:
         self._raw += text
-        if "]" in text or '"' in text or "'" in text:
+        if any(sign in text for sign in "],\"'”’"):
             yield from self._read()
 
     def end(self) -> Iterator[Parsed | Accept]:
-        ids, subtasks, access, closed = self._lists()
-        if closed and not ids and not subtasks and not access:
-            if not self._terms.rules.given:
-                raise PlanError("empty lists accept an answer at hand, and there is none", line=self._tail())
-            yield Accept(reasoning=self.reasoning)
-            return
         yield from self._read()
-        if not closed:
-            raise PlanError("the text does not end with three whole lists", hint="model_id, subtasks, access_list",
-                            line=self._tail())  # fmt: skip
-        if not len(ids) == len(subtasks) == len(access):
-            counts = f"{len(ids)} ids, {len(subtasks)} subtasks, {len(access)} access entries"
-            raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
+        if not self._whole:
+            raise PlanError(
+                "the text does not end with three whole lists",
+                hint="expected model_id, subtasks and access_list",
+                line=self._tail(),
+            )
 
     def _tail(self) -> str:
         return self._raw[-200:].strip()
 
-    def _read(self) -> Iterator[Parsed]:
-        ids, subtasks, access, _ = self._lists()
-        count = len(ids)
-        if not ids or count != len(subtasks):
+    def _read(self) -> Iterator[Parsed | Accept]:
+        lists = {} if self._whole else self._lists()
+        ids, subtasks, access = (lists.get(name, _List()) for name in ("ids", "subtasks", "access"))
+        if not ids.closed or not subtasks.closed:
             return
-        first = self._terms.first
-        if count > self._terms.rules.steps - first + 1:
-            raise PlanError(f"the plan has more than {self._terms.rules.steps} steps", line=self._tail())
-        while self._given < min(len(access), count):
+        known = _digits(ids.items)
+        if len(known) > self._terms.rules.steps - self._terms.first + 1:
+            raise too_many(self._terms, self._tail())
+        if len(known) == len(subtasks.items):
+            yield from self._steps(known, subtasks.items, access.items)
+        if access.closed:
+            self._whole = True
+            if not ids.items and not subtasks.items and not access.items:
+                yield accepted(self._terms, self.reasoning, self._tail())
+            elif not 0 < len(known) == len(subtasks.items) == len(access.items):
+                counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
+                raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
+
+    def _steps(self, ids: list[str], subtasks: list[str], access: list[str]) -> Iterator[Parsed]:
+        """The steps whose access entries have been closed since the last look."""
+        while self._given < min(len(access), len(ids)):
             index = self._given
-            number = first + index
-            line = f"{ids[index]} {access[index]} {subtasks[index]}"
+            number = self._terms.first + index
             step = Step(
-                worker=self._worker(ids[index]), subtask=subtasks[index], access=self._entry(access[index], number)
+                worker=self._terms.labels.get(ids[index], ids[index]),
+                subtask=_unquoted(subtasks[index]),
+                access=access_of(access[index], number, self._terms, base=0),
             )
-            step = checked(step, number, self._terms, line)
+            step = checked(step, number, self._terms, f"{ids[index]} {access[index]} {subtasks[index]}")
             self._given += 1
-            yield Parsed(number=number, step=step, last=index == count - 1)
+            yield Parsed(number=number, step=step, last=index == len(ids) - 1)
 
-    def _worker(self, text: str) -> str:
-        return self._terms.labels.get(text.strip().strip("\"'"), text)
-
-    def _entry(self, text: str, number: int) -> tuple[int, ...]:
-        """Positions from 0 become step numbers from 1."""
-        if "all" in text.lower():
-            return self._terms.everything_before(number)
-        return tuple(item + 1 for item in access_of(text, number, self._terms))
-
-    def _lists(self) -> tuple[list[str], list[str], list[str], bool]:
-        """The elements of the three lists as far as they are written, and whether the third one is closed."""
+    def _lists(self) -> dict[str, _List]:
+        """The lists by name, as far as they are written: the first of each name, each behind the one before it."""
         text = _BULLET.sub("", self._raw.translate(_QUOTES))
-        found = _IDS.search(text)
-        if found is None:
-            return [], [], [], False
-        self.reasoning = text[: found.start()].strip()
-        ids, ids_end = _elements(text, found.end())
-        subtasks_at = _SUBTASKS.search(text, ids_end)
-        if subtasks_at is None:
-            return ids, [], [], False
-        subtasks, subtasks_end = _elements(text, subtasks_at.end())
-        access_at = _ACCESS.search(text, subtasks_end)
-        if access_at is None:
-            return ids, [], [], False
-        access, access_end = _elements(text, access_at.end())
-        closed = text[access_end - 1 : access_end] == "]"
-        return _digits(ids), [_unquoted(item) for item in subtasks], access, closed
+        lists: dict[str, _List] = {}
+        at = 0
+        while found := _LABEL.search(text, at):
+            name = found.lastgroup or ""
+            if not lists:
+                self.reasoning = text[: found.start()].strip()
+            read = _List.read(text, found.end(), strings=name == "subtasks")
+            lists.setdefault(name, read)
+            at = read.end
+        return lists
+
+
+class _List:
+    """The complete elements of a list, where it ends, and whether it is closed."""
+
+    __slots__ = ("closed", "end", "items")
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.end = 0
+        self.closed = False
+
+    @classmethod
+    def read(cls, text: str, start: int, *, strings: bool) -> _List:
+        """The list that opens at `start`. In one of `strings` a quote that strays into a string does not end it."""
+        made = cls()
+        at, begin, depth, quote = start + 1, start + 1, 0, ""
+        while at < len(text) and not made.closed:
+            sign = text[at]
+            if quote:
+                if sign == quote and (not strings or _closes(text, at)):
+                    quote = ""
+                at += sign == "\\"
+            elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
+                quote = sign
+            elif sign == "[":
+                depth += 1
+            elif sign == "]" and depth:
+                depth -= 1
+                begin = made.add(text, begin, at + 1) if not depth else begin
+            elif sign in ",]" and not depth:
+                begin = made.add(text, begin, at) + 1
+                made.closed = sign == "]"
+            at += 1
+        made.end = at
+        return made
+
+    def add(self, text: str, begin: int, end: int) -> int:
+        """Keep what stands there, unless it is blank; returns `end`."""
+        item = text[begin:end].strip()
+        self.items += [item] if item else []
+        return end
+
+
+def _closes(text: str, at: int) -> bool:
+    """Whether a quote ends its string: a bracket follows it, or a comma and the first sign of another element."""
+    return _CLOSING.match(text, at + 1) is not None
 
 
 def _digits(ids: list[str]) -> list[str]:
     """Ids that are whole numbers, as the published parser keeps them; what it drops shows as a length that differs."""
     plain = [item.strip("\"' ") for item in ids]
-    return [item for item in plain if item.isdigit()]
-
-
-def _elements(text: str, start: int) -> tuple[list[str], int]:
-    """The complete elements of the list that opens at `start`, and where the reading ended.
-
-    A quote closes a string only where a comma with another quote behind it, or a bracket, follows: quotes that stray
-    into a string do not end it.
-    """
-    items: list[str] = []
-    at, begin, depth, quote = start + 1, start + 1, 0, ""
-    while at < len(text):
-        sign = text[at]
-        if quote:
-            quote = "" if sign == quote and _closes(text, at) else quote
-            at += sign == "\\"
-        elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
-            quote = sign
-        elif sign == "[":
-            depth += 1
-        elif sign == "]" and depth:
-            depth -= 1
-        elif sign in ",]" and not depth:
-            items += [text[begin:at].strip()] if text[begin:at].strip() else []
-            begin = at + 1
-            if sign == "]":
-                return items, at + 1
-        at += 1
-    return items, at
-
-
-def _closes(text: str, at: int) -> bool:
-    return re.match(r"\s*(?:\]|,\s*[\"'\[\]]|,\s*$|$)", text[at + 1 :]) is not None
+    return [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
 
 
 def _unquoted(item: str) -> str:
-    try:
-        value = ast.literal_eval(item)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        value = None
-    if isinstance(value, str):
-        return value.strip()
-    return _STRAY.sub("", item.strip().strip("\"'")).strip()
+    r"""The text of a string literal. Of the escapes only those that a text can mean: `\frac` keeps its backslash."""
+    quote, text = item[0], item.strip("\"'")
+    if quote in _STRAY:
+        text = item[1:].removesuffix(quote)
+        stray = _STRAY[quote].search(text)
+        if stray is not None and text[: stray.start()].count(quote) % 2 == 0:
+            text = text[: stray.start()]
+    text = _ESCAPE.sub(_unescaped, text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1]:
+        return chr(int(found[1], 16))
+    return "\n" if found[2] == "n" else found[2]
 
 
 def spell(plan: Plan | Accept, terms: Terms) -> str:
-    """The three lists; access lists that hold everything before are written `["all"]`."""
+    """The three lists; access lists that hold everything before are written `["all"]`.
+
+    The given text has no position: an access list that holds it and not everything cannot be spelled, and loses it.
+    """
     steps = () if isinstance(plan, Accept) else plan.steps
     ids, access = [], []
     for number, step in enumerate(steps, start=1):
         ids.append(int(terms.label(step.worker)))
         everything = step.access and set(step.access) == set(terms.everything_before(number))
-        access.append(["all"] if everything else [item - 1 for item in step.access])
-    subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False)
+        access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
+    subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
     head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
     return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
 
 
 def grammar(terms: Terms) -> str:
-    """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length."""
-    count = terms.rules.steps - terms.first + 1
-    options = [f"plan{size}" for size in range(1, count + 1)]
-    accept = terms.rules.given and terms.first == 1
-    options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if accept else []
-    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {either(list(terms.labels))}"]
-    lines.append('reasoning ::= ([^\\x00-\\x1f\\x7f=:\\[]{1,300} "\\n"){0,8}')
-    for size in range(1, count + 1):
-        ids = ' ", " '.join(["id"] * size)
-        texts = ' ", " '.join(["text"] * size)
+    """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length.
+
+    Reasoning lines hold neither colon, equals sign nor bracket, so that none of them can read like a list.
+    """
+    sizes = range(1, terms.rules.steps - terms.first + 2)
+    options = [f"plan{size}" for size in sizes]
+    options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if terms.may_accept else []
+    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {either(terms.allowed)}"]
+    lines += ["reasoning ::= thought{0,8}", f'thought ::= {signs_but("=:[")}{{1,300}} "\\n"']
+    for size in sizes:
+        ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
         entries = ' ", " '.join(f"access{terms.first + index}" for index in range(size))
         lines.append(
             f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
         )
     for number in range(terms.first, terms.rules.steps + 1):
-        lines.append(f"access{number} ::= {either(_entries(number, terms))}")
-    lines.append(f'text ::= "\\"" [^\\x00-\\x20\\x7f"\\\\] [^\\x00-\\x1f\\x7f"\\\\]{{0,{terms.subtask_chars - 1}}} "\\""')
+        entries = either(_entries(number, terms))
+        lines.append(f"access{number} ::= {entries}")
+    quotes = '"\\`“”„‘’'
+    body = f"{signs_but(BLANK + quotes)} {signs_but(quotes)}{{0,{terms.subtask_chars - 1}}}"
+    lines.append(f'text ::= "\\"" {body} "\\""')
     return "\n".join(lines)
 
 
 def _entries(number: int, terms: Terms) -> list[str]:
     """Every access entry step `number` may have; the given text, which has no position, is seen through `"all"`."""
-    positions = [chosen for chosen in access_sets(number, terms) if 0 not in chosen]
+    positions = [chosen for chosen in access_sets(number, terms) if GIVEN not in chosen]
     entries = [json.dumps([item - 1 for item in chosen]) for chosen in positions]
     return [*entries, '["all"]']
 

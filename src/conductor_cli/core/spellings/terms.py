@@ -38,7 +38,25 @@ class Terms:
 
     def label(self, name: str) -> str:
         """The label of a worker. Raises `KeyError`."""
-        return next(label for label, known in self.labels.items() if known == name)
+        for label, known in self.labels.items():
+            if known == name:
+                return label
+        raise KeyError(name)
+
+    @property
+    def allowed(self) -> list[str]:
+        """The labels of the workers that the rules allow: only these can be sampled, though all are shown."""
+        return [label for label, name in self.labels.items() if name in self.rules.workers]
+
+    @property
+    def reasons(self) -> bool:
+        """Whether reasoning stands in front: not where steps already stand and the text only appends."""
+        return self.reasoning and self.first == 1
+
+    @property
+    def may_accept(self) -> bool:
+        """Whether there is an answer at hand, and no step stands yet that would contradict accepting it."""
+        return self.rules.given and self.first == 1
 
     def everything_before(self, number: int) -> tuple[int, ...]:
         """What `"all"` means in step `number`."""
@@ -83,29 +101,41 @@ class Spelling:
 
 
 def worker_of(cell: str, terms: Terms) -> str | None:
-    """The worker that a piece of text names: by label, else by name, in any case, with or without decoration."""
-    known = {label.lower(): name for label, name in terms.labels.items()}
+    """The worker that a piece of text names: by label, else by name, in any case, with or without decoration.
+
+    Words may follow (`gpt (fast)`), but a letter at the head of a sentence is no label.
+    """
+    known = {f"{label} {name}".lower(): name for label, name in terms.labels.items()}
     known |= {name.lower(): name for name in terms.rules.workers}
-    text = cell.strip().strip("`*[](){}\"'.:#").lower()
-    for candidate in (text, text.removeprefix("worker").strip(), text.split(" ")[0] if text else ""):
+    known |= {label.lower(): name for label, name in terms.labels.items()}
+    whole = " ".join(cell.split()).lower()
+    text = whole.strip("`*[](){}\"'.:#").strip()
+    head = re.split(r"[\s:,(]", text, maxsplit=1)[0]
+    if len(head) == 1 and re.match(r"\s+\w", text[1:]):
+        head = ""
+    for candidate in (whole, text, text.removeprefix("worker").strip(), head):
         if candidate in known:
             return known[candidate]
     return None
 
 
-def access_of(cell: str, number: int, terms: Terms) -> tuple[int, ...]:
-    """The access list that a piece of text names: `-`, `none`, `all`, or step numbers in any punctuation."""
-    text = cell.strip().strip("`*[](){}\"'").lower()
+def access_of(cell: str, number: int, terms: Terms, *, base: int = 1) -> tuple[int, ...]:
+    """The access list that a piece of text names: `-`, `none`, `all`, `given`, or step numbers in any punctuation.
+
+    `base` is the number by which the text calls the first step.
+    """
+    text = cell.strip().strip("`*[](){}\"'.").lower()
     if text in ("", "-", "–", "—", "none", "nothing", "n/a"):
         return ()
     if "all" in re.findall(r"[a-z]+", text):
         return terms.everything_before(number)
-    numbers = re.findall(r"\d+", text)
-    if not numbers or re.sub(r"\d+|steps?|given|and|[\s,;#&+]", "", text):
+    items = re.findall(r"[0-9]+|given", text)
+    if not items or re.sub(r"[0-9]+|steps?|given|and|[\s,;#&+]", "", text):
         raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
-    if any(len(digits) > 2 for digits in numbers):
-        raise PlanError(f"step {number} wants to see a step that does not exist: {max(numbers, key=len):.20}", line=cell)
-    return tuple(dict.fromkeys(int(digits) for digits in numbers))
+    for item in items:
+        if item.isdigit() and len(item) > 2:
+            raise PlanError(f"step {number} wants to see a step that does not exist: {item:.20}", line=cell)
+    return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))
 
 
 def checked(step: Step, number: int, terms: Terms, line: str) -> Step:
@@ -117,10 +147,48 @@ def checked(step: Step, number: int, terms: Terms, line: str) -> Step:
     return step
 
 
+def too_many(terms: Terms, line: str) -> PlanError:
+    """The fault of a plan with more steps than allowed."""
+    return PlanError(f"the plan has more than {terms.rules.steps} steps", line=line.strip())
+
+
+def accepted(terms: Terms, reasoning: str, line: str) -> Accept:
+    """The accept that a text spells, if it may stand. Raises `PlanError`."""
+    if not terms.may_accept:
+        what = "there is none" if not terms.rules.given else "a plan has begun"
+        raise PlanError(f"accept needs an answer at hand, and {what}", line=line)
+    return Accept(reasoning=reasoning.strip())
+
+
 def access_sets(number: int, terms: Terms) -> list[tuple[int, ...]]:
     """Every access list that step `number` may have, shortest first."""
     visible = terms.everything_before(number)
     return [chosen for size in range(len(visible) + 1) for chosen in combinations(visible, size)]
+
+
+CONTROL: Final = "".join(map(chr, [*range(0x20), 0x7F]))
+BLANK: Final = (
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Python strips as white space, beside control characters: a text must not consist of it."""
+
+
+def signs_but(without: str) -> str:
+    """A GBNF class of every sign but those and control characters.
+
+    It names what it admits: of a class that names what it excludes, llama.cpp refuses the first byte of every sign
+    that begins like an excluded one, so that without U+3000 no kana could be written byte by byte.
+    """
+    ranges, first = [], 0
+    for banned in [*sorted(map(ord, CONTROL + without)), 0x110000]:
+        if banned > first:
+            ranges.append(f"{_code(first)}-{_code(banned - 1)}")
+        first = banned + 1
+    return f"[{''.join(ranges)}]"
+
+
+def _code(point: int) -> str:
+    return f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
 
 
 def literal(text: str) -> str:

@@ -1,0 +1,154 @@
+"""One call of one worker for one step: its prompt, its place and room, its stream, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Finish, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.plan import GIVEN, Step
+from conductor_cli.core.pool import NOTHING, Usage, Worker, priced
+from conductor_cli.core.prompts import Seen, worker_messages
+from conductor_cli.run.calls import estimated, within
+
+if TYPE_CHECKING:
+    from conductor_cli.run.stream import Run
+
+
+class Attempt:
+    """The `attempt`-th call for step `number`, to `worker`."""
+
+    def __init__(self, run: Run, number: int, worker: Worker, attempt: int) -> None:
+        self.run = run
+        self.number = number
+        self.worker = worker
+        self.attempt = attempt
+        self.text = ""
+        self.finish: Finish = "other"
+        self.usage = NOTHING
+        """What the call cost, once it has ended."""
+        self._written = ""
+        self._said: Usage | None = None
+
+    @property
+    def text_is_out(self) -> bool:
+        """Whether some of the text has been shown as the answer and cannot be taken back."""
+        setting = self.run.setting
+        shown = setting.streams_answer and not self.run.nested and self.run.record(self.number).last
+        return shown and bool(self.text.strip())
+
+    async def make(self) -> None:
+        """Call the worker. Raises `ModelError` or `LimitReached`; on cancellation, says what the call had cost."""
+        request = self._request()
+        wanted = request.max_tokens or 0
+        async with self.run.shared.place(self.worker.name):
+            read = estimated(request, "").tokens_in
+            reservation = await self.run.shared.reserve(read, wanted, self.worker.price)
+            began = self.run.now()
+            try:
+                await self._call(replace(request, max_tokens=reservation.answer))
+            finally:
+                self.run.busy.discard(self.number)
+                self.usage = replace(self.usage, seconds=round(self.run.now() - began, 4))
+                self.run.shared.settle(reservation, self.usage)
+        self.run.emit(
+            ev.StepFinished(
+                at=self.run.now(),
+                step=self.number,
+                attempt=self.attempt,
+                text=self.text,
+                usage=self.usage,
+                finish=self.finish,
+            )
+        )
+
+    def _request(self) -> Request:
+        run = self.run
+        record = run.record(self.number)
+        seen = seen_by(run, record.step)
+        messages, notice = worker_messages(
+            run.question, record.step, seen, self.worker, run.setting.worker_profile, final=record.last and run.final
+        )
+        if self.attempt == 1:
+            missing = [item.number for item in seen if item.answer is None]
+            for number in missing:
+                run.notice(f"step {number} failed; step {self.number} is told so in its place", self.number)
+            if notice:
+                run.notice(notice, self.number)
+        options = self.worker.options
+        return Request(
+            messages=messages,
+            max_tokens=int(options.get("max_tokens") or run.setting.worker_profile.max_tokens),
+            temperature=options.get("temperature"),
+            seed=options.get("seed", run.setting.seed),
+            deadline=run.setting.patience.total,
+        )
+
+    async def _call(self, request: Request) -> None:
+        """Stream the reply. However it ends, `usage` then says what it cost."""
+        run = self.run
+        run.emit(
+            ev.StepStarted(
+                at=run.now(), step=self.number, worker=self.worker.name, attempt=self.attempt, prompt=request.messages
+            )
+        )
+        run.busy.add(self.number)
+        try:
+            await self._stream(request)
+        except asyncio.CancelledError:
+            self.usage = self._spent(request)
+            run.stopped(self.number, run.stop_reason(), self.usage)
+            raise
+        except ModelError:
+            # A call that failed before its first word is taken to have cost nothing.
+            begun = self._said is not None or self._written
+            self.usage = self._spent(request) if begun else Usage(calls=1)
+            raise
+        except Exception:
+            run.untold += self._spent(request)
+            raise
+        self.usage = self._spent(request)
+
+    async def _stream(self, request: Request) -> None:
+        model = self.run.setting.workers[self.worker.name]
+        async with aclosing(within(model.stream(request), self.run.setting.patience)) as chunks:
+            async for chunk in chunks:
+                self._take(chunk)
+        if not self.text.strip():
+            raise ModelError("empty", "answered nothing")
+
+    def _take(self, chunk: Chunk) -> None:
+        run = self.run
+        if chunk.text or chunk.thinking:
+            self.text += chunk.text
+            self._written += chunk.text + chunk.thinking
+            run.emit(
+                ev.StepDelta(
+                    at=run.now(), step=self.number, attempt=self.attempt, text=chunk.text, thinking=chunk.thinking
+                )
+            )
+        if chunk.note:
+            run.notice(f"{self.worker.name}: {chunk.note}", self.number)
+        self._said = chunk.usage or self._said
+        self.finish = chunk.finish or self.finish
+
+    def _spent(self, request: Request) -> Usage:
+        return priced(self._said or estimated(request, self._written), self.worker.price)
+
+
+def seen_by(run: Run, step: Step) -> list[Seen]:
+    """What the access list opens: item 0 is what a nested run was given."""
+    items: list[Seen] = []
+    for number in step.access:
+        if number == GIVEN:
+            given = run.question.given
+            items += [Seen(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer) for g in given]
+            continue
+        record = run.record(number)
+        answer = record.text if record.state == "done" else None
+        items.append(Seen(number=number, worker=record.worker, subtask=record.step.subtask, answer=answer))
+    return items

@@ -1,0 +1,32 @@
+"""How a run begins: what its first events say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conductor_cli.core import events as ev
+
+if TYPE_CHECKING:
+    from conductor_cli.run.stream import Run
+
+
+def begin(run: Run) -> None:
+    """Open the stream, and say who is left out from the start."""
+    setting = run.setting
+    name = "plan file" if run.given_plan is not None and setting.model is None else setting.name
+    run.emit(
+        ev.RunStarted(
+            at=run.now(),
+            run=run.id,
+            time=setting.wall().isoformat(timespec="milliseconds"),
+            question=run.question,
+            pool=setting.pool,
+            limits=setting.limits,
+            mode=setting.mode,
+            conductor=name,
+            profile=setting.profile.name,
+        )
+    )
+    if not run.nested:
+        for worker, why in setting.absent.items():
+            run.notice(f"{worker} is left out: {why.message}")

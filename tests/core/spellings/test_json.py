@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import Accept, Plan, Rules, Step
+from conductor_cli.core.profile import labels_of
+from conductor_cli.core.spellings import SPELLINGS, Parsed, Terms
+from tests.core.spellings.reading import arrivals, plan_in, read
+from tests.core.strategies import json_values, plans_for, terms_for_tests
+
+JSON = SPELLINGS["json"]
+TERMS = Terms(rules=Rules(workers=("ann", "bob")), labels=labels_of(("ann", "bob"), "letters"))
+GIVEN = replace(TERMS, rules=replace(TERMS.rules, given=True))
+ONE = '{"worker":"A","access":[],"subtask":"one"}'
+OTHER = '{"worker":"B","access":[1],"subtask":"two"}'
+TWO = f'{{"steps":[{ONE},{OTHER}]}}'
+WANTED = Plan(steps=(Step(worker="ann", subtask="one"), Step(worker="bob", subtask="two", access=(1,))))
+
+
+def fault(text: str, terms: Terms = TERMS) -> PlanError:
+    _, error, _ = read("json", [text], terms)
+    assert error is not None
+    return error
+
+
+@given(st.data())
+def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
+    """Over any pool, with any reasoning and any subtask, whole or behind standing steps."""
+    terms = data.draw(terms_for_tests())
+    terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
+    subtask = st.text(min_size=1).map(str.strip).filter(bool)
+    drawn = data.draw(plans_for(terms.rules, subtask, terms.first))
+    drawn = replace(drawn, reasoning=data.draw(st.text()).strip() if terms.reasons else "")
+    assert plan_in("json", JSON.spell(drawn, terms), terms) == drawn
+
+
+def test_accepts_read_back() -> None:
+    """Also behind reasoning."""
+    assert plan_in("json", JSON.spell(Accept(), GIVEN), GIVEN) == Accept()
+    terms = replace(GIVEN, reasoning=True)
+    assert plan_in("json", JSON.spell(Accept(reasoning="{fine}"), terms), terms) == Accept(reasoning="{fine}")
+
+
+hostile = st.one_of(
+    st.text(),
+    json_values.map(json.dumps),
+    st.lists(
+        st.sampled_from(
+            [
+                '{"steps":[',
+                '"steps"',
+                ONE,
+                OTHER,
+                ",",
+                "]",
+                "}",
+                "[",
+                "{",
+                '"',
+                '{"accept":true}',
+                '"reasoning":"',
+                "\\",
+                "1e",
+                "null",
+                '{"worker":',
+                '"subtask":3',
+                " ",
+                "\n",
+                "```",
+                "x",
+                '"access":"all"',
+                "[[[[",
+            ]
+        ),
+        max_size=20,
+    ).map("".join),
+)
+
+
+@given(hostile, terms_for_tests(), st.data())
+def test_any_text_in_any_pieces_gives_steps_or_a_plan_error(text: str, terms: Terms, data: st.DataObject) -> None:
+    """Nothing else comes out; what comes out before a fault obeys the rules; pieces make no difference."""
+    terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
+    whole, error, reasoning = read("json", [text], terms)
+    by_sign = read("json", list(text), terms)
+    assert (by_sign[0], type(by_sign[1]), by_sign[2]) == (whole, type(error), reasoning)
+    for number, item in enumerate(whole, start=terms.first):
+        if isinstance(item, Accept):
+            assert terms.may_accept
+        else:
+            assert item.number == number <= terms.rules.steps
+            assert item.step.worker in terms.rules.workers
+
+
+def test_depth_without_end_is_no_plan() -> None:
+    """A hostile text does not bring the reader down."""
+    assert fault('{"steps":[' + "[" * 100_000).message == "the text holds no complete JSON plan"
+    assert fault('{"reasoning":' + "[" * 100_000 + '"steps":[').message == "the text holds no complete JSON plan"
+    assert fault("{" * 100_000 + '"accept":true}', GIVEN).message == "the text holds no complete JSON plan"
+
+
+def test_a_step_arrives_with_the_sign_behind_it() -> None:
+    """A comma says that another follows, a bracket that it was the last."""
+    assert arrivals("json", TWO, TERMS) == [(1, f'{{"steps":[{ONE},'), (2, f'{{"steps":[{ONE},{OTHER}]')]
+    spaced = json.dumps(json.loads(TWO), indent=2)
+    assert [text[-1] for _, text in arrivals("json", spaced, TERMS)] == [",", "]"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{TWO}\n```",
+        f"Here is my plan:\n\n{TWO}\n\nI hope [this] helps.",
+        f"[{ONE}, {OTHER}]",
+        f'{{"plan": {TWO}}}',
+        TWO.replace('"A"', '"ann"').replace('"B"', '"Worker B"'),
+        TWO.replace("[1]", '"all"'),
+        TWO.replace("[1]", '["1"]'),
+        TWO.replace("[1]", "1"),
+        TWO.replace('"access":[],', ""),
+        TWO.replace('"access":[]', '"access":null'),
+        TWO.replace("},{", "}\n{"),
+        '{"reasoning":"use [] and {\\"steps\\": [1]} and [{\\"worker\\":1}]",' + TWO[1:],
+    ],
+)
+def test_what_models_write_around_a_plan_is_tolerated(text: str) -> None:
+    """Fences, prose, a bare list, names, loose access lists, reasoning that holds anything."""
+    items, error, _ = read("json", [text], TERMS)
+    assert error is None
+    assert [item.step for item in items if isinstance(item, Parsed)] == list(WANTED.steps)
+
+
+def test_reasoning_is_what_stands_in_it_or_before() -> None:
+    """Inside the object its value, else the prose in front of it."""
+    assert plan_in("json", '{"reasoning":"a \\"b\\"","steps":[' + ONE + "]}", TERMS).reasoning == 'a "b"'
+    assert plan_in("json", f"Let me see.\n```\n{TWO}", TERMS).reasoning == "Let me see."
+    assert plan_in("json", '{"reasoning":bad,"steps":[' + ONE + "]}", TERMS).reasoning == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the text holds no complete JSON plan"),
+        ("no plan", "the text holds no complete JSON plan"),
+        ('{"steps":[]}', "the text holds no complete JSON plan"),
+        ('{"steps":[' + ONE, "the text holds no complete JSON plan"),
+        ('{"steps":[' + ONE + ",", "the text holds no complete JSON plan"),
+        ('{"steps":[' + ONE + ", x]}", "the text holds no complete JSON plan"),
+        ('{"steps":[3]}', "step 1 is no object with worker, access and subtask"),
+        ('{"steps":[{"subtask":"x"}]}', "step 1 is no object with worker, access and subtask"),
+        ('{"steps":[{"worker":"A","subtask":["x"]}]}', "step 1 is no object with worker, access and subtask"),
+        ('{"steps":[{"worker":"A"}]}', "step 1 has an empty subtask"),
+        (
+            '{"steps":[{"worker":["A","B"],"subtask":"x"}]}',
+            "step 1 names a worker that is not in the pool: \"['A', 'B']\"",
+        ),
+        ('{"steps":[{"worker":"A","subtask":"x","access":[1.5]}]}', "step 1 has no readable access list: '1.5'"),
+        ('{"steps":[{"worker":"A","subtask":"x","access":[true]}]}', "step 1 has no readable access list: 'True'"),
+        ('{"steps":[{"worker":"A","subtask":"x","access":[1]}]}', "step 1 wants to see itself or a later step: 1"),
+        ('{"steps":[' + ",".join([ONE] * 6) + "]}", "the plan has more than 5 steps"),
+        ('{"accept":true}', "accept needs an answer at hand, and there is none"),
+    ],
+)
+def test_a_fault_names_what_is_wrong(text: str, said: str) -> None:
+    """And the text at fault is there to be shown back."""
+    error = fault(text)
+    assert error.message == said
+    assert len(error.line) <= 300
+
+
+def test_steps_before_a_fault_stand_and_the_step_at_the_limit_does_not() -> None:
+    """As in every spelling."""
+    items, error, _ = read("json", ['{"steps":[' + ONE + ',{"worker":"Z","subtask":"x"}]}'], TERMS)
+    assert (len(items), error is None) == (1, False)
+    terms = replace(TERMS, rules=replace(TERMS.rules, steps=2))
+    items, error, _ = read("json", ['{"steps":[' + ",".join([ONE] * 3) + "]}"], terms)
+    assert (len(items), error is None) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"accept":true}',
+        '```json\n{ "accept" : true }\n```',
+        'Fine.\n{"accept": true}',
+        '{"reasoning":"a {b}","accept":true}.',
+    ],
+)
+def test_an_object_that_says_so_accepts(text: str) -> None:
+    """With prose in front and a fence around it."""
+    assert isinstance(plan_in("json", text, GIVEN), Accept)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'I would not write {"accept": true} here.',
+        '{"accept": false}',
+        '{"accept": 1}',
+        "accept",
+        '{"accept": true',
+        '["accept", true]',
+        '{"accept": "true"}',
+    ],
+)
+def test_mere_mention_accepts_nothing(text: str) -> None:
+    """Garbage is never an accept."""
+    assert fault(text, GIVEN).message == "the text holds no complete JSON plan"
+
+
+def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
+    """Who writes steps has not accepted; who has steps standing cannot."""
+    both: Any = {"accept": True, **json.loads(TWO)}
+    assert plan_in("json", json.dumps(both), GIVEN) == replace(WANTED)
+    assert (
+        fault('{"accept":true}', replace(GIVEN, first=2)).message
+        == "accept needs an answer at hand, and a plan has begun"
+    )
+
+
+def test_behind_standing_steps_numbers_go_on() -> None:
+    """The list then begins with the next step."""
+    items, _, _ = read("json", ['{"steps":[{"worker":"B","access":[1,2],"subtask":"x"}]}'], replace(TERMS, first=3))
+    assert [(item.number, item.step.access) for item in items if isinstance(item, Parsed)] == [(3, (1, 2))]
+
+
+def test_the_form_is_explained_with_reasoning_where_it_is_asked_for() -> None:
+    """And the example is itself JSON."""
+    assert '"reasoning"' not in JSON.explain(TERMS)
+    assert '"reasoning"' in JSON.explain(replace(TERMS, reasoning=True))
+    shown = JSON.explain(TERMS).removeprefix("Write one JSON object: ").split(". The access")[0]
+    assert json.loads(shown)["steps"][0]["worker"] == "A"

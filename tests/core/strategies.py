@@ -1,0 +1,155 @@
+"""Random values of the nouns, for property tests: every kind of event, plans that obey their rules, terms for them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Finish, Message, Role
+from conductor_cli.core.errors import EXIT_CODES, Failure
+from conductor_cli.core.plan import Accept, Plan, Rules, Step
+from conductor_cli.core.pool import Card, Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.profile import labels_of
+from conductor_cli.core.question import File, Given, Question, Turn
+from conductor_cli.core.spellings import Terms
+
+text = st.text(max_size=20) | st.sampled_from(
+    ["", "a\nb", '"', "\u2028", "\x85", "\x1b[31m", "\ud800", "né 中", "| A | - |", "```", "\\n", "\x00"]
+)
+names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
+amounts = st.integers(0, 10**12)
+seconds = st.floats(0, 1e7, allow_nan=False)
+dollars = st.decimals(0, 10**6, places=8, allow_nan=False)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(text, json_values, max_size=3)
+
+
+def tuples_of(items: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(items, max_size=most).map(tuple)
+
+
+usages = st.builds(
+    Usage, tokens_in=amounts, tokens_out=amounts, tokens_cached=amounts, tokens_reasoning=amounts,
+    cost=st.none() | dollars, seconds=seconds, calls=amounts, unpriced=amounts,
+)  # fmt: skip
+failures = st.builds(Failure, kind=st.sampled_from(sorted(EXIT_CODES)), message=text, hint=text)
+messages = st.builds(Message, role=st.sampled_from(get_args(Role)), content=text)
+questions = st.builds(
+    Question,
+    text=text,
+    system=text,
+    parent=st.none() | text,
+    schema=st.none() | objects,
+    history=tuples_of(st.builds(Turn, question=text, answer=text)),
+    files=tuples_of(st.builds(File, name=text, text=text)),
+    given=tuples_of(st.builds(Given, worker=text, subtask=text, answer=text)),
+)
+prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
+cards = st.builds(
+    Card, strengths=st.dictionaries(names, st.floats(0, 1), max_size=3), measured=st.booleans(), source=text
+)
+workers = st.builds(
+    Worker, name=names, kind=text, model=text, about=text, card=cards, options=objects, parallel=st.integers(1, 9),
+    price=st.none() | prices,
+)  # fmt: skip
+pools = st.lists(workers, max_size=4, unique_by=lambda worker: worker.name).map(
+    lambda drawn: Pool(workers=tuple(drawn))
+)
+limits = st.builds(
+    Limits,
+    steps=st.integers(1, 5),
+    parallel=st.integers(1, 9),
+    attempts=st.integers(1, 9),
+    recursion=st.integers(0, 9),
+    seconds=st.none() | seconds,
+    cost=st.none() | dollars,
+    tokens=st.none() | amounts,
+    calls=st.none() | amounts,
+)
+steps = st.builds(Step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)))
+any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(Accept, reasoning=text)
+
+_step = {"at": seconds, "step": st.integers(0, 9)}
+_attempt = {**_step, "attempt": st.integers(1, 9)}
+
+by_kind: dict[type, st.SearchStrategy[Any]] = {
+    ev.RunStarted: st.builds(
+        ev.RunStarted,
+        at=seconds,
+        run=text,
+        time=text,
+        question=questions,
+        pool=pools,
+        limits=limits,
+        mode=st.sampled_from(get_args(ev.Mode)),
+        conductor=text,
+        profile=text,
+        format=st.integers(0, 99),
+    ),
+    ev.PlanDelta: st.builds(ev.PlanDelta, at=seconds, text=text),
+    ev.StepPlanned: st.builds(
+        ev.StepPlanned, **_step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)), last=st.booleans()
+    ),
+    ev.PlanRejected: st.builds(
+        ev.PlanRejected, at=seconds, attempt=st.integers(1, 9), text=text, problem=text, hint=text, usage=usages
+    ),
+    ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages),
+    ev.StepStarted: st.builds(ev.StepStarted, **_attempt, worker=text, prompt=tuples_of(messages)),
+    ev.StepDelta: st.builds(ev.StepDelta, **_attempt, text=text, thinking=text),
+    ev.StepFailed: st.builds(
+        ev.StepFailed,
+        **_attempt,
+        error=failures,
+        usage=usages,
+        retry_in=st.none() | seconds,
+        substitute=st.none() | text,
+    ),
+    ev.StepStopped: st.builds(ev.StepStopped, **_step, reason=st.sampled_from(get_args(ev.StopReason)), usage=usages),
+    ev.StepFinished: st.builds(
+        ev.StepFinished, **_attempt, text=text, usage=usages, finish=st.sampled_from(get_args(Finish))
+    ),
+    ev.Notice: st.builds(ev.Notice, **_step, text=text),
+    ev.RunFinished: st.builds(
+        ev.RunFinished, at=seconds, answer=text, usage=usages, partial=st.booleans(), error=st.none() | failures
+    ),
+    ev.RunFailed: st.builds(ev.RunFailed, at=seconds, error=failures, usage=usages),
+}
+flat = st.one_of(*by_kind.values())
+by_kind[ev.Inner] = st.recursive(
+    st.builds(ev.Inner, **_step, event=flat), lambda inner: st.builds(ev.Inner, **_step, event=inner), max_leaves=4
+)
+events = flat | by_kind[ev.Inner]
+
+
+@st.composite
+def plans_for(draw: st.DrawFn, rules: Rules, subtasks: st.SearchStrategy[str], first: int = 1) -> Plan:
+    """A plan that obeys `rules`, with steps from number `first` on."""
+    made = []
+    for number in range(first, first + draw(st.integers(1, rules.steps - first + 1))):
+        visible = range(0 if rules.given else 1, number)
+        access = tuple(item for item in visible if draw(st.booleans()))
+        made.append(Step(worker=draw(st.sampled_from(rules.workers)), subtask=draw(subtasks), access=access))
+    return Plan(steps=tuple(made))
+
+
+@st.composite
+def terms_for_tests(draw: st.DrawFn, style: str = "letters", **fixed: Any) -> Terms:
+    """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without something given."""
+    count = draw(st.integers(1, 12))
+    names = tuple(f"worker-{number}" for number in range(count))
+    up = tuple(name for name in names if draw(st.integers(0, 9))) or names[:1]
+    rules = Rules(workers=up, steps=draw(st.integers(1, 5)), given=draw(st.booleans()))
+    values: dict[str, Any] = {
+        "rules": rules,
+        "labels": labels_of(names, style),  # type: ignore[arg-type]
+        "order": draw(st.permutations(("worker", "access", "subtask")).map(tuple)),
+        "exact": draw(st.booleans()),
+        "reasoning": draw(st.booleans()),
+    }
+    return Terms(**{**values, **fixed})

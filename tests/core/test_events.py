@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.clean import is_clean
+from conductor_cli.core.pool import Usage
+from conductor_cli.core.wire import WireError
+from tests.core.strategies import by_kind, events, json_values
+
+
+@pytest.mark.parametrize("kind", ev.KINDS)
+@given(data=st.data())
+def test_every_event_is_one_line_and_back(kind: str, data: st.DataObject) -> None:
+    """Each kind goes through its line unchanged, and the line holds nothing that breaks lines or terminals."""
+    event = data.draw(by_kind[ev.KINDS[kind]])
+    line = ev.to_line(event)
+    assert ev.from_line(line) == event
+    assert is_clean(line)
+    assert len(line.splitlines()) == 1
+    assert line.encode("utf-8").decode("utf-8") == line
+    assert json.loads(line)["kind"] == kind
+
+
+def test_every_kind_has_its_own_name() -> None:
+    """The union, the table and the names belong together."""
+    assert len(ev.KINDS) == len(get_args(ev.Event))
+    assert {kind.__name__.lower() for kind in get_args(ev.Event)} == {name.replace("_", "") for name in ev.KINDS}
+
+
+def test_the_kind_stands_first() -> None:
+    """A reader of the file sees at once what a line is, nested ones included."""
+    event = ev.Inner(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
+    assert ev.to_line(event) == '{"kind":"inner","at":1.0,"step":2,"event":{"kind":"plan_delta","at":0.5,"text":"A"}}'
+
+
+def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
+    """A newer writer may add keys; an older one may lack those that have a default."""
+    line = '{"kind":"notice","at":1,"text":"x","colour":"red"}'
+    assert ev.from_line(line) == ev.Notice(at=1.0, text="x")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[1]", "not an event: None"),
+        ("3", "not an event: None"),
+        ("{}", "not an event: None"),
+        ('{"kind":"step_flew","at":1}', "not an event: 'step_flew'"),
+        ('{"kind":["notice"],"at":1}', "not an event: \\['notice'\\]"),
+        ('{"kind":"notice","text":"x"}', "Notice: 'at' is missing"),
+        ('{"kind":"notice","at":NaN,"text":"x"}', "at: expected a number"),
+        ('{"kind":"inner","at":"soon","step":1,"event":{}}', "at: expected a number"),
+        ('{"kind":"inner","at":1,"step":1}', "not an event: None"),
+        ('{"kind":"inner","at":1,"step":true,"event":{"kind":"notice"}}', "step: expected a whole number"),
+        ('{"kind":"inner","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
+    ],
+)
+def test_a_line_that_is_no_event_is_refused(line: str, said: str) -> None:
+    """Whatever is in a file, the reader is told what is wrong with it."""
+    with pytest.raises(WireError, match=said):
+        ev.from_line(line)
+
+
+def test_a_line_nested_without_end_is_refused() -> None:
+    """Depth from a hostile file is an error like any other."""
+    deep = '{"kind":"inner","at":1,"step":1,"event":'
+    for line in (deep * 900 + "{}" + "}" * 900, deep * 100_000, "[" * 100_000):
+        with pytest.raises(WireError):
+            ev.from_line(line)
+
+
+@given(st.text() | json_values.map(json.dumps))
+def test_any_line_is_an_event_or_a_wire_error(line: str) -> None:
+    """Nothing else comes out of reading."""
+    try:
+        event = ev.from_line(line)
+    except WireError:
+        return
+    assert ev.from_line(ev.to_line(event)) == event
+
+
+@given(events, st.data())
+def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, data: st.DataObject) -> None:
+    """The same for a real line with a value put out of shape, or cut off."""
+    damaged = ev.to_json(event)
+    key = data.draw(st.sampled_from(sorted(damaged)))
+    damaged[key] = data.draw(json_values)
+    line = json.dumps(damaged)
+    for text in (line, line[: data.draw(st.integers(0, len(line)))]):
+        try:
+            ev.from_line(text)
+        except WireError:
+            continue
+
+
+def test_usage_defaults_are_written_out() -> None:
+    """A line can be read by itself: no default is left to the reader."""
+    data: Any = ev.to_json(ev.StepStopped(at=0.0, step=1, reason="limit", usage=Usage()))
+    assert data["usage"]["tokens_in"] == 0
+    assert data["usage"]["cost"] is None

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import LimitReached
+from conductor_cli.core.ledger import WORTH_ASKING, Ledger, Reservation
+from conductor_cli.core.pool import Limits, Price, Usage, priced
+
+DEAR = Price(input=Decimal(1), output=Decimal(10))
+FREE_INPUT = Price(input=Decimal(0), output=Decimal(10))
+FREE_OUTPUT = Price(input=Decimal(1), output=Decimal(0))
+
+
+def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) -> Usage:
+    return priced(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
+
+
+def test_without_limits_every_wish_is_granted() -> None:
+    """And what was spent is still counted."""
+    ledger = Ledger(Limits())
+    room = ledger.reserve(100, 4096, None)
+    assert room == Reservation(answer=4096, tokens=4196, cost=Decimal(0), call=True)
+    ledger.settle(room, used(100, 5))
+    assert ledger.spent.tokens == 105
+
+
+def test_an_answer_is_cut_to_the_tokens_that_are_left() -> None:
+    """As long as enough is left to be worth asking for."""
+    ledger = Ledger(Limits(tokens=1000))
+    room = ledger.reserve(400, 4096, None)
+    assert room is not None
+    assert (room.answer, room.tokens) == (600, 1000)
+
+
+def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
+    """And is granted when they did."""
+    ledger = Ledger(Limits(tokens=1000))
+    first = ledger.reserve(100, 4096, None)
+    assert first is not None
+    assert ledger.reserve(100, 4096, None) is None
+    ledger.settle(first, used(100, 50))
+    again = ledger.reserve(100, 4096, None)
+    assert again is not None
+    assert again.answer == 750
+
+
+def test_where_no_room_can_come_the_limit_is_reached() -> None:
+    """It says which limit."""
+    ledger = Ledger(Limits(tokens=1000))
+    with pytest.raises(LimitReached, match="the limit of 1000 tokens leaves no room for another call"):
+        ledger.reserve(900, 4096, None)
+    dear = Ledger(Limits(cost=Decimal("0.001"), tokens=10_000))
+    with pytest.raises(LimitReached, match=r"the limit of \$0.001 leaves no room for another call"):
+        dear.reserve(100, 4096, DEAR)
+    small = Ledger(Limits(cost=Decimal("0.0001"), tokens=250))
+    with pytest.raises(LimitReached, match=r"the limit of \$0.0001"):
+        small.reserve(100, 50, DEAR)
+
+
+def test_a_short_wish_needs_no_more_than_itself() -> None:
+    """A call for fewer tokens than are worth asking for is granted whole or not at all."""
+    ledger = Ledger(Limits(tokens=150))
+    room = ledger.reserve(100, 50, None)
+    assert room is not None
+    assert room.answer == 50
+    with pytest.raises(LimitReached):
+        Ledger(Limits(tokens=149)).reserve(100, 50, None)
+
+
+def test_money_bounds_what_is_read_and_what_is_written() -> None:
+    """The most a call can cost is held; free input or free output is free."""
+    ledger = Ledger(Limits(cost=Decimal("0.01")))
+    room = ledger.reserve(1000, 4096, DEAR)
+    assert room is not None
+    assert (room.answer, room.cost) == (900, Decimal("0.01"))
+    with pytest.raises(LimitReached):
+        Ledger(Limits(cost=Decimal("0.01"))).reserve(10_001, 4096, DEAR)
+    for price, answer in ((FREE_INPUT, 1000), (FREE_OUTPUT, 4096)):
+        room = Ledger(Limits(cost=Decimal("0.01"))).reserve(1000, 4096, price)
+        assert room is not None
+        assert room.answer == answer
+
+
+def test_calls_that_run_count() -> None:
+    """The last allowed call may be running; a call to the conductor is none."""
+    ledger = Ledger(Limits(calls=1))
+    room = ledger.reserve(1, 1, None)
+    assert room is not None
+    with pytest.raises(LimitReached, match="the limit of 1 worker calls is reached"):
+        ledger.reserve(1, 1, None)
+    assert ledger.reserve(1, 1, None, call=False) is not None
+    ledger.settle(room, used())
+    with pytest.raises(LimitReached):
+        ledger.reserve(1, 1, None)
+
+
+def test_calls_of_the_conductor_are_not_counted_as_worker_calls() -> None:
+    """Settling one leaves the number of worker calls as it was."""
+    ledger = Ledger(Limits(calls=1))
+    room = ledger.reserve(1, 1, None, call=False)
+    assert room is not None
+    ledger.settle(room, used(1, 1))
+    assert ledger.reserve(1, 1, None) is not None
+
+
+calls = st.lists(
+    st.tuples(
+        st.integers(0, 3000), st.integers(1, 5000), st.sampled_from([DEAR, FREE_INPUT, FREE_OUTPUT]), st.floats(0, 1)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(calls, st.integers(1, 12), st.integers(100, 9000), st.integers(1, 60), st.integers(1, 4))
+def test_nothing_is_ever_overshot(
+    wishes: list[tuple[int, int, Price, float]], most: int, tokens: int, cents: int, parallel: int
+) -> None:
+    """However calls overlap, what is spent and what is held stays within every limit."""
+    limits = Limits(tokens=tokens, cost=Decimal(cents) / 1000, calls=most)
+    ledger = Ledger(limits)
+    running: list[tuple[Reservation, Usage]] = []
+    made = 0
+    for tokens_in, answer, price, share in wishes:
+        while len(running) >= parallel:
+            ledger.settle(*running.pop(0))
+        try:
+            while (room := ledger.reserve(tokens_in, answer, price)) is None:
+                assert running, "told to wait for nobody"
+                ledger.settle(*running.pop(0))
+        except LimitReached:
+            continue
+        assert min(answer, WORTH_ASKING) <= room.answer <= answer
+        running.append((room, used(tokens_in, int(room.answer * share), price)))
+        made += 1
+        together = sum((usage for _, usage in running), ledger.spent)
+        assert together.tokens <= tokens
+        assert (together.cost or 0) <= Decimal(cents) / 1000
+    assert made <= most

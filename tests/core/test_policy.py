@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import ConfigError, PolicyError
+from conductor_cli.core.plan import Rules
+from conductor_cli.core.policy import check_limits, check_run, rules_for, substitutes
+from conductor_cli.core.pool import Limits, Pool, Price, Worker
+
+SELF = Worker(name="self", kind="self")
+ANN, BOB = Worker(name="ann", kind="x"), Worker(name="bob", kind="x", price=Price(input=Decimal(1), output=Decimal(1)))
+
+
+def pool(*workers: Worker) -> Pool:
+    return Pool(workers=workers)
+
+
+def test_a_pool_needs_somebody_who_works() -> None:
+    """The conductor alone cannot do the work of a plan."""
+    for empty in (pool(), pool(SELF)):
+        with pytest.raises(PolicyError, match="the pool holds no worker"):
+            check_run(empty, Limits())
+    check_run(pool(ANN, SELF), Limits())
+
+
+def test_a_limit_of_money_needs_prices() -> None:
+    """Workers without one are named; the conductor itself needs none."""
+    with pytest.raises(PolicyError, match="no price is known for ann"):
+        check_run(pool(ANN, BOB, SELF), Limits(cost=Decimal(1)))
+    check_run(pool(BOB, SELF), Limits(cost=Decimal(1)))
+    check_run(pool(ANN), Limits(tokens=100))
+
+
+def test_the_name_self_is_taken() -> None:
+    """Name and kind go together, so that a plan's word for the conductor means nothing else."""
+    for wrong in (Worker(name="self", kind="openai"), Worker(name="me", kind="self")):
+        with pytest.raises(ConfigError, match="'self' as name or kind means the conductor itself"):
+            check_run(pool(ANN, wrong), Limits())
+
+
+def test_a_worker_must_have_a_place() -> None:
+    """With none it would be waited for without end."""
+    with pytest.raises(ConfigError, match="worker ann must be allowed at least 1 step at once, not 0"):
+        check_run(pool(Worker(name="ann", kind="x", parallel=0)), Limits())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": 0}, "steps must lie between 1 and 5, not 0"),
+        ({"steps": 6}, "steps must lie between 1 and 5, not 6"),
+        ({"parallel": 0}, "parallel must be at least 1, not 0"),
+        ({"attempts": 0}, "attempts must be at least 1, not 0"),
+        ({"recursion": -1}, "recursion must be 0 or more, not -1"),
+        ({"seconds": 0}, "a limit of 0 seconds lets nothing run"),
+        ({"seconds": float("nan")}, "a limit of nan seconds lets nothing run"),
+        ({"seconds": float("inf")}, "a limit of inf seconds lets nothing run"),
+        ({"cost": Decimal(0)}, "a limit of 0 cost lets nothing run"),
+        ({"cost": Decimal("NaN")}, "a limit of NaN cost lets nothing run"),
+        ({"tokens": -5}, "a limit of -5 tokens lets nothing run"),
+        ({"calls": 0}, "a limit of 0 calls lets nothing run"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any], said: str) -> None:
+    """Each by its name and value."""
+    with pytest.raises(ConfigError) as caught:
+        check_limits(Limits(**wrong))
+    assert caught.value.message == said
+
+
+def test_sensible_limits_pass() -> None:
+    """None is no limit."""
+    check_limits(Limits())
+    check_limits(
+        Limits(steps=1, parallel=1, attempts=1, recursion=3, seconds=0.5, cost=Decimal("0.01"), tokens=1, calls=1)
+    )
+
+
+def test_rules_hold_who_may_be_named() -> None:
+    """Workers that are up, and the conductor itself while there is depth."""
+    limits = Limits(steps=2)
+    everybody = pool(ANN, BOB, SELF)
+    assert rules_for(everybody, limits, down=(), given=True, depth_left=1) == Rules(
+        workers=("ann", "bob", "self"), steps=2, given=True
+    )
+    assert rules_for(everybody, limits, down=["ann"], given=False, depth_left=0).workers == ("bob",)
+
+
+def test_with_everybody_down_all_workers_may_be_named() -> None:
+    """A plan is still written, and the run says what is wrong with them; depth stays a bound."""
+    assert rules_for(pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0).workers == ("ann",)
+
+
+def test_substitutes_are_the_others_in_order() -> None:
+    """Never the conductor itself."""
+    assert substitutes(pool(ANN, SELF, BOB), ["bob"]) == ("ann",)
+    assert substitutes(pool(ANN, SELF, BOB), []) == ("ann", "bob")
+    assert substitutes(pool(ANN), ["ann"]) == ()

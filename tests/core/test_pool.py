@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.pool import Card, Pool, Price, Usage, Worker, priced
+from tests.core.strategies import pools, prices, usages
+
+
+def pool(*names: str) -> Pool:
+    return Pool(workers=tuple(Worker(name=name, kind="x") for name in names))
+
+
+def test_names_are_unique() -> None:
+    """Two workers of one name could not be told apart in a plan."""
+    with pytest.raises(ConfigError, match="two workers have the name 'a'"):
+        pool("a", "b", "a")
+
+
+def test_a_pool_is_an_ordered_collection_by_name() -> None:
+    """Length, order, look-up and membership."""
+    both = pool("a", "b")
+    assert (len(both), both.names, [worker.name for worker in both]) == (2, ("a", "b"), ["a", "b"])
+    assert both["b"].name == "b"
+    assert ("a" in both, "c" in both, 3 in both) == (True, False, False)
+    with pytest.raises(KeyError):
+        both["c"]
+
+
+def test_a_subset_keeps_the_pools_order() -> None:
+    """Whatever order its names are asked in; an unknown name is told who is known."""
+    assert pool("a", "b", "c").subset(["c", "a"]).names == ("a", "c")
+    with pytest.raises(ConfigError) as caught:
+        pool("a", "b").subset(["a", "z"])
+    assert (caught.value.message, caught.value.hint) == ("no worker is named 'z'", "known: a, b")
+    with pytest.raises(ConfigError) as caught:
+        pool().subset(["z"])
+    assert caught.value.hint == "known: none"
+
+
+@given(pools, st.integers(0, 99))
+def test_shuffling_is_a_reproducible_order_of_the_same_workers(drawn: Pool, seed: int) -> None:
+    """One seed, one order."""
+    assert drawn.shuffled(seed) == drawn.shuffled(seed)
+    assert sorted(drawn.shuffled(seed).names) == sorted(drawn.names)
+
+
+def test_seeds_give_different_orders() -> None:
+    """Else training would see one order only."""
+    assert len({pool("a", "b", "c", "d").shuffled(seed).names for seed in range(20)}) > 5
+
+
+def test_the_best_worker_has_the_best_card_else_comes_first() -> None:
+    """By mean strength; without cards the order decides."""
+    strong = Worker(name="b", kind="x", card=Card(strengths={"math": 0.9, "code": 0.7}))
+    weak = Worker(name="c", kind="x", card=Card(strengths={"math": 1.0, "code": 0.1}))
+    assert Pool(workers=(Worker(name="a", kind="x"), weak, strong)).best() == strong
+    assert pool("a", "b").best().name == "a"
+    assert (strong.card.mean(), strong.card.best(), Card().mean(), Card().best()) == (0.8, 0.9, 0.0, 0.0)
+
+
+@given(usages, usages, usages)
+def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -> None:
+    """Counts and money exactly, seconds as far as floats do."""
+    one, other = (first + second) + third, first + (third + second)
+    assert (one.tokens_in, one.tokens_out, one.cost, one.calls, one.unpriced) == (
+        other.tokens_in, other.tokens_out, other.cost, other.calls, other.unpriced,
+    )  # fmt: skip
+    assert one.seconds == pytest.approx(other.seconds)
+    assert one.tokens == first.tokens + second.tokens + third.tokens
+    assert first + Usage() == first
+
+
+def test_an_unknown_price_does_not_hide_a_known_one() -> None:
+    """The sum of what is known is kept, and what is not is counted."""
+    known, unknown = Usage(cost=Decimal("0.5"), calls=1), priced(Usage(calls=1), None)
+    assert (known + unknown).cost == (unknown + known).cost == Decimal("0.5")
+    assert (known + unknown).unpriced == 1
+    assert (unknown + unknown).cost is None
+
+
+def test_a_price_is_for_a_million_tokens() -> None:
+    """What the provider had cached has its own price, or that of other input."""
+    usage = Usage(tokens_in=1_000_000, tokens_cached=400_000, tokens_out=500_000, calls=1)
+    assert priced(usage, Price(input=Decimal(1), output=Decimal(4))).cost == 3
+    assert priced(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
+
+
+def test_a_cost_that_was_told_is_kept() -> None:
+    """The provider knows better than a table."""
+    usage = Usage(tokens_in=100, cost=Decimal("0.25"), calls=1)
+    assert priced(usage, Price(input=Decimal(9), output=Decimal(9))) == usage
+    assert priced(usage, None).unpriced == 0
+
+
+@given(usages, prices)
+def test_nothing_costs_less_than_nothing(usage: Usage, price: Price) -> None:
+    """Also when a provider says that more was cached than was read."""
+    cost = priced(usage, price).cost
+    assert cost is not None
+    assert cost >= 0

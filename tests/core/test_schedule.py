@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.plan import Plan, Rules, check
+from conductor_cli.core.schedule import Schedule
+from tests.core.strategies import plans_for
+
+RULES = Rules(workers=("a", "b", "c"))
+
+
+def test_steps_without_sources_start_at_once_in_order() -> None:
+    """As many as there are places, lowest number first."""
+    schedule = Schedule(2)
+    for number in (3, 1, 2):
+        schedule.add(number, "a", ())
+    assert schedule.ask() == [1, 2]
+    assert (schedule.running, schedule.waiting) == ((1, 2), (3,))
+    assert schedule.ask() == []
+
+
+def test_a_step_starts_when_all_it_sees_has_ended() -> None:
+    """However it ended; item 0 is always there."""
+    schedule = Schedule(8)
+    schedule.add(1, "a", (0,))
+    schedule.add(2, "a", ())
+    schedule.add(3, "a", (0, 1, 2))
+    assert schedule.ask() == [1, 2]
+    schedule.tell(1)
+    assert schedule.ask() == []
+    schedule.tell(2)
+    assert schedule.ask() == [3]
+
+
+def test_a_worker_has_its_own_bound() -> None:
+    """A full worker does not keep others from starting; one without a bound has that of the run."""
+    schedule = Schedule(8, {"a": 1})
+    for number, worker in enumerate("aabb", start=1):
+        schedule.add(number, worker, ())
+    assert schedule.ask() == [1, 3, 4]
+    schedule.tell(1)
+    assert schedule.ask() == [2]
+
+
+def test_a_step_that_ended_without_running_is_gone() -> None:
+    """What an earlier run finished is told before it was ever added, or while it waits."""
+    schedule = Schedule(8)
+    schedule.tell(1)
+    schedule.add(2, "a", (1,))
+    schedule.add(3, "a", (2,))
+    schedule.tell(2)
+    assert schedule.waiting == (3,)
+    assert schedule.ask() == [3]
+
+
+def test_a_step_may_be_added_while_others_run() -> None:
+    """The plan may still be being written."""
+    schedule = Schedule(8)
+    schedule.add(1, "a", ())
+    assert schedule.ask() == [1]
+    schedule.add(2, "a", (1,))
+    assert schedule.ask() == []
+    schedule.tell(1)
+    assert schedule.ask() == [2]
+
+
+@given(plans_for(RULES, st.just("do")), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_every_plan_comes_to_its_end(plan: Plan, parallel: int, own: int, draw: random.Random) -> None:
+    """Each step starts once, after what it sees, within both bounds, in whatever order the running ones end."""
+    check(plan, RULES)
+    schedule = Schedule(parallel, {"a": own})
+    for number, step in enumerate(plan.steps, start=1):
+        schedule.add(number, step.worker, step.access)
+    ended: list[int] = []
+    while len(ended) < len(plan.steps):
+        for number in schedule.ask():
+            assert set(plan.steps[number - 1].access) <= set(ended)
+            assert number not in ended
+        assert schedule.running
+        assert len(schedule.running) <= parallel
+        assert sum(plan.steps[number - 1].worker == "a" for number in schedule.running) <= own
+        ended.append(draw.choice(schedule.running))
+        schedule.tell(ended[-1])
+    assert (schedule.ask(), schedule.running, schedule.waiting) == ([], (), ())
+    assert sorted(ended) == list(range(1, len(plan.steps) + 1))

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message
+from conductor_cli.core.errors import Failure, FailureKind
+from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import StepRecord, Trace, _step, apply
+from tests.core.strategies import events as any_events
+
+SPENT = Usage(tokens_in=10, tokens_out=2, cost=Decimal("0.5"), calls=1)
+FAULT = Failure(kind="worker", message="ann: no")
+STARTED = ev.RunStarted(
+    at=0.0,
+    run="r1",
+    time="2026-01-02T03:04:05.000+00:00",
+    question=Question(text="?"),
+    pool=Pool(workers=(Worker(name="ann", kind="x"),)),
+    limits=Limits(steps=3),
+    mode="ultra",
+    conductor="qwen",
+    profile="p",
+)
+
+
+def folded(*events: ev.Event) -> Trace:
+    trace = Trace()
+    for event in events:
+        trace = apply(trace, event)
+    return trace
+
+
+def planned(step: int = 1, *, at: float = 1.0, last: bool = True) -> ev.StepPlanned:
+    return ev.StepPlanned(at=at, step=step, worker="ann", subtask="do", access=(), last=last)
+
+
+def started(step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "ann") -> ev.StepStarted:
+    return ev.StepStarted(at=at, step=step, worker=worker, attempt=attempt, prompt=(Message(role="user", content="p"),))
+
+
+def test_a_run_begins_as_its_first_event_says() -> None:
+    """Everything about the run is taken over, and it is planning."""
+    trace = folded(STARTED)
+    assert (trace.run, trace.time, trace.question, trace.pool) == ("r1", STARTED.time, STARTED.question, STARTED.pool)
+    assert (trace.limits, trace.mode, trace.conductor, trace.profile) == (STARTED.limits, "ultra", "qwen", "p")
+    assert (trace.format, trace.state, trace.ended) == (ev.FORMAT, "planning", False)
+
+
+def test_planning_is_text_steps_rejections_and_a_plan() -> None:
+    """What planning cost is kept apart and counts in the whole."""
+    rejected = ev.PlanRejected(at=2.0, attempt=1, text="?", problem="no", hint="", usage=SPENT)
+    plan = Plan(steps=(Step(worker="ann", subtask="do"),))
+    trace = folded(
+        STARTED, ev.PlanDelta(at=1.0, text="A |"), ev.PlanDelta(at=1.5, text=" - |"), rejected, planned(),
+        ev.PlanReady(at=3.0, plan=plan, usage=SPENT),
+    )  # fmt: skip
+    assert (trace.plan_text, trace.rejected, trace.plan) == ("A | - |", (rejected,), plan)
+    assert trace.planning == trace.usage == SPENT + SPENT
+    assert (trace.state, trace.at) == ("running", 3.0)
+    assert folded(ev.PlanReady(at=0.0, plan=Accept(), usage=SPENT)).plan == Accept()
+
+
+def test_a_step_goes_from_waiting_to_done() -> None:
+    """State, worker, prompt, text, times and cost follow the events."""
+    waiting = folded(STARTED, planned()).steps[0]
+    assert (waiting.state, waiting.worker, waiting.last, waiting.planned, waiting.seconds(9.0)) == (
+        "waiting",
+        "ann",
+        True,
+        1.0,
+        0.0,
+    )
+    deltas = (
+        ev.StepDelta(at=3.0, step=1, attempt=1, thinking="hm"), ev.StepDelta(at=3.5, step=1, attempt=1, text="4"),
+        ev.StepDelta(at=4.0, step=1, attempt=1, text="2"),
+    )  # fmt: skip
+    running = folded(STARTED, planned(), started(), *deltas)
+    assert (running.steps[0].state, running.steps[0].text, running.steps[0].thinking) == ("running", "42", "hm")
+    assert running.steps[0].seconds(5.0) == 3.0
+    finished = ev.StepFinished(at=6.0, step=1, attempt=1, text="42", usage=SPENT, finish="stop")
+    done = folded(STARTED, planned(), started(), *deltas, finished)
+    record = done.steps[0]
+    assert (record.state, record.finish, record.ended, record.seconds(99.0)) == ("done", "stop", 6.0, 4.0)
+    assert (record.usage, done.usage) == (SPENT, SPENT)
+    assert done.done() == {1: record}
+
+
+def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
+    """The wait is a time to come; the next attempt begins with no text; what was spent stays."""
+    failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=2.5)
+    waiting = folded(planned(), started(), ev.StepDelta(at=3.0, step=1, attempt=1, text="ha"), failed).steps[0]
+    assert (waiting.state, waiting.retry_at, waiting.error, waiting.usage) == ("running", 6.5, FAULT, SPENT)
+    again = folded(planned(), started(), failed, started(at=6.5, attempt=2)).steps[0]
+    assert (again.retry_at, again.text, again.attempt, again.started) == (None, "", 2, 2.0)
+    stopped = ev.StepStopped(at=5.0, step=1, reason="cancelled", usage=SPENT)
+    ended = folded(planned(), started(), failed, stopped).steps[0]
+    assert (ended.state, ended.retry_at, ended.reason, ended.usage.calls) == ("stopped", None, "cancelled", 2)
+
+
+def test_a_substitute_has_the_step_and_the_plan_keeps_its_name() -> None:
+    """Who has the step now is not who was planned."""
+    failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, substitute="bob")
+    record = folded(planned(), started(), failed).steps[0]
+    assert (record.state, record.worker, record.step.worker) == ("running", "bob", "ann")
+    finished = ev.StepFinished(at=6.0, step=1, attempt=2, text="x", usage=SPENT, finish="length")
+    record = folded(planned(), started(), failed, started(at=4.0, attempt=2, worker="bob"), finished).steps[0]
+    assert (record.state, record.error, record.finish) == ("done", None, "length")
+
+
+def test_a_failure_for_good_and_a_step_that_never_started() -> None:
+    """Failed, stopped and skipped are three states, each with its end."""
+    failed = ev.StepFailed(at=4.0, step=1, attempt=3, error=FAULT, usage=SPENT)
+    assert folded(planned(), started(), failed).steps[0].state == "failed"
+    skipped = folded(planned(), ev.StepStopped(at=5.0, step=1, reason="limit", usage=Usage())).steps[0]
+    assert (skipped.state, skipped.reason, skipped.ended, skipped.seconds(9.0)) == ("skipped", "limit", 5.0, 0.0)
+
+
+def test_a_nested_run_is_a_trace_inside_its_step() -> None:
+    """Its events fold into it, to any depth, and its cost counts once, at the step's end."""
+    inner = ev.Inner(at=2.5, step=1, event=STARTED)
+    deeper = ev.Inner(at=3.0, step=1, event=ev.Inner(at=0.5, step=1, event=STARTED))
+    trace = folded(planned(), started(), inner, ev.Inner(at=2.6, step=1, event=planned()), deeper)
+    assert trace.steps[0].inner is not None
+    assert trace.steps[0].inner.run == "r1"
+    assert trace.steps[0].inner.steps[0].inner == folded(STARTED)
+    rejected = ev.PlanRejected(at=2.0, attempt=1, text="?", problem="no", hint="", usage=SPENT)
+    assert folded(planned(), started(), ev.Inner(at=3.0, step=1, event=rejected)).usage == Usage()
+
+
+def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
+    """A damaged file cannot break its reader."""
+    assert folded(started(7)) == Trace(at=2.0)
+
+
+def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
+    """The type checker says so first; at run time it does not pass in silence."""
+    nothing: Any = SimpleNamespace(at=0.0)
+    with pytest.raises(AssertionError):
+        apply(Trace(), nothing)
+    with pytest.raises(AssertionError):
+        _step(StepRecord(number=1, step=Step(worker="a", subtask="b"), last=True, planned=0.0), nothing)
+
+
+def test_notices_are_kept_in_order() -> None:
+    """They change no state."""
+    notices = (ev.Notice(at=1.0, text="a"), ev.Notice(at=2.0, text="b", step=1))
+    assert folded(*notices) == Trace(at=2.0, notices=notices)
+
+
+@pytest.mark.parametrize(
+    ("partial", "kind", "code"),
+    [
+        (False, None, 0),
+        (True, None, 7),
+        (True, "partial", 7),
+        (True, "worker", 7),
+        (True, "key", 7),
+        (True, "limit", 6),
+        (True, "cancelled", 130),
+        (True, "terminated", 143),
+    ],
+)
+def test_the_exit_code_of_a_run_with_an_answer(partial: bool, kind: FailureKind | None, code: int) -> None:
+    """A partial answer is 7; a limit, an interruption and a termination win over it."""
+    error = None if kind is None else Failure(kind=kind, message="m")
+    end = ev.RunFinished(at=9.0, answer="42", usage=SPENT, partial=partial, error=error)
+    trace = folded(STARTED, end)
+    assert (trace.state, trace.ended, trace.answer, trace.usage, trace.exit_code) == (
+        "finished",
+        True,
+        "42",
+        SPENT,
+        code,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("worker", 1),
+        ("internal", 1),
+        ("usage", 2),
+        ("config", 3),
+        ("policy", 3),
+        ("key", 4),
+        ("conductor", 5),
+        ("limit", 6),
+        ("unreachable", 8),
+        ("cancelled", 130),
+        ("terminated", 143),
+    ],
+)
+def test_the_exit_code_of_a_run_without_an_answer(kind: FailureKind, code: int) -> None:
+    """It is that of the error's kind."""
+    trace = folded(STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT))
+    assert (trace.state, trace.ended, trace.exit_code) == ("failed", True, code)
+
+
+@given(st.lists(any_events, max_size=12))
+def test_folding_a_file_is_folding_the_stream(events: list[ev.Event]) -> None:
+    """Whatever the events, in whatever order: no reader breaks, and what was written down gives the same trace."""
+    assert folded(*[ev.from_line(ev.to_line(event)) for event in events]) == folded(*events)
+
+
+def test_a_record_knows_its_seconds() -> None:
+    """They run until the end."""
+    step = Step(worker="a", subtask="b")
+    record = StepRecord(number=1, step=step, last=True, planned=0.0, started=1.0, ended=3.5)
+    assert record.seconds(100.0) == 2.5

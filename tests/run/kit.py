@@ -1,0 +1,258 @@
+"""What the tests of a run share: a clock that only waiting moves, conductors by script, what holds for every stream.
+
+On `VirtualLoop` a sleep costs nothing and an order of events is exact, so scripts may hold pauses. Where everybody
+waits for somebody else the loop says so instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from hypothesis import settings
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Pool, Usage, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import Trace, apply
+from conductor_cli.models.port import Model
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor, Run
+
+T = TypeVar("T")
+
+unhurried = settings(deadline=None, max_examples=60)
+"""Each example is a whole run or two; how long one takes on a busy machine says nothing."""
+
+QUESTION = Question(text="What is 6 times 7?")
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Never waits: tells the loop how far it would have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise RuntimeError("everybody waits for somebody else")
+        self.now += max(timeout, 0.0)
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time goes on only while everybody waits, and then at once."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def virtually(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on a `VirtualLoop`; no task may be left behind."""
+
+    async def watched() -> T:
+        try:
+            return await main
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            assert not left, f"tasks left behind: {left}"
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(watched())
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def says(*texts: Any) -> Scripted:
+    """A model that gives this one reply again and again."""
+    return Scripted([texts])
+
+
+def pool_of(*names: str, **options: Any) -> Pool:
+    return Pool(workers=tuple(Worker(name=name, kind="scripted", **options) for name in names))
+
+
+def setting(
+    plan: Model | str | Sequence[Any] | None = None, workers: Mapping[str, Model] | None = None, **more: Any
+) -> Conductor:
+    """A conductor that writes `plan`, over workers by name (each answers with its name unless told otherwise)."""
+    models = dict(workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")})
+    model: Any = says(plan) if isinstance(plan, str) else Scripted([plan]) if isinstance(plan, (list, tuple)) else plan
+    more.setdefault("pool", pool_of(*models))
+    more.setdefault("clock", now)
+    more.setdefault("random", random.Random(1))
+    return Conductor(model=model, workers=models, **more)
+
+
+async def read(run: Run) -> list[ev.Event]:
+    return [event async for event in run]
+
+
+def play(conductor: Conductor, question: Question = QUESTION, **more: Any) -> tuple[Run, list[ev.Event]]:
+    """Run a question to its end, and hold the stream to all rules."""
+
+    async def main() -> tuple[Run, list[ev.Event]]:
+        run = conductor.run(question, **more)
+        return run, await read(run)
+
+    run, events = virtually(main())
+    hold(run, events)
+    return run, events
+
+
+def play_and_stop(
+    conductor: Conductor, at: float, *stop: Any, question: Question = QUESTION, **more: Any
+) -> tuple[Run, list[ev.Event]]:
+    """As `play`, but the run is stopped `at` seconds after its start."""
+
+    async def main() -> tuple[Run, list[ev.Event]]:
+        run = conductor.run(question, **more)
+        handle = asyncio.get_running_loop().call_later(at, run.stop, *stop)
+        events = await read(run)
+        handle.cancel()
+        return run, events
+
+    run, events = virtually(main())
+    hold(run, events)
+    return run, events
+
+
+def of(events: Sequence[ev.Event], *kinds: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kinds)]
+
+
+def kinds(events: Sequence[ev.Event]) -> list[str]:
+    """The kinds in order, pieces of text left out."""
+    return [event.kind for event in events if not isinstance(event, (ev.PlanDelta, ev.StepDelta))]
+
+
+def notices(events: Sequence[ev.Event]) -> list[str]:
+    return [event.text for event in of(events, ev.Notice)]
+
+
+def inner(events: Sequence[ev.Event], step: int) -> list[ev.Event]:
+    """The stream of the nested run that a step is."""
+    return [event.event for event in of(events, ev.Inner) if event.step == step]
+
+
+def hold(run: Run, events: list[ev.Event]) -> None:
+    """Every rule that holds for every stream."""
+    assert run.trace == fold(events)
+    assert fold([ev.from_line(ev.to_line(event)) for event in events]) == run.trace
+    sound(events, planned_only=run.only_plan)
+    assert sum_of(events) + run.untold == run.trace.usage
+    assert not run.shared.ledger._held
+
+
+def fold(events: Sequence[ev.Event]) -> Trace:
+    trace = Trace()
+    for event in events:
+        trace = apply(trace, event)
+    return trace
+
+
+def sum_of(events: Sequence[ev.Event]) -> Usage:
+    told = of(events, ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished)
+    return sum((event.usage for event in told), Usage())
+
+
+def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
+    """A stream by itself: its begin, its one end, its order, its times, its texts, and the same for what is nested."""
+    assert isinstance(events[0], ev.RunStarted)
+    assert [isinstance(event, (ev.RunFinished, ev.RunFailed)) for event in events].count(True) == 1
+    assert isinstance(events[-1], (ev.RunFinished, ev.RunFailed))
+    assert [event.at for event in events] == sorted(event.at for event in events)
+    steps: dict[int, ev.StepPlanned] = {event.step: event for event in of(events, ev.StepPlanned)}
+    assert list(steps) == list(range(1, len(steps) + 1))
+    running: dict[int, int] = {}
+    texts: dict[int, str] = {}
+    ended: list[int] = []
+    for event in events:
+        match event:
+            case ev.StepStarted():
+                assert event.step not in running
+                assert event.step not in ended
+                assert all(seen in ended for seen in steps[event.step].access if seen > 0)
+                running[event.step], texts[event.step] = event.attempt, ""
+            case ev.StepDelta():
+                assert running[event.step] == event.attempt
+                texts[event.step] += event.text
+            case ev.StepFinished():
+                assert running.pop(event.step) == event.attempt
+                assert texts[event.step] == event.text
+                ended.append(event.step)
+            case ev.StepFailed():
+                running.pop(event.step, None)
+                if event.retry_in is None and event.substitute is None:
+                    ended.append(event.step)
+            case ev.StepStopped():
+                running.pop(event.step, None)
+                ended.append(event.step)
+    assert not running
+    assert len(ended) == len(set(ended))
+    assert planned_only or sorted(ended) == sorted(steps)
+    for step in steps:
+        nested = inner(events, step)
+        if nested:
+            sound(nested)
+
+
+class Counting:
+    """A model that takes `seconds` for each reply and knows how many of them were open at once."""
+
+    def __init__(self, text: str = "done", seconds: float = 1.0) -> None:
+        self.text = text
+        self.seconds = seconds
+        self.open = 0
+        self.most = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            await asyncio.sleep(self.seconds)
+            yield Chunk(text=self.text)
+            yield Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="stop")
+        finally:
+            self.open -= 1
+
+    async def close(self) -> None: ...
+
+
+class Raising:
+    """A model that raises what no adapter may raise."""
+
+    def __init__(self, error: Callable[[], BaseException], after: Sequence[str | float] = ()) -> None:
+        self.error = error
+        self.after = after
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        for line in self.after:
+            if isinstance(line, str):
+                yield Chunk(text=line)
+            else:
+                await asyncio.sleep(line)
+        raise self.error()
+
+    async def close(self) -> None: ...
+
+
+def plan_of(*steps: tuple[str, Sequence[int]] | tuple[str, Sequence[int], str]) -> Plan:
+    made = [
+        Step(worker=step[0], access=tuple(step[1]), subtask=step[2] if len(step) > 2 else "Do it.") for step in steps
+    ]
+    return Plan(steps=tuple(made))

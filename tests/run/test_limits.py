@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.pool import Limits, Pool, Price, Usage, Worker
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting, unhurried
+
+DEAR = Price(input=Decimal(1), output=Decimal(10))
+ROOM_FOR_ONE = Limits(cost=Decimal("0.043"))
+"""Dollars for one call of `DEAR` at its longest, or for many as they turn out."""
+THREE = "A | - | one\nA | - | two\nA | 1 2 | three"
+
+
+class Greedy(Counting):
+    """Uses every token of answer that it is allowed, and says so."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        super().__init__(seconds=seconds)
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self.requests.append(request)
+        async for chunk in super().stream(request):
+            read = int(sum(len(message.content) for message in request.messages) / 3.5)
+            used = Usage(tokens_in=read, tokens_out=request.max_tokens or 0, calls=1)
+            yield Chunk(text=chunk.text, usage=used if chunk.usage else None, finish=chunk.finish)
+
+
+def test_parallel_steps_cannot_overshoot_tokens_together() -> None:
+    """Each call is held to the room that is left when it starts, so the sum stays within the limit."""
+    ann = Greedy()
+    run, events = play(setting(THREE, {"ann": ann}, limits=Limits(tokens=3000)))
+    assert run.trace.usage.tokens <= 3000
+    assert ann.requests[0].max_tokens is not None
+    assert ann.requests[0].max_tokens < 4096
+    assert run.trace.exit_code == 6
+    assert {event.reason for event in of(events, ev.StepStopped)} == {"limit"}
+
+
+def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
+    """The same for dollars, with the price of what is read and of what may be written."""
+    ann = Greedy()
+    conductor = setting(THREE, {"ann": ann}, pool=pool_of("ann", price=DEAR), limits=Limits(cost=Decimal("0.02")))
+    run, _ = play(conductor)
+    assert run.trace.usage.cost is not None
+    assert run.trace.usage.cost <= Decimal("0.02")
+    assert run.trace.exit_code == 6
+    assert run.trace.error == Failure(kind="limit", message="the limit of $0.02 leaves no room for another call")
+
+
+def test_calls_are_counted_with_those_that_run() -> None:
+    """Two calls allowed, two steps running: the third is never made."""
+    ann = Counting(seconds=3)
+    run, events = play(setting(THREE, {"ann": ann}, limits=Limits(calls=2)))
+    assert len(of(events, ev.StepStarted)) == 2
+    assert run.trace.exit_code == 6
+    assert run.trace.error == Failure(kind="limit", message="the limit of 2 worker calls is reached")
+    assert (run.trace.answer, run.trace.partial) == ("done", True)
+
+
+def test_attempts_count_as_calls() -> None:
+    """A call that failed was a call."""
+    ann = Scripted([[ModelError("rate", "slow down")]])
+    run, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(calls=2)))
+    assert len(ann.requests) == 2
+    assert [event.retry_in is None for event in of(events, ev.StepFailed)] == [False, False]
+    assert (of(events, ev.StepStopped)[0].reason, run.trace.exit_code) == ("limit", 6)
+
+
+def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
+    """A call that holds more than it will use delays the other one; both are made."""
+    run, events = play(
+        setting(THREE, {"ann": Counting(seconds=3)}, pool=pool_of("ann", price=DEAR), limits=ROOM_FOR_ONE)
+    )
+    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 3.0), (3, 6.0)]
+    assert run.trace.exit_code == 0
+
+
+def test_planning_holds_room_too() -> None:
+    """A step does not start on the room that the conductor may still need, and starts when planning has ended."""
+    planner = ["A | - | one\n", 5.0, "A | 1 | two"]
+    pool = pool_of("ann", price=DEAR)
+    limits = Limits(cost=Decimal("0.0145"))
+    run, events = play(setting(planner, {"ann": Counting()}, pool=pool, price=DEAR, exact=True, limits=limits))
+    assert of(events, ev.StepStarted)[0].at == 5.0
+    assert run.trace.exit_code == 0
+
+
+def test_planning_that_has_no_room_ends_the_run() -> None:
+    """A limit below one conductor call is reached before anything is called."""
+    planner = says("A | - | one")
+    run, events = play(setting(planner, limits=Limits(tokens=300)))
+    assert planner.requests == []
+    assert [event.kind for event in events] == ["run_started", "run_failed"]
+    assert run.trace.error == Failure(kind="limit", message="the limit of 300 tokens leaves no room for another call")
+
+
+def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
+    """The call under way is paid for and is kept; steps that wait for room or for others are stopped as limited."""
+    workers = {"ann": Counting("slow answer", seconds=9), "bob": Counting(seconds=1)}
+    run, events = play(
+        setting("A | - | one\nB | - | two\nB | 2 | three\nA | 1 3 | four", workers, limits=Limits(calls=2))
+    )
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(3, "limit"), (4, "limit")]
+    assert run.trace.at == 9.0
+    assert (run.trace.answer, run.trace.exit_code) == ("done", 6)
+
+
+def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
+    """Steps that were due in the same moment are stopped too, and nobody waits for them."""
+    ann = Scripted([[ModelError("refused", "no")]])
+    plan = "A | - | one\nA | - | two\nA | - | three\nA | 1 2 3 | four"
+    run, events = play(setting(plan, {"ann": ann, "bob": says("x")}, limits=Limits(calls=1)))
+    assert len(of(events, ev.StepStarted)) == 1
+    assert (run.trace.exit_code, run.trace.at) == (6, 0.0)
+
+
+def test_an_answer_that_is_whole_in_spite_of_a_limit_is_whole() -> None:
+    """The answering step was already running when another one met the limit."""
+    workers = {"ann": Counting(seconds=1), "bob": Counting("whole", seconds=5)}
+    run, _ = play(setting("A | - | one\nA | 1 | two\nB | - | three", workers, limits=Limits(calls=2)))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("whole", False, 0)
+
+
+def test_time_is_a_limit_of_the_whole_run() -> None:
+    """When it is up everything ends at once, planning included, and the text so far is a partial answer."""
+    ann = Scripted([["The answer ", 60.0, "is 42."]])
+    run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
+    assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
+    assert run.trace.error == Failure(kind="limit", message="the limit of 10 s is reached")
+    assert of(events, ev.StepStopped)[0].reason == "limit"
+    run, _ = play(setting([40.0, "A | - | one"], limits=Limits(seconds=2.5)))
+    assert (run.trace.at, run.trace.state, run.trace.exit_code) == (2.5, "failed", 6)
+
+
+def test_time_that_is_not_used_up_leaves_no_timer() -> None:
+    """A run that ends before is not stopped after."""
+    run, _ = play(setting("A | - | one", limits=Limits(seconds=10)))
+    assert (run.trace.at, run.trace.exit_code) == (0.0, 0)
+
+
+def test_a_nested_run_shares_the_limits() -> None:
+    """Its calls, tokens and money are those of the run around it, and its limit ends both."""
+    planner = Scripted([["A | - | one"], ["A | 0 | two\nA | 1 | three\nA | 2 | four"]])
+    ann = Scripted([["one"], ["two"], ["three"]])
+    run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
+    assert len(ann.requests) == 3
+    assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
+        kind="limit", message="the limit of 3 worker calls is reached"
+    )
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
+
+
+def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
+    """Its step ends as limited, and what was there before it is the partial answer."""
+    planner = Scripted([["A | - | one"], ["A | 0 | two"]])
+    run, events = play(setting(planner, {"ann": says("one")}, limits=Limits(recursion=1, calls=1)))
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "limit")]
+    assert (run.trace.answer, run.trace.exit_code) == ("one", 6)
+
+
+def test_time_reaches_into_a_nested_run() -> None:
+    """The clock is the outer run's; every level says limit."""
+    planner = Scripted([["A | - | one"], ["A | 0 | two"]])
+    ann = Scripted([["one"], [60.0, "two"]])
+    run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, seconds=5)))
+    assert [event.reason for event in of(inner(events, 2), ev.StepStopped)] == ["limit"]
+    assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "limit"
+    assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (5.0, "one", 6)
+
+
+def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
+    """Whoever settles, on whichever level, wakes whoever waits."""
+    pool = Pool(workers=(*pool_of("ann", "bob", price=DEAR).workers, Worker(name="self", kind="self")))
+    planner = Scripted([["A | - | slow\nC | - | think\nA | 1 2 | end"], ["B | - | inner"]])
+    workers = {"ann": Counting(seconds=20), "bob": Counting(seconds=1)}
+    run, events = play(setting(planner, workers, pool=pool, limits=ROOM_FOR_ONE))
+    assert of(inner(events, 2), ev.StepStarted)[0].at == 20.0
+    assert run.trace.exit_code == 0
+
+
+def test_the_first_reason_to_end_is_the_one_that_is_told() -> None:
+    """A limit that is met while winding down after Ctrl-C does not hide the Ctrl-C."""
+    ann = Counting(seconds=9)
+    run, _ = play_and_stop(
+        setting("A | - | one\nA | 1 | two", {"ann": ann}, limits=Limits(seconds=7)), 5.0, "cancelled", "running"
+    )
+    assert (run.trace.at, run.trace.exit_code) == (7.0, 130)
+
+
+amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "cost", "calls"])
+@unhurried
+@given(drawn=amounts, amount=st.integers(1, 12), parallel=st.integers(1, 4), recursion=st.integers(0, 1))
+def test_no_limit_is_ever_overshot(
+    kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int
+) -> None:
+    """Whatever the plan, with workers that use all they may, the run ends within each limit and never waits in vain."""
+    lines = [
+        f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | do {number}"
+        for number, (label, bits) in enumerate(drawn, start=1)
+    ]
+    limit = {"tokens": amount * 1000, "cost": Decimal(amount) / 200, "calls": amount}[kind]
+    limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})  # type: ignore[arg-type]
+    workers = {"ann": Greedy(1), "bob": Greedy(2)}
+    conductor = setting(
+        Scripted([["\n".join(lines)], ["accept"]]), workers, pool=pool_of("ann", "bob", price=DEAR), limits=limits
+    )
+    run, _ = play(conductor)
+    calls = sum(len(worker.requests) for worker in workers.values())
+    used = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
+    assert used <= limit
+    assert run.trace.exit_code in (0, 6)

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk
+from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorKind
+from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.pool import Card, Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.profile import PROFILES, Profile
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
+
+SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
+WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+
+
+def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
+    """After a fault the conductor sees the valid steps and the problem, and only appends; step 1 runs meanwhile."""
+    planner = Scripted([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])
+    workers = {"ann": Counting(seconds=9), "bob": says("yes")}
+    run, events = play(setting(planner, workers, price=Price(input=Decimal(1), output=Decimal(1))))
+    (rejected,) = of(events, ev.PlanRejected)
+    assert (rejected.attempt, rejected.text) == (1, "B | 7 | two")
+    assert rejected.problem == "step 2 wants to see itself or a later step: 7"
+    assert [(event.step, event.last) for event in of(events, ev.StepPlanned)] == [(1, False), (2, True)]
+    asked = planner.requests[1].messages
+    assert asked[2].content == "A | - | one"
+    assert "step 2 wants to see itself" in asked[3].content
+    assert "Steps 1 to 1 stand. Write only what follows, at most 4 more." in asked[3].content
+    assert of(events, ev.StepStarted)[0].at == 0.0
+    assert run.trace.answer == "yes"
+    assert of(events, ev.PlanReady)[0].usage.cost == Decimal("0.01")
+    assert run.trace.planning == rejected.usage + of(events, ev.PlanReady)[0].usage
+    assert rejected.usage.tokens_out > 0
+
+
+def test_a_repair_keeps_the_prefix_that_a_local_model_has_cached() -> None:
+    """Both requests begin with the same system text, cut at the same places, also with reasoning in front."""
+    for mode in ("auto", "ultra"):
+        planner = Scripted([["plan:\nA | - | one\nZ | - | two\n"], ["B | 1 | two"]])
+        play(setting(planner, mode=mode))
+        first, second = planner.requests
+        assert first.messages[:2] == second.messages[:2]
+        assert first.cuts == second.cuts
+
+
+def test_after_two_faults_the_best_worker_answers() -> None:
+    """A plan that nobody wrote: the worker with the best card takes the question, seeing what stands."""
+    pool = Pool(
+        workers=(*pool_of("ann").workers, Worker(name="bob", kind="scripted", card=Card(strengths={"math": 0.9})))
+    )
+    run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
+    assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
+    assert notices(events) == ["no valid plan: bob takes the question"]
+    assert run.trace.answer == "yes"
+    assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
+
+
+def test_a_repair_that_adds_nothing_ends_in_a_step_that_sees_what_stands() -> None:
+    """Standing steps alone have no answering step, so one is added for it."""
+    for second in ("", "That is all.", "accept"):
+        planner = Scripted([["A | - | one\nB | - | two\nZ | - | three\n"], [second]])
+        run, events = play(setting(planner))
+        assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
+            ("ann", (), False), ("bob", (), False), ("ann", (1, 2), True),
+        ]  # fmt: skip
+        assert run.trace.exit_code == 0
+
+
+def test_a_fallback_takes_nobody_that_is_down() -> None:
+    """With the first worker known to be down, the second one answers."""
+    planner = Scripted([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
+    run, events = play(setting(planner, {"ann": Scripted([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
+    assert notices(events)[0] == "no valid plan: bob takes the question"
+    assert run.trace.answer == "yes"
+
+
+def test_more_steps_than_allowed_are_a_fault_and_the_last_that_would_stand_does_not() -> None:
+    """With two steps allowed, the second of three is not the last of the plan as meant."""
+    planner = Scripted([["A | - | one\nB | 1 | two\nA | 2 | three"], ["B | 1 | end"]])
+    run, events = play(setting(planner, limits=Limits(steps=2)))
+    assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 2 steps"
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "end"))
+
+
+def test_a_plan_cut_by_its_token_limit_is_not_taken_for_whole() -> None:
+    """The line that was being written is no last step: it is asked for again."""
+    cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
+    planner = Scripted([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
+    run, events = play(setting(planner, exact=True))
+    assert of(events, ev.PlanRejected)[0].problem == "the text was cut by its token limit"
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
+
+
+def test_a_label_that_was_cut_behind_it_is_still_a_plan() -> None:
+    """In `mini` the first line says it all, however long the model goes on."""
+    cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
+    run, events = play(setting(["B\n", "Because bob", cut], mode="mini"))
+    assert of(events, ev.PlanRejected) == []
+    assert run.trace.answer == "from bob"
+
+
+def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
+    """A model that explains its JSON is closed at the first word of it; the end of the object is read."""
+    planner = Scripted(
+        [['{"steps":[{"worker":"A","access":[],"subtask":"one"}]', "}\n```", "\nThis plan ", 60.0, "is good."]]
+    )
+    run, events = play(setting(planner, profile=PROFILES["prompted-json"]))
+    assert of(events, ev.PlanReady)[0].at == 0.0
+    assert planner.closed == 1
+    assert run.trace.plan_text.endswith("}\n```")
+    assert of(events, ev.PlanReady)[0].usage.tokens_in > 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "code"),
+    [
+        ("auth", "key", 4), ("missing", "conductor", 5), ("file", "conductor", 5), ("refused", "conductor", 5),
+        ("internal", "conductor", 5),
+    ],
+)  # fmt: skip
+def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorKind, kind: FailureKind, code: int) -> None:
+    """A fault that a second try will not mend is the run's end; only a key is told as a key."""
+    run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
+    assert kinds(events) == ["run_started", "run_failed"]
+    assert run.trace.error == Failure(kind=kind, message="the conductor cannot plan: so it is", hint="do this")
+    assert run.trace.exit_code == code
+
+
+@pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty"])
+def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorKind) -> None:
+    """What may pass a moment later is a rejected plan, not the end; steps that stand are kept."""
+    planner = Scripted([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
+    run, events = play(setting(planner, exact=True))
+    assert [(event.text, event.problem) for event in of(events, ev.PlanRejected)] == [("", "oops")]
+    assert "not a valid plan" not in planner.requests[1].messages[-1].content
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
+
+
+def test_a_conductor_that_asks_for_a_wait_gets_it() -> None:
+    """Its second chance comes when its server said, within the same bound as for workers."""
+    planner = Scripted([[ModelError("rate", "slow down", retry_after=99.0)], ["A | - | one"]])
+    _, events = play(setting(planner))
+    assert of(events, ev.PlanReady)[0].at == 30.0
+    planner = Scripted([[ModelError("rate", "slow down", retry_after=5.0)]])
+    _, events = play(setting(planner))
+    assert of(events, ev.PlanReady)[0].at == 5.0
+
+
+def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
+    """No first token within patience, twice: the best worker takes the question."""
+    planner = Scripted([[1e6, "late"]])
+    run, events = play(setting(planner))
+    assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 180 s"] * 2
+    assert run.trace.answer == "from ann"
+    assert 360.25 <= run.trace.at <= 360.75
+
+
+def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
+    """Steps that were started before may end; the best of them is a partial answer with the reason."""
+    planner = Scripted([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
+    run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, exact=True))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cannot")]
+    assert run.trace.error is not None
+    assert run.trace.error.kind == "key"
+
+
+def test_a_conductor_that_was_stopped_still_costs() -> None:
+    """Text that no event of planning tells of counts in the run's usage, also when nothing came of it."""
+    planner = Scripted([["A | - ", 60.0, "| one"]])
+    price = Price(input=Decimal(1), output=Decimal(1))
+    run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
+    assert run.trace.exit_code == 130
+    assert run.trace.usage.tokens_in > 100
+    assert run.trace.usage.cost is not None
+    assert run.trace.usage.cost > 0
+    run, _ = play(setting(["A | - ", ModelError("refused", "no")]))
+    assert run.trace.usage.tokens_in > 100
+
+
+def test_no_conductor_and_no_plan() -> None:
+    """A run that brings no plan needs a conductor."""
+    run, _ = play(setting(None))
+    assert (run.trace.error, run.trace.exit_code) == (
+        Failure(kind="conductor", message="there is no conductor model to plan with"), 5,
+    )  # fmt: skip
+
+
+def test_a_plan_file_is_held_to_the_rules() -> None:
+    """A plan that was edited by hand fails as a usage error before anything is called."""
+    ann = says("x")
+    run, _ = play(setting(None, {"ann": ann}), plan=plan_of(("ann", ()), ("eve", (1,))))
+    assert run.trace.error is not None
+    assert (run.trace.error.message, run.trace.exit_code) == ("step 2 names a worker that is not in the pool: 'eve'", 2)
+    for wrong in (plan_of(("ann", (0,))), plan_of(("ann", (1,))), plan_of(), plan_of(*[("ann", ())] * 6)):
+        run, _ = play(setting(None, {"ann": ann}), plan=wrong)
+        assert run.trace.exit_code == 2
+    assert ann.requests == []
+
+
+def test_a_plan_file_that_names_an_absent_worker_fails_with_the_reason() -> None:
+    """Nobody takes the place of a worker that the user named; the missing key decides the exit code."""
+    absent = {"ann": Failure(kind="key", message="no key", hint="keys set")}
+    run, _ = play(setting(None, absent=absent), plan=plan_of(("ann", ())))
+    assert run.trace.error == Failure(
+        kind="key", message="the plan names ann, which is left out: no key", hint="keys set"
+    )
+    assert run.trace.exit_code == 4
+
+
+def test_mini_chooses_one_worker_by_its_label() -> None:
+    """One token is the plan: the worker gets the whole question."""
+    for profile in PROFILES.values():
+        planner = Scripted([["1" if profile.labels == "numbers" else "B"]])
+        run, _ = play(setting(planner, mode="mini", profile=profile, exact=True))
+        assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
+        assert planner.requests[0].grammar is not None
+        assert planner.requests[0].grammar.startswith("root ::= ")
+
+
+def test_ultra_reasons_before_the_plan() -> None:
+    """What stands before the line `plan:` is kept as reasoning and never parsed."""
+    run, _ = play(setting("- A | - | no step\nplan:\nB | - | two", mode="ultra", exact=True))
+    assert run.trace.plan == Plan(steps=plan_of(("bob", (), "two")).steps, reasoning="- A | - | no step")
+
+
+def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
+    """The second text only appends: it needs no line `plan:`, and its grammar has none."""
+    planner = Scripted([["- think\nplan:\nA | - | one\nB", ModelError("broken", "gone")], ["B | 1 | two"]])
+    run, _ = play(setting(planner, mode="ultra", exact=True))
+    assert planner.requests[1].grammar is not None
+    assert "plan:" not in planner.requests[1].grammar
+    assert run.trace.plan is not None
+    assert len(run.trace.plan.steps) == 2
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_every_profile_runs(profile: Profile) -> None:
+    """A plan in the profile's own spelling runs, and its first step starts before the last sign is there."""
+    text = {
+        "native": "A | - | one\nB | 1 | two\n",
+        "published": 'model_id = [0, 1]\nsubtasks = ["one", "two"]\naccess_list = [[], ["all"]]',
+        "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"},{"worker":"B","access":[1],"subtask":"two"}]}',
+    }[profile.spelling]
+    run, events = play(setting(list(text), profile=profile))
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
+    order = kinds(events)
+    assert order.index("step_planned") < order.index("plan_ready")
+    assert of(events, ev.StepPlanned)[0].last is False
+
+
+def test_the_request_to_the_conductor_is_whole() -> None:
+    """Grammar, sampling, seed and cut points go with the request; its room in the ledger bounds its length."""
+    planner = Scripted([["A | - | one"]])
+    play(setting(planner, seed=7))
+    (request,) = planner.requests
+    assert (request.seed, request.max_tokens, request.temperature) == (7, 1200, 0.0)
+    assert request.grammar is not None
+    assert request.cuts == (request.cuts[0], len(request.messages[0].content))
+    play(setting(planner, limits=Limits(tokens=1600)))
+    assert planner.requests[1].max_tokens is not None
+    assert 256 <= planner.requests[1].max_tokens < 1200
+
+
+def test_who_went_down_is_not_offered_in_the_repair() -> None:
+    """A worker that refused its key during the first text cannot be named in the second."""
+    planner = Scripted([["A | - | one\n", 5.0, "Z | - | two\n"], ["A | 1 | two\n"], ["x"]])
+    workers = {"ann": Scripted([[ModelError("auth", "bad key")]]), "bob": says("yes")}
+    _, events = play(setting(planner, workers, exact=True))
+    assert "Not available now: A." in planner.requests[1].messages[1].content
+    assert of(events, ev.PlanRejected)[1].problem.startswith("step 2 names a worker that is not in the pool")
+
+
+def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
+    """`self` can be sampled at the top and not in a nested run of no depth, where a plan that says it is faulty."""
+    planner = Scripted([["C | - | think"], ["C | - | think deeper"], ["A | - | one"]])
+    run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
+    grammars = [request.grammar or "" for request in planner.requests]
+    assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
+    assert run.trace.steps[0].inner is not None
+    assert (
+        run.trace.steps[0].inner.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
+    )
+    assert run.trace.answer == "yes"
+
+
+def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
+    """At the top there is nothing to accept."""
+    run, events = play(setting(Scripted([["accept"], ["A | - | one"]])))
+    assert of(events, ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
+    assert not isinstance(run.trace.plan, Accept)

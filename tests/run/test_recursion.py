@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import PROFILES
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run.planning import REVIEW
+from tests.run.kit import (
+    QUESTION,
+    Counting,
+    inner,
+    kinds,
+    notices,
+    of,
+    plan_of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+    sound,
+    virtually,
+)
+
+ONCE = Limits(recursion=1)
+WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+TWO = {"ann": says("from ann"), "bob": says("from bob")}
+
+
+def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> None:
+    """The appended step sees all before it; its accept returns the answer at hand as it stands."""
+    planner = Scripted([["A | - | one\nB | 1 | two"], ["accept"]])
+    run, events = play(setting(planner, limits=ONCE))
+    review = of(events, ev.StepPlanned)[-1]
+    assert (review.worker, review.subtask, review.access, review.last) == ("self", REVIEW, (1, 2), True)
+    nested = inner(events, 3)
+    assert kinds(nested) == ["run_started", "plan_ready", "run_finished"]
+    assert (run.trace.answer, run.trace.partial) == ("from bob", False)
+    assert run.trace.steps[2].inner is not None
+    assert isinstance(run.trace.steps[2].inner.plan, Accept)
+    assert of(events, ev.PlanReady)[0].plan == plan_of(
+        ("ann", (), "one"), ("bob", (1,), "two"), ("self", (1, 2), REVIEW)
+    )
+
+
+def test_the_nested_question_is_the_question_and_the_subtask() -> None:
+    """It keeps the question's text, names its subtask and its parent, and holds what the step may see."""
+    planner = Scripted([["A | - | one"], ["accept"]])
+    run, events = play(setting(planner, limits=ONCE))
+    question = of(inner(events, 2), ev.RunStarted)[0].question
+    assert question.text.startswith(f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer")
+    assert question.parent == run.id
+    assert [(item.worker, item.subtask, item.answer) for item in question.given] == [("ann", "one", "from ann")]
+    assert of(inner(events, 2), ev.RunStarted)[0].run == f"{run.id}.2"
+    assert "from ann" in planner.requests[1].messages[1].content
+
+
+def test_a_corrective_workflow_replaces_the_answer() -> None:
+    """Instead of accepting, the conductor may have the answer mended; a worker there sees it as item 0."""
+    planner = Scripted([["A | - | one"], ["B | 0 | Mend it."]])
+    bob = says("mended")
+    run, events = play(setting(planner, {"ann": says("wrong"), "bob": bob}, limits=ONCE))
+    assert run.trace.answer == "mended"
+    assert "wrong" in bob.requests[0].messages[-1].content
+    assert "goes to the user" in bob.requests[0].messages[-1].content
+    assert kinds(inner(events, 2)) == [
+        "run_started", "step_planned", "plan_ready", "step_started", "step_finished", "run_finished",
+    ]  # fmt: skip
+
+
+def test_only_the_outermost_last_step_is_told_that_its_answer_goes_out() -> None:
+    """Neither the step under review nor a nested run in the middle of a plan speaks to the user."""
+    ann, bob = says("from ann"), says("from bob")
+    planner = Scripted([["C | - | think\nB | 1 | end"], ["A | - | one"]])
+    play(setting(planner, {"ann": ann, "bob": bob}, pool=WITH_SELF))
+    assert "goes to the user" not in ann.requests[0].messages[-1].content
+    assert "goes to the user" in bob.requests[0].messages[-1].content
+
+
+def test_two_levels_nest_two_levels() -> None:
+    """With depth 2 a review that writes a plan is itself reviewed; the events of both levels are in the stream."""
+    planner = Scripted([["A | - | one"], ["B | 0 | two"], ["accept"]])
+    run, events = play(setting(planner, limits=Limits(recursion=2)))
+    middle = inner(events, 2)
+    assert [event.worker for event in of(middle, ev.StepPlanned)] == ["bob", "self"]
+    assert kinds(inner(middle, 2)) == ["run_started", "plan_ready", "run_finished"]
+    assert run.trace.answer == "from bob"
+    assert of(inner(middle, 2), ev.RunStarted)[0].run == f"{run.id}.2.2"
+
+
+def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
+    """A conductor that always wants to go deeper ends at the last level with a worker."""
+    planner = Scripted([["C | - | deeper"]])
+    run, events = play(setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2)))
+    level, depth = events, 0
+    while of(level, ev.Inner):
+        level, depth = inner(level, 1), depth + 1
+    assert depth == 2
+    assert run.trace.answer == "from ann"
+    assert run.trace.exit_code == 0
+
+
+def test_a_step_on_the_conductor_itself_needs_no_recursion_limit() -> None:
+    """A plan may name `self` once: depth 1 is there even without `--recursion`."""
+    planner = Scripted([["C | - | think"], ["A | - | one"]])
+    run, _ = play(setting(planner, TWO, pool=WITH_SELF))
+    assert run.trace.answer == "from ann"
+    assert run.trace.limits.recursion == 0
+
+
+def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
+    """A resumed plan that asks for more depth than there is fails that step, and nothing hangs."""
+    planner = Scripted([["C | - | think"], ["A | - | one"]])
+    earlier, _ = play(
+        setting(
+            planner,
+            {"ann": Scripted([[ModelError("refused", "no")]]), "bob": says("x")},
+            pool=WITH_SELF,
+            limits=Limits(calls=1),
+        )
+    )
+    assert earlier.trace.exit_code == 6
+    run, events = play(setting(None, TWO, pool=WITH_SELF), resume=earlier.trace)
+    assert of(events, ev.StepFailed)[0].error == Failure(
+        kind="conductor", message="there is no conductor model for a step on itself"
+    )
+    assert run.trace.exit_code == 5
+
+
+def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
+    """A nested trace that names `self` below the last level, taken over, fails that step alone."""
+    planner = Scripted([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
+    conductor = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
+    earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
+    shallow = setting(Scripted([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
+    run, events = play(shallow, resume=earlier.trace)
+    assert of(inner(events, 2), ev.StepFailed)[0].error.message == "the conductor cannot be asked any deeper"
+    assert (run.trace.answer, run.trace.exit_code) == ("from ann", 7)
+
+
+def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
+    """The run is partial, names the reason, and keeps the last text that was finished."""
+    planner = Scripted([["A | - | one"], [ModelError("missing", "model gone")]])
+    run, _ = play(setting(planner, limits=ONCE))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from ann", True, 7)
+    assert run.trace.error is not None
+    assert run.trace.error.message == "the conductor cannot plan: model gone"
+
+
+def test_a_review_that_cannot_plan_has_its_best_worker_see_the_answer_at_hand() -> None:
+    """The fallback of a nested run is given item 0."""
+    planner = Scripted([["A | - | one"], ["what?"]])
+    ann = Scripted([["first"], ["second"]])
+    run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
+    assert "no valid plan: ann takes the question" in notices(inner(events, 2))
+    assert "first" in ann.requests[1].messages[-1].content
+    assert run.trace.answer == "second"
+
+
+def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
+    """What the nested run could not finish is not passed off as whole."""
+    planner = Scripted([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
+    workers = {"ann": Scripted([["one"], ["two"]]), "bob": Scripted([[ModelError("refused", "no")]])}
+    run, _ = play(setting(planner, workers, limits=Limits(recursion=1, calls=3)))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 6)
+    workers = {"ann": Scripted([["one"], ["two"], [ModelError("refused", "no")]]), "bob": workers["bob"]}
+    planner = Scripted([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
+    run, _ = play(setting(planner, workers, limits=ONCE))
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 7)
+
+
+def test_accepting_works_in_every_spelling_and_mode() -> None:
+    """Each profile has its own way to let the answer stand, and is shown it; so has `mini`."""
+    accepts = {
+        "native": "accept",
+        "published": "model_id = []\nsubtasks = []\naccess_list = []",
+        "json": '{"accept":true}',
+    }
+    plans = {
+        "native": "A | - | one",
+        "published": 'model_id = [0]\nsubtasks = ["one"]\naccess_list = [[]]',
+        "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"}]}',
+    }
+    for profile in PROFILES.values():
+        planner = Scripted([[plans[profile.spelling]], [accepts[profile.spelling]]])
+        run, events = play(setting(planner, profile=profile, limits=ONCE))
+        assert accepts[profile.spelling] in planner.requests[1].messages[1].content
+        assert of(inner(events, 2), ev.PlanRejected) == []
+        assert run.trace.answer == "from ann"
+    planner = Scripted([["B"], ["accept"]])
+    run, _ = play(setting(planner, mode="mini", exact=True, limits=ONCE))
+    assert run.trace.answer == "from bob"
+    assert 'root ::= "A" | "B" | "C" | "accept"' in (planner.requests[1].grammar or "")
+
+
+def test_what_a_failed_step_left_is_not_given() -> None:
+    """Only answers that exist are at hand; without any, there is nothing to accept."""
+    planner = Scripted([["A | - | one"], ["accept"], ["B | - | do it"]])
+    workers = {
+        "ann": Scripted([[ModelError("refused", "no")]]),
+        "bob": Scripted([[ModelError("refused", "no")], ["yes"]]),
+    }
+    run, events = play(setting(planner, workers, limits=ONCE))
+    assert of(inner(events, 2), ev.RunStarted)[0].question.given == ()
+    assert of(inner(events, 2), ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
+    assert run.trace.answer == "yes"
+
+
+def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
+    """And the other way round: what a nested run learns holds for the steps after it."""
+    ann = Scripted([[ModelError("auth", "bad key")]])
+    planner = Scripted([["A | - | one\nC | 1 | think\nA | 2 | end"], ["A | 0 | two"]])
+    run, events = play(setting(planner, {"ann": ann, "bob": says("yes")}, pool=WITH_SELF))
+    assert len(ann.requests) == 1
+    assert "Not available now: A, C." in planner.requests[1].messages[1].content
+    assert [record.worker for record in run.trace.steps] == ["bob", "self", "bob"]
+    assert of(inner(events, 2), ev.PlanRejected) != []
+
+
+def test_stopping_reaches_into_nested_runs() -> None:
+    """Stopped at once, the nested stream has its own end before the step's, and says the same reason."""
+    planner = Scripted([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
+    workers = {"ann": says("one"), "bob": Counting("two", seconds=60)}
+    run, events = play_and_stop(setting(planner, workers, limits=ONCE), 10.0, "terminated")
+    nested = inner(events, 2)
+    assert nested[-1].kind == "run_failed"
+    assert of(nested, ev.RunFailed)[0].error.kind == "terminated"
+    assert [event.reason for event in of(nested, ev.StepStopped)] == ["cancelled", "cancelled"]
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["cancelled"]
+    assert (run.trace.answer, run.trace.exit_code) == ("one", 143)
+
+
+def test_what_a_nested_run_had_to_show_is_better_than_nothing() -> None:
+    """Where the only step is a nested run that is stopped, its partial answer is the run's."""
+    planner = Scripted([["C | - | think"], ["A | - | one\nB | 1 | two"]])
+    workers = {"ann": says("one"), "bob": Scripted([["half a", 60.0, " word"]])}
+    run, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 10.0, "cancelled")
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("half a", True, 130)
+
+
+def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> None:
+    """`after="running"` means calls: a nested run does not go through the rest of its plan."""
+    planner = Scripted([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
+    ann, bob = Scripted([["one"]]), Counting("two", seconds=60)
+    run, events = play_and_stop(setting(planner, {"ann": ann, "bob": bob}, limits=ONCE), 10.0, "cancelled", "running")
+    assert run.trace.at == 60.0
+    assert len(ann.requests) == 1
+    assert [event.step for event in of(inner(events, 2), ev.StepFinished)] == [1]
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 130)
+
+
+def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
+    """Its step is stopped, not failed, and the run keeps what was there before."""
+    planner = Scripted([["A | - | one"], [20.0, "accept"]])
+    run, events = play_and_stop(setting(planner, limits=ONCE), 10.0, "cancelled", "running")
+    assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "cancelled"
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["cancelled"]
+    assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "from ann", 130)
+
+
+def test_a_nested_run_that_nobody_waits_for_is_stopped_as_that() -> None:
+    """When the answering step is done, a nested run beside it ends with the same word on every level."""
+    planner = Scripted([["C | - | think\nA | - | end"], ["B | - | two"]])
+    run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["unneeded"]
+    assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["unneeded"]
+    assert of(inner(events, 1), ev.RunFailed)[0].error.kind == "cancelled"
+    assert (run.trace.answer, run.trace.exit_code, run.trace.at) == ("end", 0, 5.0)
+
+
+def test_a_reader_that_leaves_ends_nested_runs_with_dependents_waiting() -> None:
+    """Cancelling in the middle of two levels, with steps that wait for others, gives whole streams all the way down."""
+
+    async def main(after: int) -> None:
+        planner = Scripted([["C | - | think\nA | 1 | x\nB | 1 2 | y"], ["A | - | one\nB | 1 | two\nA | 1 2 | three"]])
+        workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3)}
+        run = setting(planner, workers, pool=WITH_SELF, limits=Limits(recursion=2)).run(QUESTION)
+        seen: list[ev.Event] = []
+        async with aclosing(aiter(run)) as events:
+            async for event in events:
+                seen.append(event)
+                if len(seen) == after:
+                    break
+        whole = [*seen, *run.rest()]
+        sound(whole)
+        assert run.trace.exit_code in (0, 130)
+        assert (run.trace.error is None) == (whole[-1].kind == "run_finished")
+
+    for after in range(1, 40):
+        virtually(main(after))
+
+
+def test_nested_calls_count_against_the_places_of_the_run() -> None:
+    """A nested run's calls and its sibling's share the bounds of run and worker."""
+    ann = Counting(seconds=3)
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=2), Worker(name="self", kind="self")))
+    planner = Scripted(
+        [["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"], ["A | - | c\nA | - | d\nA | 1 2 | e"]]
+    )
+    play(setting(planner, {"ann": ann}, pool=pool))
+    assert ann.most == 2
+    ann.most = 0
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=9), Worker(name="self", kind="self")))
+    planner = Scripted([planner.scripts[0], planner.scripts[1]])
+    play(setting(planner, {"ann": ann}, pool=pool, limits=Limits(parallel=3)))
+    assert ann.most == 3
+
+
+def test_one_place_is_enough_for_any_nesting() -> None:
+    """A step that waits for its nested run holds no place that the nested run needs."""
+    planner = Scripted([["A | - | one"], ["B | 0 | two"], ["A | 0 | three"], ["accept"]])
+    run, _ = play(
+        setting(planner, limits=Limits(recursion=3, parallel=1), pool=pool_of("ann", "bob", "cyd", parallel=1))
+    )
+    assert run.trace.exit_code == 0
+    assert run.trace.answer == "from ann"
+
+
+def test_a_cancelled_task_around_a_nested_run_is_really_over() -> None:
+    """Closing the reader while the nested conductor is planning leaves no stream open."""
+    planner = Scripted([["A | - | one"], [60.0, "accept"]])
+
+    async def main() -> None:
+        run = setting(planner, limits=ONCE).run(QUESTION)
+        task = asyncio.create_task(_drain(run))
+        await asyncio.sleep(5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert run.trace.ended
+
+    async def _drain(run: object) -> None:
+        async for _ in run:  # type: ignore[attr-defined]
+            pass
+
+    virtually(main())
+    assert planner.closed == 2

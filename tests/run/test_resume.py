@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk
+from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.plan import Accept
+from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.trace import Trace
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import (
+    Counting,
+    fold,
+    inner,
+    kinds,
+    notices,
+    of,
+    plan_of,
+    play,
+    play_and_stop,
+    pool_of,
+    says,
+    setting,
+    unhurried,
+)
+
+PLAN = "A | - | one\nB | 1 | two\nC | 1 2 | three"
+WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+
+
+def stopped_after_one() -> Trace:
+    """A run whose first step is done."""
+    workers = {"ann": says("found"), "bob": Counting(seconds=60), "cyd": says("x")}
+    run, _ = play_and_stop(setting(PLAN, workers), 5.0, "cancelled")
+    return run.trace
+
+
+def test_only_what_is_missing_is_called() -> None:
+    """Finished steps keep their text and cost nothing; the conductor is not asked."""
+    earlier = stopped_after_one()
+    ann, planner = says("x"), says("x")
+    run, events = play(setting(planner, {"ann": ann, "bob": says("two"), "cyd": says("three")}), resume=earlier)
+    assert (ann.requests, planner.requests) == ([], [])
+    assert notices(events) == [f"taken over from run {earlier.run}: finished steps 1"]
+    assert [record.text for record in run.trace.steps] == ["found", "two", "three"]
+    assert of(events, ev.StepFinished)[0].usage == Usage()
+    assert run.trace.plan == earlier.plan
+    assert run.trace.answer == "three"
+
+
+def test_what_was_taken_over_is_seen_by_later_steps() -> None:
+    """A worker of the new run reads the text of the old one."""
+    bob = says("two")
+    play(setting(None, {"ann": says("x"), "bob": bob, "cyd": says("x")}), resume=stopped_after_one())
+    assert "found" in bob.requests[0].messages[-1].content
+
+
+def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
+    """Nothing is called, and the answer is the same."""
+    earlier, _ = play(setting(PLAN))
+    models = {name: says("x") for name in ("ann", "bob", "cyd")}
+    run, _ = play(setting(None, models), resume=earlier.trace)
+    assert run.trace.answer == earlier.trace.answer == "from cyd"
+    assert all(model.requests == [] for model in models.values())
+    assert run.trace.usage == Usage()
+
+
+def test_a_plan_that_was_half_written_is_written_on() -> None:
+    """The conductor is shown the steps that stand and appends; those that are done stay done."""
+    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], exact=True), 5.0, "cancelled")
+    assert half.trace.plan is None
+    assert list(half.trace.done()) == [1, 2]
+    planner, ann = Scripted([["C | 1 2 | three"]]), says("x")
+    run, events = play(setting(planner, {"ann": ann, "bob": says("x"), "cyd": says("end")}), resume=half.trace)
+    assert planner.requests[0].messages[2].content == "A | - | one\nB | 1 | two"
+    assert ann.requests == []
+    assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"), ("cyd", (1, 2), "three"))
+    assert run.trace.answer == "end"
+    assert kinds(events)[0:3] == ["run_started", "notice", "step_planned"]
+
+
+def test_a_plan_whose_last_step_was_known_is_whole() -> None:
+    """A trace that ends between the last step and the word that the plan is ready needs no conductor."""
+    _, events = play(setting(PLAN))
+    cut = fold(events[: kinds(events).index("plan_ready") + 1])
+    assert cut.plan is None
+    run, _ = play(setting(None), resume=cut)
+    assert run.trace.answer == "from cyd"
+    assert run.trace.plan is not None
+
+
+def test_a_run_that_never_planned_starts_anew() -> None:
+    """Nothing is taken over, and nothing is said of it."""
+    failed, _ = play(setting([ModelError("auth", "no key")]))
+    run, events = play(setting(PLAN), resume=failed.trace)
+    assert notices(events) == []
+    assert run.trace.answer == "from cyd"
+
+
+def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
+    """A half-written plan that already has as many steps as the new limit is closed without the conductor."""
+    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], exact=True), 5.0, "cancelled")
+    planner = says("x")
+    run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
+    assert planner.requests == []
+    assert notices(events)[-1] == "no valid plan: ann takes the question"
+    assert run.trace.steps[-1].step.access == (1, 2)
+
+
+def test_failed_and_stopped_steps_are_done_again() -> None:
+    """Only what finished counts."""
+    workers = {"ann": Scripted([[ModelError("refused", "no")]])}
+    failed, _ = play(setting("A | - | one\nA | 1 | two", workers))
+    assert failed.trace.exit_code == 1
+    run, _ = play(setting(None, {"ann": says("yes")}), resume=failed.trace)
+    assert [record.state for record in run.trace.steps] == ["done", "done"]
+
+
+def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
+    """The record says who did it, then and now."""
+    workers = {"ann": Scripted([[ModelError("refused", "no")]]), "bob": Scripted([["by bob"], [60.0]])}
+    earlier, _ = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled")
+    run, _ = play(setting(None), resume=earlier.trace)
+    assert (run.trace.steps[0].step.worker, run.trace.steps[0].worker) == ("ann", "bob")
+
+
+def test_a_nested_run_is_taken_up_where_it_was() -> None:
+    """Its plan and its finished steps count too: only the call that was cut is made again."""
+    workers = {"ann": Scripted([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
+    planner = Scripted([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
+    earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
+    again, ann, bob = says("x"), says("x"), says("checked")
+    run, events = play(setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace)
+    assert (again.requests, ann.requests) == ([], [])
+    assert "inner one" in bob.requests[0].messages[-1].content
+    assert [record.text for record in (run.trace.steps[1].inner or Trace()).steps] == ["inner one", "checked"]
+    assert notices(inner(events, 2)) == [f"taken over from run {earlier.id}.2: finished steps 1"]
+    assert run.trace.answer == "checked"
+
+
+def test_a_nested_accept_is_taken_over() -> None:
+    """A nested run that had accepted, in a trace cut before its end, accepts again without being asked."""
+    planner = Scripted([["A | - | one"], ["accept"]])
+    _, events = play(setting(planner, limits=Limits(recursion=1)))
+    cut = fold(events[: [event.kind for event in events].index("inner") + 3])
+    assert cut.steps[1].inner is not None
+    assert isinstance(cut.steps[1].inner.plan, Accept)
+    again = says("x")
+    run, _ = play(setting(again, limits=Limits(recursion=1)), resume=cut)
+    assert again.requests == []
+    assert run.trace.answer == "from ann"
+
+
+def test_a_review_is_not_appended_twice() -> None:
+    """A plan that holds its review already is run as it stands."""
+    planner = Scripted([["A | - | one"], [60.0, "accept"]])
+    earlier, _ = play_and_stop(setting(planner, limits=Limits(recursion=1)), 5.0, "cancelled")
+    run, _ = play(setting(says("accept"), limits=Limits(recursion=1)), resume=earlier.trace)
+    assert [record.step.worker for record in run.trace.steps] == ["ann", "self"]
+    assert run.trace.answer == "from ann"
+
+
+def test_an_answer_that_was_cut_stays_partial() -> None:
+    """How a step ended is taken over with its text."""
+    cut = Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")
+    earlier, _ = play(setting("A | - | one", {"ann": Scripted([["a long ans", cut]])}))
+    run, _ = play(setting(None, {"ann": says("x")}), resume=earlier.trace)
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
+
+
+def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
+    """A plan that is whole but of which no step is the last gives what was finished, and says that it is partial."""
+    earlier = stopped_after_one()
+    damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
+    run, _ = play(setting(None), resume=damaged)
+    assert (run.trace.answer, run.trace.exit_code) == ("from bob", 7)
+    assert run.trace.error == Failure(kind="worker", message="no step could be run")
+
+
+def test_a_plan_goes_before_a_trace() -> None:
+    """Where both are given, the plan is run."""
+    run, _ = play(setting(None), plan=plan_of(("bob", ())), resume=stopped_after_one())
+    assert run.trace.answer == "from bob"
+
+
+@unhurried
+@given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
+def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
+    """A file that ends after any event, as a crash leaves it, is brought to an answer; what is done stays done."""
+    _, events = play(setting(list(plan), exact=True))
+    cut = fold(events[: min(length, len(events) - 1)])
+    planner = Scripted([["C | - | end"]])
+    workers = {name: says(f"again {name}") for name in ("ann", "bob", "cyd")}
+    run, _ = play(setting(planner, workers), resume=cut)
+    assert run.trace.exit_code == 0
+    assert [run.trace.steps[number - 1].text for number in cut.done()] == [
+        record.text for record in cut.done().values()
+    ]
+    assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(cut.done())
+
+
+@pytest.mark.parametrize("only_plan", [False, True])
+def test_resuming_twice_gives_the_same(only_plan: bool) -> None:
+    """The trace of a resumed run can itself be resumed."""
+    first, _ = play(setting(None), resume=stopped_after_one())
+    second, _ = play(setting(None), resume=first.trace, only_plan=only_plan)
+    assert second.trace.plan == first.trace.plan
+    assert second.trace.answer == ("" if only_plan else first.trace.answer)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorKind
+from conductor_cli.core.pool import Limits, Patience
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import Counting, notices, of, play, play_and_stop, says, setting, unhurried
+
+
+def failing(*errors: ModelError, then: str = "") -> Scripted:
+    return Scripted([*([error] for error in errors), *([[then]] if then else [])])
+
+
+def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
+    """The attempt's failure says when the next one comes, and the next one starts then."""
+    ann = failing(ModelError("overloaded", "busy"), then="yes")
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("x")}))
+    (failed,), (_, second) = of(events, ev.StepFailed), of(events, ev.StepStarted)
+    assert (second.attempt, second.worker) == (2, "ann")
+    assert second.at == failed.retry_in
+    assert failed.error == Failure(kind="unreachable", message="ann: busy")
+    assert run.trace.answer == "yes"
+
+
+def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
+    """From one seed come the same waits: half a second, a second, two, each by a half either way."""
+    draw = random.Random(5)
+    wanted = [round(0.5 * 2**turn * draw.uniform(0.5, 1.5), 3) for turn in range(3)]
+    ann = failing(*[ModelError("rate", "slow down")] * 3, then="yes")
+    _, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(attempts=4), random=random.Random(5)))
+    assert [event.retry_in for event in of(events, ev.StepFailed)] == wanted
+    assert all(0.25 <= wait / 2**turn <= 0.75 for turn, wait in enumerate(wanted))
+
+
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [(7.5, 7.5), (30.0, 30.0), (86400.0, 30.0), (float("inf"), 30.0), (0.0, 0.0), (-5.0, 0.0)],
+)
+def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None:
+    """A server may ask for a wait; never for more than half a minute, and never for less than none."""
+    ann = failing(ModelError("rate", "slow down", retry_after=said), then="yes")
+    _, events = play(setting("A | - | one", {"ann": ann}))
+    assert of(events, ev.StepFailed)[0].retry_in == waited
+    assert of(events, ev.StepStarted)[1].at == waited
+
+
+def test_a_retry_after_that_is_no_number_is_ignored() -> None:
+    """Then the wait is our own."""
+    ann = failing(ModelError("rate", "slow down", retry_after=float("nan")), then="yes")
+    _, events = play(setting("A | - | one", {"ann": ann}))
+    assert 0.25 <= of(events, ev.StepFailed)[0].retry_in <= 0.75
+
+
+def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
+    """After its last attempt a worker's failure names who takes over; attempts go on counting."""
+    ann = failing(ModelError("overloaded", "busy"))
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes"), "cyd": says("x")}))
+    failed = of(events, ev.StepFailed)
+    assert [(event.attempt, event.retry_in is None, event.substitute) for event in failed] == [
+        (1, False, None), (2, False, None), (3, True, "bob"),
+    ]  # fmt: skip
+    assert [(event.attempt, event.worker) for event in of(events, ev.StepStarted)][-1] == (4, "bob")
+    assert run.trace.steps[0].worker == "bob"
+    assert run.trace.steps[0].step.worker == "ann"
+
+
+@pytest.mark.parametrize("reason", ["auth", "missing", "refused", "file", "internal"])
+def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorKind) -> None:
+    """Another worker is asked at once."""
+    ann = failing(ModelError(reason, "no"))
+    _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
+    assert len(ann.requests) == 1
+    assert of(events, ev.StepFailed)[0].substitute == "bob"
+
+
+@pytest.mark.parametrize("reason", ["auth", "missing", "file"])
+def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorKind) -> None:
+    """It is down for the later steps of the run, and a notice says who takes its place there."""
+    ann = failing(ModelError(reason, "no such thing"))
+    run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
+    assert len(ann.requests) == 1
+    assert notices(events) == ["ann is not available (ann: no such thing); bob takes its place"]
+    assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
+
+
+def test_a_refused_request_does_not_take_the_worker_down() -> None:
+    """The next step may be to its liking."""
+    ann = Scripted([[ModelError("refused", "too long")], ["yes"]])
+    run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("short")}))
+    assert [record.worker for record in run.trace.steps] == ["bob", "ann"]
+
+
+def test_a_substitute_that_went_down_elsewhere_is_not_named() -> None:
+    """Who takes over is chosen among those that are up at that moment."""
+    workers = {
+        "ann": failing(ModelError("refused", "no")),
+        "bob": failing(ModelError("auth", "no key")),
+        "cyd": says("yes"),
+    }
+    run, events = play(setting("B | - | one\nA | 1 | two", workers))
+    assert [event.substitute for event in of(events, ev.StepFailed)] == ["ann", "cyd", "cyd"]
+    assert run.trace.exit_code == 0
+
+
+def test_a_stream_that_breaks_is_begun_again() -> None:
+    """Text of the broken attempt is not part of the answer."""
+    ann = Scripted([["The ans", ModelError("broken", "gone")], ["The answer is 42."]])
+    run, events = play(setting("A | - | one", {"ann": ann}))
+    assert run.trace.answer == "The answer is 42."
+    assert run.trace.steps[0].text == "The answer is 42."
+    assert of(events, ev.StepFailed)[0].usage.tokens_out == 2
+
+
+def test_text_that_went_out_is_never_taken_back() -> None:
+    """Where the answer is shown as it comes, a break in it ends the run with what there is."""
+    ann = Scripted([["The ans", ModelError("broken", "gone")], ["other"]])
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))
+    (failed,) = of(events, ev.StepFailed)
+    assert (failed.retry_in, failed.substitute) == (None, None)
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("The ans", True, 7)
+    assert run.trace.error == Failure(kind="worker", message="ann: gone")
+
+
+def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
+    """Only the answering step's text goes out; white space alone is nothing that was said."""
+    ann = Scripted([["half", ModelError("broken", "gone")], ["whole"]])
+    bob = Scripted([[" \n", ModelError("broken", "gone")], ["yes"]])
+    run, _ = play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True))
+    assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
+
+
+def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
+    """Each of the three ends the attempt as a timeout, at its time and with its name."""
+    patience = Patience(first=10, idle=5, total=30)
+    scripts = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
+    run, events = play(setting("A | - | one", {"ann": Scripted(scripts)}, patience=patience, limits=Limits(attempts=4)))
+    assert [event.error.message for event in of(events, ev.StepFailed)] == [
+        "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: no end after 30 s",
+    ]  # fmt: skip
+    starts = [event.at for event in of(events, ev.StepStarted)]
+    ends = [event.at for event in of(events, ev.StepFailed)]
+    assert [round(end - start, 3) for start, end in zip(starts, ends, strict=False)] == [10, 5, 30]
+    assert run.trace.answer == "ayes"
+
+
+def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
+    """Nobody waits for a wait."""
+    ann = failing(ModelError("rate", "slow down", retry_after=30.0))
+    run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled", "running")
+    assert run.trace.at == 5.0
+    assert of(events, ev.StepStopped)[0].reason == "cancelled"
+    assert run.trace.steps[0].retry_at is None
+
+
+def test_a_run_that_winds_down_tries_nothing_again() -> None:
+    """After `stop(after="running")` a call that fails is the end of its step."""
+    ann = Scripted([[10.0, ModelError("rate", "slow down")], ["yes"]])
+    run, events = play_and_stop(setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running")
+    (failed,) = of(events, ev.StepFailed)
+    assert (failed.retry_in, failed.substitute, failed.at) == (None, None, 10.0)
+    assert run.trace.exit_code == 130
+
+
+@unhurried
+@given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
+def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
+    reasons: list[ModelErrorKind], attempts: int
+) -> None:
+    """No worker is asked more often than allowed, and the run ends well if any of them answers in time."""
+    errors = [[ModelError(reason, reason)] for reason in reasons]
+    workers = {"ann": Scripted([*errors, ["yes"]]), "bob": Scripted([*errors, ["yes"]])}
+    run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))
+    asked = [event.worker for event in of(events, ev.StepStarted)]
+    assert all(asked.count(name) <= attempts for name in workers)
+    assert asked == sorted(asked)
+    if run.trace.state == "failed":
+        assert of(events, ev.StepFailed)[-1].substitute is None
+        assert set(asked) == {"ann", "bob"}
+    else:
+        assert run.trace.answer == "yes"
+
+
+def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
+    """All unreachable is exit code 8, all keys 4, a mixture 1 with the first reason."""
+    for reasons, code in ((("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1)):
+        workers = {
+            name: failing(ModelError(reason, "no")) for name, reason in zip(("ann", "bob"), reasons, strict=True)
+        }
+        run, _ = play(setting("A | - | one", workers, limits=Limits(attempts=1)))
+        assert run.trace.exit_code == code
+    assert run.trace.error is not None
+    assert run.trace.error.message == "every worker failed at step 1; first: ann: no"
+
+
+def test_steps_that_wait_to_try_again_hold_no_place() -> None:
+    """While one step waits for its next attempt, another one works in its place."""
+    ann = Scripted([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
+    conductor = setting("A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)})
+    _, events = play(conductor)
+    assert of(events, ev.StepFinished)[0].at == 3.0

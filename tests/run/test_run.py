@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
+from conductor_cli.core.plan import Plan, Rules, Step, check
+from conductor_cli.core.pool import Limits, Pool, Price, Usage, Worker
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run.conductor import new_run_id
+from tests.run.kit import (
+    QUESTION,
+    Counting,
+    Raising,
+    inner,
+    kinds,
+    notices,
+    of,
+    plan_of,
+    play,
+    pool_of,
+    read,
+    says,
+    setting,
+    sound,
+    unhurried,
+    virtually,
+)
+
+CHAIN = "A | - | one\nB | 1 | two"
+
+
+def test_a_run_plans_works_and_answers() -> None:
+    """The stream tells of the plan, each step's start and end, and closes with the last step's text."""
+    run, events = play(setting(CHAIN))
+    assert kinds(events) == [
+        "run_started", "step_planned", "step_planned", "plan_ready", "step_started", "step_finished", "step_started",
+        "step_finished", "run_finished",
+    ]  # fmt: skip
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from bob", False, 0)
+
+
+def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
+    """Where a grammar holds the text, a line's end starts its step; the rest of the plan takes its time."""
+    _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], exact=True))
+    started, ready = of(events, ev.StepStarted)[0], of(events, ev.PlanReady)[0]
+    assert (started.step, started.at, ready.at) == (1, 0.0, 5.0)
+    assert [event.at for event in of(events, ev.StepFinished)] == [0.0, 5.0]
+
+
+def test_without_a_grammar_a_step_starts_when_the_next_line_shows_itself() -> None:
+    """A newline alone may be a break inside a subtask: the next step's worker and access list settle it."""
+    _, events = play(setting(["A | - | one\n", 5.0, "B | 1 |", 5.0, " two"]))
+    assert [event.at for event in of(events, ev.StepPlanned)] == [5.0, 10.0]
+    assert of(events, ev.StepStarted)[0].at == 5.0
+
+
+def test_steps_that_do_not_see_each_other_overlap() -> None:
+    """Two steps of three seconds take three seconds."""
+    workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3), "cyd": says("both")}
+    _, events = play(setting("A | - | one\nB | - | two\nC | 1 2 | three", workers))
+    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 0.0), (3, 3.0)]
+
+
+def test_parallel_bounds_how_many_steps_run() -> None:
+    """With one place, independent steps run one after the other."""
+    ann = Counting(seconds=3)
+    plan = "A | - | one\nA | - | two\nA | 1 2 | three"
+    _, events = play(setting(plan, {"ann": ann}, limits=Limits(parallel=1)))
+    assert ann.most == 1
+    assert [event.at for event in of(events, ev.StepStarted)] == [0.0, 3.0, 6.0]
+
+
+def test_a_worker_bounds_how_many_of_its_steps_run() -> None:
+    """A worker with one place never has two open streams; others run beside it."""
+    ann, bob = Counting(seconds=3), Counting(seconds=3)
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=1), Worker(name="bob", kind="scripted")))
+    plan = "A | - | one\nA | - | two\nB | - | three\nB | 1 2 3 | four"
+    _, events = play(setting(plan, {"ann": ann, "bob": bob}, pool=pool))
+    assert (ann.most, bob.most) == (1, 1)
+    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (3, 0.0), (2, 3.0), (4, 6.0)]
+
+
+def test_a_substitute_keeps_its_own_bound() -> None:
+    """Two steps that fall to the same worker take turns on its one place."""
+    cyd = Counting(seconds=3)
+    pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="cyd", kind="scripted", parallel=1)))
+    down = ModelError("refused", "no")
+    workers = {"ann": Scripted([[down]]), "bob": Scripted([[down], [down], ["end"]]), "cyd": cyd}
+    _, events = play(setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool))
+    assert cyd.most == 1
+    assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_what_nobody_waits_for_is_stopped() -> None:
+    """Once the answering step is done, a step that still runs is stopped as unneeded, and its cost is told."""
+    workers = {"ann": Scripted([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
+    run, events = play(setting("A | - | one\nB | - | two", workers))
+    (stopped,) = of(events, ev.StepStopped)
+    assert (stopped.step, stopped.reason, stopped.at) == (1, "unneeded", 0.0)
+    assert stopped.usage.tokens_out == 3
+    assert (run.trace.answer, run.trace.exit_code) == ("the answer", 0)
+    assert workers["ann"].closed == 1
+
+
+def test_a_failed_step_is_told_in_its_place() -> None:
+    """A step whose source failed runs all the same; its prompt and one notice say what is missing."""
+    workers = {"ann": Scripted([[ModelError("refused", "no")]]), "bob": says("without it")}
+    run, events = play(
+        setting("A | - | one\nB | 1 | two", workers, pool=pool_of("ann", "bob"), limits=Limits(attempts=1))
+    )
+    assert run.trace.steps[0].worker == "bob"
+    workers = {
+        "ann": Scripted([[ModelError("refused", "no")]]),
+        "bob": Scripted([[ModelError("refused", "no")], ["yes"]]),
+    }
+    run, events = play(setting("A | - | one\nB | 1 | two", workers))
+    assert notices(events) == ["step 1 failed; step 2 is told so in its place"]
+    assert "failed; there is no answer from it" in workers["bob"].requests[-1].messages[-1].content
+    assert (run.trace.answer, run.trace.partial) == ("yes", False)
+
+
+plans = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob", "cyd"]), st.integers(0, 31), st.sampled_from([0.0, 0.5, 1.0, 4.0])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@unhurried
+@given(plans, st.integers(1, 3), st.integers(1, 3))
+def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, float]], parallel: int, own: int) -> None:
+    """Each step starts once, after all it sees, within both bounds, and none later than it could."""
+    steps = tuple(
+        Step(worker=worker, subtask=f"{number}", access=tuple(i for i in range(1, number) if bits >> (i - 1) & 1))
+        for number, (worker, bits, _) in enumerate(drawn, start=1)
+    )
+    plan = Plan(steps=steps)
+    check(plan, Rules(workers=("ann", "bob", "cyd")))
+    workers = {name: Timed({f"{n}": d for n, (_, _, d) in enumerate(drawn, start=1)}) for name in ("ann", "bob", "cyd")}
+    pool = pool_of("ann", "bob", "cyd", parallel=own)
+    run, events = play(setting(None, workers, pool=pool, limits=Limits(parallel=parallel)), plan=plan)
+    started = [event.step for event in of(events, ev.StepStarted)]
+    assert len(started) == len(set(started))
+    assert len(steps) in started
+    assert run.trace.answer == f"did {len(steps)}"
+    assert most_at_once(events) <= parallel
+    assert all(worker.most <= own for worker in workers.values())
+    assert nothing_waited_in_vain(events, parallel, own)
+
+
+class Timed(Counting):
+    """Takes as long as the subtask says."""
+
+    def __init__(self, seconds_of: dict[str, float]) -> None:
+        super().__init__()
+        self.seconds_of = seconds_of
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        subtask = request.messages[-1].content.split("Your subtask: ")[1].split("\n")[0]
+        self.text, self.seconds = f"did {subtask}", self.seconds_of[subtask]
+        text = self.text
+        async for chunk in super().stream(request):
+            yield Chunk(text=text) if chunk.text else chunk
+
+
+def most_at_once(events: list[ev.Event]) -> int:
+    running = most = 0
+    for event in events:
+        running += isinstance(event, ev.StepStarted) - isinstance(event, (ev.StepFinished, ev.StepStopped))
+        most = max(most, running)
+    return most
+
+
+def nothing_waited_in_vain(events: list[ev.Event], parallel: int, own: int) -> bool:
+    """Whether, whenever time went on, no step could have been started that was not."""
+    planned = {event.step: event for event in of(events, ev.StepPlanned)}
+    running: dict[int, str] = {}
+    ended: set[int] = set()
+    started: set[int] = set()
+    at = 0.0
+    for event in events:
+        if event.at > at and len(running) < parallel:
+            free = [
+                step
+                for step, plan in planned.items()
+                if step not in started | ended
+                and set(plan.access) <= ended
+                and list(running.values()).count(plan.worker) < own
+            ]
+            if free:
+                return False
+        at = event.at
+        if isinstance(event, ev.StepStarted):
+            started.add(event.step)
+            running[event.step] = event.worker
+        elif isinstance(event, (ev.StepFinished, ev.StepStopped)):
+            running.pop(event.step, None)
+            ended.add(event.step)
+    return True
+
+
+def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
+    """When reading stops after the first step has started, its stream is closed and every task ends."""
+    ann = Scripted([["half", 60.0, "whole"]])
+
+    async def main() -> None:
+        run = setting("A | - | one\nA | 1 | two", {"ann": ann}).run(QUESTION)
+        async with aclosing(aiter(run)) as events:
+            async for event in events:
+                if isinstance(event, ev.StepDelta):
+                    break
+        rest = list(run.rest())
+        assert kinds(rest) == ["step_stopped", "step_stopped", "run_failed"]
+        assert run.trace.exit_code == 130
+
+    virtually(main())
+    assert ann.closed == 1
+
+
+def test_leaving_the_loop_is_enough_to_end_a_run() -> None:
+    """A reader that just breaks off, and closes nothing, leaves nothing running either."""
+    ann = Scripted([["half", 60.0, "whole"]])
+
+    async def main() -> None:
+        async for event in setting("A | - | one", {"ann": ann}).run(QUESTION):
+            if isinstance(event, ev.StepDelta):
+                break
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    virtually(main())
+    assert ann.closed == 1
+
+
+def test_a_cancelled_reader_ends_the_run() -> None:
+    """The task that reads may be cancelled at any point: workers stop, and the end is still in the stream."""
+
+    async def main(after: float) -> None:
+        run = setting("A | - | one\nB | 1 | two", {"ann": Counting(seconds=2), "bob": Counting(seconds=2)}).run(
+            QUESTION
+        )
+        seen: list[ev.Event] = []
+
+        async def reader() -> None:
+            async for event in run:
+                seen.append(event)  # noqa: PERF401 - each is there before the next is waited for
+
+        task = asyncio.create_task(reader())
+        await asyncio.sleep(after)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        sound([*seen, *run.rest()])
+
+    for after in (0.0, 1.0, 2.0, 3.0):
+        virtually(main(after))
+
+
+def test_a_run_is_read_only_once() -> None:
+    """A second reader would start everything again, so it is refused."""
+
+    async def main() -> None:
+        run = setting(CHAIN).run(QUESTION)
+        await read(run)
+        with pytest.raises(RuntimeError, match="only once"):
+            await read(run)
+
+    virtually(main())
+
+
+def test_a_slow_reader_holds_nobody_up_and_always_reaches_the_end() -> None:
+    """The run ends while its reader sleeps, and the reader then gets thousands of pieces and the end."""
+    ann = Scripted([["word "] * 2000])
+
+    async def main() -> list[ev.Event]:
+        run = setting("A | - | one", {"ann": ann}).run(QUESTION)
+        stream = aiter(run)
+        first = await anext(stream)
+        await asyncio.sleep(1000)
+        assert run.trace.ended
+        return [first, *[event async for event in stream]]
+
+    events = virtually(main())
+    assert len(of(events, ev.StepDelta)) == 2000
+    assert events[-1].kind == "run_finished"
+    assert events[-1].at == 0.0
+
+
+def test_a_run_can_stop_at_the_plan() -> None:
+    """With `only_plan` steps are announced and none is started; the answer is empty."""
+    run, events = play(setting(CHAIN), only_plan=True)
+    assert kinds(events) == ["run_started", "step_planned", "step_planned", "plan_ready", "run_finished"]
+    assert (run.trace.answer, run.trace.exit_code) == ("", 0)
+    run, _ = play(setting([ModelError("auth", "no key")]), only_plan=True)
+    assert run.trace.exit_code == 4
+
+
+def test_absent_workers_are_told_and_left_out() -> None:
+    """A worker that cannot be asked is named with its reason, shown to the conductor as away, and never asked."""
+    bob, planner = says("x"), Scripted([["A | - | one"]])
+    absent = {"bob": Failure(kind="key", message="no key")}
+    _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, absent=absent))
+    assert notices(events) == ["bob is left out: no key"]
+    assert "Not available now: B." in planner.requests[0].messages[1].content
+    assert bob.requests == []
+
+
+@pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
+def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
+    """An exception that no adapter may raise ends the stream with its reason; every step is closed by its own event."""
+    workers = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": Scripted([["slow", 60.0, "answer"]])}
+    run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
+    assert run.trace.error is not None
+    assert run.trace.error.kind == "internal"
+    assert "ValueError: what is this" in run.trace.error.message
+    assert [record.state for record in run.trace.steps] == ["failed", "stopped", "skipped"]
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["cannot", "cannot"]
+    assert run.trace.exit_code == 1
+    assert workers["bob"].closed == 1
+
+
+def test_a_fault_beats_a_partial_answer() -> None:
+    """A run that broke has failed, even if a step had finished."""
+    workers = {"ann": says("fine"), "bob": Raising(lambda: KeyError("gone"))}
+    run, _ = play(setting(CHAIN, workers))
+    assert (run.trace.state, run.trace.exit_code) == ("failed", 1)
+
+
+def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
+    """The same holds while planning, also after a step has begun."""
+    planner = Raising(ZeroDivisionError, ["A | - | one\n"])
+    run, events = play(setting(planner, {"ann": Counting(seconds=9)}, exact=True))
+    assert run.trace.error is not None
+    assert run.trace.error.kind == "internal"
+    assert [event.step for event in of(events, ev.StepStopped)] == [1]
+
+
+def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
+    """Nesting hides no fault: inner and outer stream both end as internal."""
+    pool = Pool(workers=(*pool_of("ann").workers, Worker(name="self", kind="self")))
+    planner = Scripted([["B | - | think"], ["A | - | one"]])
+    run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=pool))
+    assert inner(events, 1)[-1].kind == "run_failed"
+    assert run.trace.error is not None
+    assert run.trace.error.kind == "internal"
+
+
+def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
+    """Some libraries cancel from inside: that ends neither the task nor the run, in a step or while planning."""
+    ann = Raising(asyncio.CancelledError, ["half"])
+    run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
+    assert of(events, ev.StepFailed)[0].error.message == "ann: the call was cancelled from inside"
+    assert run.trace.answer == "yes"
+    run, events = play(setting(Raising(asyncio.CancelledError)))
+    assert [event.problem for event in of(events, ev.PlanRejected)] == ["the call was cancelled from inside"] * 2
+    assert run.trace.answer == "from ann"
+
+
+def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
+    """A pool that names more workers than models is a mistake of the caller and ends as one."""
+    run, _ = play(setting("B | - | one", {"ann": says("x")}, pool=pool_of("ann", "bob")))
+    assert run.trace.exit_code == 1
+
+
+def test_notes_of_models_become_notices() -> None:
+    """What an adapter had to leave out is told with the worker's name and step."""
+    planner = Scripted([[Chunk(note="no grammar here"), "A | - | one"]])
+    _, events = play(setting(planner, {"ann": Scripted([[Chunk(note="temperature left out"), "yes"]])}))
+    assert notices(events) == ["the conductor: no grammar here", "ann: temperature left out"]
+    assert [event.step for event in of(events, ev.Notice)] == [0, 1]
+
+
+def test_thinking_is_told_apart_from_text() -> None:
+    """Thinking is in the deltas and the record, never in the answer."""
+    ann = Scripted([[Chunk(thinking="6*7"), "42"]])
+    run, events = play(setting("A | - | one", {"ann": ann}))
+    assert [(event.text, event.thinking) for event in of(events, ev.StepDelta)] == [("", "6*7"), ("42", "")]
+    assert (run.trace.answer, run.trace.steps[0].thinking) == ("42", "6*7")
+
+
+def test_text_that_no_encoding_can_write_never_enters_the_stream() -> None:
+    """A lone surrogate in a reply becomes a question mark, in the delta and so in the answer."""
+    run, _ = play(setting("A | - | one", {"ann": says("né \ud800!")}))
+    assert run.trace.answer == "né ?!"
+
+
+def test_usage_is_priced_and_summed() -> None:
+    """The run's usage is the sum of what its events told, in tokens and money; the conductor has its own price."""
+    price = Price(input=Decimal(1), output=Decimal(2))
+    spent = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1), finish="stop")
+    planner = Scripted([["A | - | one", spent]])
+    conductor = setting(planner, {"ann": Scripted([["yes", spent]])}, pool=pool_of("ann", price=price), price=price)
+    run, events = play(conductor)
+    assert run.trace.usage.tokens == 220
+    assert run.trace.usage.cost == Decimal("0.00024")
+    assert of(events, ev.PlanReady)[0].usage.cost == Decimal("0.00012")
+    assert run.trace.usage.calls == 2
+
+
+def test_a_call_that_does_not_say_what_it_used_is_estimated() -> None:
+    """Without usage at the end the tokens are counted by length."""
+
+    class Silent(Counting):
+        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+            yield Chunk(text="a" * 35)
+
+    run, _ = play(setting("A | - | one", {"ann": Silent()}))
+    assert run.trace.steps[0].usage.tokens_out == 10
+    assert run.trace.steps[0].finish == "other"
+
+
+def test_a_plan_file_names_itself() -> None:
+    """A run that brings its plan needs no conductor model, and its first event says so."""
+    run, _ = play(setting(None, {"ann": says("yes")}), plan=plan_of(("ann", ())))
+    assert run.trace.conductor == "plan file"
+    run, _ = play(setting("x", {"ann": says("yes")}, name="qwen"), plan=plan_of(("ann", ())))
+    assert run.trace.conductor == "qwen"
+
+
+def test_times_come_from_the_injected_clocks() -> None:
+    """`at` counts from the first read by the given clock; the wall clock is in the first event alone."""
+    ticks = iter(range(100, 10000))
+    wall = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    run, events = play(setting(CHAIN, clock=lambda: float(next(ticks)), wall=lambda: wall))
+    assert events[0].at == 1.0
+    assert [event.at for event in events] == sorted({event.at for event in events})
+    assert of(events, ev.RunStarted)[0].time == "2026-01-02T03:04:05.000+00:00"
+    assert run.id.startswith("20260102-030405-")
+
+
+def test_run_ids_sort_by_time_and_differ() -> None:
+    """Later runs sort later, also within a second, and runs of one moment need not share an id."""
+    first = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    moments = [first + timedelta(microseconds=step) for step in (0, 1, 15, 16, 999_999, 1_000_000, 60_000_000)]
+    ids = [new_run_id(moment) for moment in moments]
+    assert ids == sorted(ids)
+    assert len({new_run_id(first) for _ in range(100)}) > 1
+
+
+def test_what_cannot_work_is_refused_before_anything_is_called() -> None:
+    """Limits that make no sense, an empty pool and a step on a model that is not there raise at once."""
+    with pytest.raises(ConfigError):
+        setting(CHAIN, limits=Limits(steps=9)).run(QUESTION)
+    with pytest.raises(PolicyError):
+        setting(CHAIN, pool=Pool(workers=())).run(QUESTION)
+    with pytest.raises(ConductorUnusable):
+        setting(None).run(QUESTION, plan=plan_of(("self", ())))
+    with pytest.raises(ConductorUnusable):
+        setting(None, limits=Limits(recursion=1)).run(QUESTION, plan=plan_of(("ann", ())))

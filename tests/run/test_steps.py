@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.pool import Patience, Pool, Usage, Worker
+from conductor_cli.core.question import File, Question
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
+
+
+def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
+    """Subtask and answer of the steps it names are in its prompt; other steps are not."""
+    workers = {"ann": says("first find"), "bob": says("second find"), "cyd": says("end")}
+    play(setting("A | - | one\nB | - | two\nC | 2 | three", workers))
+    prompt = workers["cyd"].requests[0].messages[-1].content
+    assert "second find" in prompt
+    assert 'subtask="two"' in prompt
+    assert "first find" not in prompt
+
+
+def test_the_prompt_that_was_sent_is_in_the_stream() -> None:
+    """What a worker got can be read from its start event."""
+    ann = says("yes")
+    _, events = play(setting("A | - | one", {"ann": ann}))
+    assert of(events, ev.StepStarted)[0].prompt == ann.requests[0].messages
+
+
+def test_only_the_last_step_is_told_that_its_answer_goes_out() -> None:
+    """And only there the schema of the answer is shown."""
+    ann = says("yes")
+    question = Question(text="6*7?", schema={"type": "integer"})
+    play(setting("A | - | one\nA | 1 | two", {"ann": ann}), question)
+    first, last = (request.messages[-1].content for request in ann.requests)
+    assert ("goes to the user" in first, "goes to the user" in last) == (False, True)
+    assert (json.dumps(question.schema) in first, json.dumps(question.schema) in last) == (False, True)
+
+
+def test_a_workers_options_go_with_its_calls() -> None:
+    """Tokens, temperature and seed of the worker win over the defaults and the run's seed."""
+    ann, bob = says("yes"), says("yes")
+    pool = Pool(
+        workers=(
+            Worker(name="ann", kind="scripted", options={"max_tokens": 99, "temperature": 0.5, "seed": 3}),
+            Worker(name="bob", kind="scripted"),
+        )
+    )
+    play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, pool=pool, seed=8, patience=Patience(total=60)))
+    (own,), (plain,) = ann.requests, bob.requests
+    assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
+    assert (plain.max_tokens, plain.temperature, plain.seed) == (4096, None, 8)
+
+
+def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
+    """A small worker gets the head and the tail of a long file, and the reader is told once."""
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
+    ann = Scripted([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
+    question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
+    _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
+    assert len(notices(events)) == 1
+    assert "what ann reads was shortened" in notices(events)[0]
+    assert len(ann.requests[1].messages[-1].content) < 4000
+
+
+def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
+    """The text is kept, the run says that it is not whole, and exits with 7."""
+    ann = Scripted([["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]])
+    run, events = play(setting("A | - | one", {"ann": ann}))
+    assert of(events, ev.StepFinished)[0].finish == "length"
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
+    assert run.trace.error == Failure(
+        kind="partial", message="ann reached its token limit before the end of the answer"
+    )
+
+
+def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
+    """A model that thinks and says nothing has failed, is asked again, and what it used is told."""
+    spent = Chunk(usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop")
+    ann = Scripted([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
+    run, events = play(setting("A | - | one", {"ann": ann}))
+    (failed,) = of(events, ev.StepFailed)
+    assert (failed.error.message, failed.usage.tokens_out) == ("ann: answered nothing", 4000)
+    assert run.trace.answer == "yes"
+
+
+def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
+    """It counts as a call and as no tokens; one that had begun is estimated, its thinking included."""
+    begun = [Chunk(thinking="x" * 35), "y" * 35, ModelError("broken", "gone")]
+    ann = Scripted([[ModelError("connect", "down")], begun, ["yes"]])
+    _, events = play(setting("A | - | one", {"ann": ann}))
+    first, second = (event.usage for event in of(events, ev.StepFailed))
+    assert (first.tokens, first.calls) == (0, 1)
+    assert (second.tokens_in > 0, second.tokens_out) == (True, 20)
+
+
+def test_a_step_that_was_stopped_tells_what_its_model_had_said() -> None:
+    """Usage that came before the end is taken as it is, not estimated."""
+    spent = Usage(tokens_in=5, tokens_out=7, calls=1)
+
+    class Lingering(Counting):
+        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+            yield Chunk(text="all", usage=spent, finish="stop")
+            async for chunk in super().stream(request):
+                yield chunk
+
+    _, events = play(setting("A | - | one\nB | - | two", {"ann": Lingering(seconds=99), "bob": says("yes")}))
+    assert of(events, ev.StepStopped)[0].usage.tokens == spent.tokens
+
+
+def test_a_worker_that_is_gone_is_replaced() -> None:
+    """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
+    earlier, _ = play(setting("A | - | one", {"bob": Scripted([[ModelError("refused", "no")]])}))
+    run, events = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
+    assert notices(events)[1] == "bob is not available (no worker is named bob); ann takes its place"
+    assert run.trace.answer == "yes"
+
+
+def test_nobody_is_left_to_do_a_step() -> None:
+    """A step whose worker is down, with nobody to take over, fails with the reason why it is down."""
+    ann = Scripted([[ModelError("auth", "key refused", hint="keys set ann")]])
+    run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann}))
+    assert len(ann.requests) == 1
+    assert [event.error.message for event in of(events, ev.StepFailed)] == ["ann: key refused"] * 2
+    assert (run.trace.error, run.trace.exit_code) == (
+        Failure(kind="key", message="ann: key refused", hint="keys set ann"), 4,
+    )  # fmt: skip
+
+
+def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
+    """A plan cannot name it, so a step never sees what is not there."""
+    run, _ = play(setting(None), plan=plan_of(("ann", (0,))))
+    assert run.trace.error is not None
+    assert run.trace.error.message == "step 1 wants to see a step that does not exist: 0"

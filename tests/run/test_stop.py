@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.models.scripted import Line, Scripted
+from conductor_cli.run.stream import StopKind
+from tests.run.kit import (
+    QUESTION,
+    Counting,
+    hold,
+    of,
+    play_and_stop,
+    pool_of,
+    read,
+    says,
+    setting,
+    unhurried,
+    virtually,
+)
+
+WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+
+
+def test_stopping_now_keeps_what_was_written() -> None:
+    """The answering step is cut, its text so far is the partial answer, and the reason decides the exit code."""
+    ann = Scripted([["The answer ", 60.0, "is 42."]])
+    run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled")
+    assert (run.trace.at, run.trace.answer, run.trace.partial) == (5.0, "The answer ", True)
+    assert run.trace.error == Failure(kind="cancelled", message="interrupted")
+    assert run.trace.exit_code == 130
+    assert (of(events, ev.StepStopped)[0].reason, ann.closed) == ("cancelled", 1)
+
+
+def test_stopping_after_what_runs_lets_it_end() -> None:
+    """A running call is waited for; a step that waits for it is not started."""
+    workers = {"ann": Counting("first", 9), "bob": says("second")}
+    run, events = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled", "running")
+    assert (run.trace.at, run.trace.answer, run.trace.partial) == (9.0, "first", True)
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cancelled")]
+    assert workers["bob"].requests == []
+
+
+def test_stopping_after_what_runs_ends_at_once_where_nothing_runs() -> None:
+    """While only the plan is being written, there is nothing to wait for."""
+    run, _ = play_and_stop(setting(["A | - ", 60.0, "| one"]), 5.0, "cancelled", "running")
+    assert (run.trace.at, run.trace.exit_code) == (5.0, 130)
+
+
+def test_stopping_again_at_once_overrules_waiting() -> None:
+    """First wind down, then now: the run ends at the second, with the first reason."""
+
+    async def main() -> None:
+        run = setting("A | - | one", {"ann": Counting(seconds=60)}).run(QUESTION)
+        loop = asyncio.get_running_loop()
+        loop.call_later(5, run.stop, "cancelled", "running")
+        loop.call_later(7, run.stop, "terminated", "now")
+        events = await read(run)
+        hold(run, events)
+        assert (run.trace.at, run.trace.exit_code) == (7.0, 130)
+
+    virtually(main())
+
+
+def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:
+    """The stream then has a beginning and an end and no call between."""
+
+    async def main() -> None:
+        ann = says("x")
+        run = setting("A | - | one", {"ann": ann}).run(QUESTION)
+        run.stop("terminated", "running")
+        events = await read(run)
+        hold(run, events)
+        assert [event.kind for event in events] == ["run_started", "run_failed"]
+        assert run.trace.exit_code == 143
+        assert ann.requests == []
+
+    virtually(main())
+
+
+def test_stopping_after_the_end_changes_nothing() -> None:
+    """A late signal meets a run that is over."""
+
+    async def main() -> None:
+        run = setting("A | - | one").run(QUESTION)
+        events = await read(run)
+        run.stop("cancelled")
+        assert not list(run.rest())
+        hold(run, events)
+        assert run.trace.exit_code == 0
+
+    virtually(main())
+
+
+def test_stopping_from_the_readers_loop_works() -> None:
+    """A reader may stop the run on an event, as one does whose output is closed."""
+
+    async def main() -> None:
+        run = setting("A | - | one\nB | 1 | two", {"ann": says("first"), "bob": Counting(seconds=9)}).run(QUESTION)
+        events = []
+        async for event in run:
+            events.append(event)
+            if event.kind == "step_finished":
+                run.stop("cancelled", message="nobody reads standard output any more")
+        hold(run, events)
+        assert run.trace.error == Failure(kind="cancelled", message="nobody reads standard output any more")
+        assert run.trace.answer == "first"
+
+    virtually(main())
+
+
+def test_an_answer_that_was_done_stays_whole_when_a_stop_comes_late() -> None:
+    """Winding down while the answering step runs ends as if nobody had asked."""
+    run, _ = play_and_stop(setting("A | - | one", {"ann": Counting("whole", 9)}), 5.0, "cancelled", "running")
+    assert (run.trace.answer, run.trace.partial, run.trace.error, run.trace.exit_code) == ("whole", False, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "step_reason", "code"),
+    [("cancelled", "cancelled", 130), ("terminated", "cancelled", 143), ("limit", "limit", 6)],
+)
+def test_every_reason_has_its_exit_code(reason: StopKind, step_reason: str, code: int) -> None:
+    """Steps say why they were stopped, the run says by what, also without any text."""
+    run, events = play_and_stop(setting("A | - | one", {"ann": Counting(seconds=60)}), 5.0, reason)
+    assert [event.reason for event in of(events, ev.StepStopped)] == [step_reason]
+    assert (run.trace.state, run.trace.exit_code) == ("failed", code)
+    assert of(events, ev.StepStopped)[0].usage.tokens_in > 0
+
+
+def test_a_model_that_takes_its_time_to_close_is_waited_for() -> None:
+    """The end comes after every stream is closed, so that nothing is billed behind its back."""
+    closed: list[float] = []
+
+    class Slow(Counting):
+        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+            try:
+                async for chunk in super().stream(request):
+                    yield chunk
+            finally:
+                await asyncio.sleep(0.5)
+                closed.append(asyncio.get_running_loop().time())
+
+    run, _ = play_and_stop(setting("A | - | one", {"ann": Slow(seconds=60)}), 5.0, "cancelled")
+    assert closed == [5.5]
+    assert run.trace.at == 5.5
+
+
+pieces = st.one_of(
+    st.sampled_from(["some text ", "more\n", ""]),
+    st.sampled_from([0.25, 0.5, 1.0, 3.0]),
+    st.sampled_from(["rate", "broken", "refused", "auth"]).map(lambda reason: ModelError(reason, reason)),  # type: ignore[arg-type]
+)
+scripts = st.lists(st.lists(pieces, max_size=4), min_size=1, max_size=3)
+lines = st.sampled_from(
+    ["A | - | one", "B | 1 | two", "C | 1 2 | think", "A | 1 | three", "B | - | four", "prose", "accept"]
+)
+planners = st.lists(
+    st.lists(st.one_of(lines, st.sampled_from(["\n", "\n\n", 0.25, 1.0])), max_size=10), min_size=1, max_size=3
+)
+
+
+@unhurried
+@given(
+    planners,
+    scripts,
+    scripts,
+    st.sampled_from([0.0, 0.25, 0.3, 0.5, 0.75, 1.0, 1.25, 2.0, 3.5, 9.0]),
+    st.sampled_from(["cancelled", "terminated", "limit"]),
+    st.sampled_from(["now", "running"]),
+    st.sampled_from([Limits(), Limits(recursion=1), Limits(parallel=1, attempts=2), Limits(calls=2, recursion=2)]),
+)
+def test_whenever_a_run_is_stopped_its_stream_is_whole(
+    plan: list[list[Line]], ann: list[list[Line]], bob: list[list[Line]], at: float, reason: StopKind,
+    after: Literal["now", "running"], limits: Limits,
+) -> None:  # fmt: skip
+    """Exactly one end, every step closed, every text the sum of its pieces, nothing left behind, on every level."""
+    workers = {"ann": Scripted([list(script) for script in ann]), "bob": Scripted([list(script) for script in bob])}
+    conductor = setting(
+        Scripted([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, exact=False
+    )
+    run, _ = play_and_stop(conductor, at, reason, after)
+    if after == "now":
+        assert run.trace.at <= at
+    assert all(worker.closed == len(worker.requests) for worker in workers.values())
+
+
+@unhurried
+@given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
+def test_whenever_its_reader_leaves_the_stream_is_whole(
+    plan: list[list[Line]], ann: list[list[Line]], bob: list[list[Line]], after: int, cancel: bool
+) -> None:
+    """The same when the reader is closed or cancelled after any number of events."""
+    workers = {"ann": Scripted([list(script) for script in ann]), "bob": Scripted([list(script) for script in bob])}
+    conductor = setting(
+        Scripted([list(script) for script in plan]), workers, pool=WITH_SELF, limits=Limits(recursion=1), exact=True
+    )
+
+    async def main() -> None:
+        run = conductor.run(QUESTION)
+        events: list[ev.Event] = []
+
+        async def reader() -> None:
+            stream = aiter(run)
+            try:
+                async for event in stream:
+                    events.append(event)
+                    if len(events) > after:
+                        if cancel:
+                            asyncio.current_task().cancel()  # type: ignore[union-attr]
+                        else:
+                            break
+            finally:
+                await stream.aclose()  # type: ignore[attr-defined]
+
+        await asyncio.gather(asyncio.create_task(reader()), return_exceptions=True)
+        hold(run, [*events, *run.rest()])
+
+    virtually(main())
