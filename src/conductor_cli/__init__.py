@@ -46,6 +46,6 @@ __all__ = ["Conductor", "Limits", "Plan", "Pool", "Question", "Step", "Trace", "
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a public name is first used
+    from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)

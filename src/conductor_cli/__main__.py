@@ -8,11 +8,11 @@ import sys
 def main() -> None:
     """Run the command line. `--version` alone is answered before anything is loaded."""
     if sys.argv[1:] == ["--version"]:
-        from conductor_cli import __version__  # noqa: PLC0415 - nothing else is needed
+        from conductor_cli import __version__
 
         print(f"conductor {__version__}")  # noqa: T201 - the command's output
         return
-    from conductor_cli.cli.start import start  # noqa: PLC0415 - typer is loaded here
+    from conductor_cli.cli.start import start
 
     start()
 

@@ -12,7 +12,10 @@ from conductor_cli.core.question import Question
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))
 POOL = Pool(
-    workers=(Worker(name="ann", kind="openai", price=PRICE, options={"max_tokens": 1000}), Worker(name="bob", kind="openai"))
+    workers=(
+        Worker(name="ann", kind="openai", price=PRICE, options={"max_tokens": 1000}),
+        Worker(name="bob", kind="openai"),
+    )
 )
 
 

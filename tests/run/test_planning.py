@@ -146,17 +146,30 @@ def test_a_conductor_that_asks_for_a_wait_gets_it() -> None:
     _, events = play(setting(planner))
     assert of(events, ev.PlanReady)[0].at == 30.0
     planner = Scripted([[ModelError("rate", "slow down", retry_after=5.0)]])
-    _, events = play(setting(planner))
-    assert of(events, ev.PlanReady)[0].at == 5.0
+    run, _ = play(setting(planner))
+    assert run.trace.at == 5.0
 
 
 def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
-    """No first token within patience, twice: the best worker takes the question."""
+    """No first token within patience, twice: to answer without a plan is not what was asked for, exit 5."""
     planner = Scripted([[1e6, "late"]])
     run, events = play(setting(planner))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 180 s"] * 2
-    assert run.trace.answer == "from ann"
+    assert run.trace.error is not None
+    assert run.trace.error.message == "the conductor cannot plan: no first token within 180 s"
+    assert run.trace.exit_code == 5
     assert 360.25 <= run.trace.at <= 360.75
+
+
+def test_a_conductor_that_dies_behind_a_step_leaves_the_rest_to_the_best_worker() -> None:
+    """What stands is not thrown away: the best worker ends the plan, seeing it."""
+    planner = Scripted([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
+    run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, exact=True))
+    assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
+        ("ann", (), False),
+        ("ann", (1,), True),
+    ]
+    assert (run.trace.answer, run.trace.exit_code) == ("x", 0)
 
 
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:

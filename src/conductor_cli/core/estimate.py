@@ -1,4 +1,4 @@
-"""What a plan may use, before it runs: calls, tokens and money as a range. An estimate, and named one wherever it is shown."""
+"""What a plan may use, before it runs: calls, tokens and money as a range; called an estimate wherever it is shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def estimate(question: Question, plan: Plan, pool: Pool, profile: WorkerProfile)
         low_cost += _cost(low_in, SHORT_ANSWER, price)
         high_cost += _cost(high_in, longest, price)
         unpriced += price is None
-    return Estimate(calls=len(plan.steps), tokens=(low_tokens, high_tokens), cost=(low_cost, high_cost), unpriced=unpriced)
+    return Estimate(
+        calls=len(plan.steps), tokens=(low_tokens, high_tokens), cost=(low_cost, high_cost), unpriced=unpriced
+    )
 
 
 def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:

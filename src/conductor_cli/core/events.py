@@ -232,9 +232,12 @@ class _Place:
     step: int
 
 
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def to_line(event: Event) -> str:
     """One event as one line of JSON, without the newline. Whatever breaks lines or terminals is an escape in it."""
-    return json_safe(json.dumps(to_json(event), ensure_ascii=False, separators=(",", ":")))
+    return json_safe(_ENCODE(to_json(event)))
 
 
 def from_line(line: str) -> Event:

@@ -22,7 +22,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """What `conductor plan` writes and `conductor run` reads. `limits` holds only those that differ from the default."""
+    """What `conductor plan` writes and `conductor run` reads. `limits` are those that differ from the default."""
 
     question: Question
     plan: Plan
@@ -76,10 +76,11 @@ def _spelled_out(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The steps with `"all"`, which people write for every earlier step, as step numbers."""
     if not isinstance(steps, list):
         return steps
-    return [
-        {**step, "access": list(range(1, number))} if isinstance(step, dict) and step.get("access") in ("all", ["all"]) else step
-        for number, step in enumerate(steps, start=1)
-    ]
+    return [_with_numbers(step, number) if isinstance(step, dict) else step for number, step in enumerate(steps, 1)]
+
+
+def _with_numbers(step: dict[str, Any], number: int) -> dict[str, Any]:
+    return {**step, "access": list(range(1, number))} if step.get("access") in ("all", ["all"]) else step
 
 
 def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:

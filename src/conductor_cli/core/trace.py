@@ -7,7 +7,7 @@ file gives the same one as folding the live stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
@@ -95,72 +95,62 @@ class Trace:
 _STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
 
 
-def apply(trace: Trace, event: ev.Event) -> Trace:  # noqa: PLR0911 - one for each kind of event
+def apply(trace: Trace, event: ev.Event) -> Trace:
     """`trace` after `event`."""
-    trace = replace(trace, at=event.at)
+    return replace(trace, at=event.at, **_changes(trace, event))
+
+
+def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of event
+    """The fields of the trace that an event changes. One `replace` for all of them: this runs for every token."""
     match event:
-        case ev.RunStarted():
-            return _start(trace, event)
-        case ev.PlanDelta():
-            return replace(trace, plan_text=trace.plan_text + event.text)
-        case ev.StepPlanned():
-            return _plan(trace, event)
-        case ev.PlanRejected():
-            return _reject(trace, event)
-        case ev.PlanReady():
-            spent = trace.planning + event.usage
-            return replace(trace, plan=event.plan, planning=spent, usage=trace.usage + event.usage, state="running")
-        case ev.Notice():
-            return replace(trace, notices=(*trace.notices, event))
-        case ev.RunFinished():
-            return _finish(trace, event)
-        case ev.RunFailed():
-            return replace(trace, state="failed", error=event.error, usage=event.usage)
         case ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner():
-            return _update(trace, event)
+            return _of_step(trace, event)
+        case ev.RunStarted():
+            return _of_start(event)
+        case ev.PlanDelta():
+            return {"plan_text": trace.plan_text + event.text}
+        case ev.StepPlanned():
+            return {"steps": (*trace.steps, _planned(event))}
+        case ev.PlanRejected():
+            return {"rejected": (*trace.rejected, event), **_spent(trace, event)}
+        case ev.PlanReady():
+            return {"plan": event.plan, "state": "running", **_spent(trace, event)}
+        case ev.Notice():
+            return {"notices": (*trace.notices, event)}
+        case ev.RunFinished():
+            ending = {"answer": event.answer, "partial": event.partial, "error": event.error}
+            return {"state": "finished", "usage": event.usage, **ending}
+        case ev.RunFailed():
+            return {"state": "failed", "error": event.error, "usage": event.usage}
         case _:
             assert_never(event)
 
 
-def _start(trace: Trace, event: ev.RunStarted) -> Trace:
-    return replace(
-        trace, run=event.run, time=event.time, question=event.question, pool=event.pool, limits=event.limits,
-        mode=event.mode, conductor=event.conductor, profile=event.profile, format=event.format,
-    )  # fmt: skip
+def _of_start(event: ev.RunStarted) -> dict[str, Any]:
+    names = ("run", "time", "question", "pool", "limits", "mode", "conductor", "profile", "format")
+    return {name: getattr(event, name) for name in names}
 
 
-def _plan(trace: Trace, event: ev.StepPlanned) -> Trace:
+def _planned(event: ev.StepPlanned) -> StepRecord:
     step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
-    record = StepRecord(number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker)
-    return replace(trace, steps=(*trace.steps, record))
+    return StepRecord(number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker)
 
 
-def _finish(trace: Trace, event: ev.RunFinished) -> Trace:
-    return replace(
-        trace, state="finished", answer=event.answer, partial=event.partial, error=event.error, usage=event.usage
-    )
-
-
-def _reject(trace: Trace, event: ev.PlanRejected) -> Trace:
-    return replace(
-        trace,
-        rejected=(*trace.rejected, event),
-        planning=trace.planning + event.usage,
-        usage=trace.usage + event.usage,
-    )
+def _spent(trace: Trace, event: ev.PlanRejected | ev.PlanReady) -> dict[str, Any]:
+    return {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
 
 
 _StepEvent = ev.StepStarted | ev.StepDelta | ev.StepFailed | ev.StepStopped | ev.StepFinished | ev.Inner
 
 
-def _update(trace: Trace, event: _StepEvent) -> Trace:
+def _of_step(trace: Trace, event: _StepEvent) -> dict[str, Any]:
     for index, record in enumerate(trace.steps):
         if record.number == event.step:
-            changed = _step(record, event)
-            steps = (*trace.steps[:index], changed, *trace.steps[index + 1 :])
-            spent = Usage() if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.Inner)) else event.usage
-            return replace(trace, steps=steps, usage=trace.usage + spent)
-    return trace
+            steps = (*trace.steps[:index], _step(record, event), *trace.steps[index + 1 :])
+            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.Inner)):
+                return {"steps": steps}
+            return {"steps": steps, "usage": trace.usage + event.usage}
+    return {}
 
 
 def _step(record: StepRecord, event: _StepEvent) -> StepRecord:

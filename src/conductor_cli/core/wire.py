@@ -24,8 +24,13 @@ class WireError(ValueError):
     """A JSON value that does not have the shape its reader expects. `str()` says where and what was expected."""
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def dump(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The JSON value of a dataclass, container or scalar."""
+    if type(value) in _PLAIN:
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return {name: dump(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Decimal):

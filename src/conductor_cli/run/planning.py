@@ -135,6 +135,8 @@ async def _write(run: Run, model: Model) -> Failure | None:
                 return _conductor_failed(error)
             fault = ""
             reader.reject(attempt, "", error)
+            if attempt == TRIES and not run.trace.steps:
+                return _conductor_failed(error)  # it never spoke: to answer without it is not what was asked for
             if attempt < TRIES:
                 await asyncio.sleep(wait_before(attempt + 1, error.retry_after, run.setting.random))
         else:

@@ -1,0 +1,190 @@
+"""From a worker to its model: the one place to add a kind. Adapters are imported when one of their kind is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core.errors import ConfigError, KeyMissing
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.port import Model
+from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_loopback, is_own_address
+from conductor_cli.models.reply import Cost
+
+_REMOTE: Final[dict[str, tuple[type, ...]]] = {
+    "base_url": (str,),
+    "key_env": (str,),
+    "temperature": (int, float),
+    "max_tokens": (int,),
+    "reasoning_effort": (str,),
+    "headers": (Mapping,),
+    "ca_file": (str,),
+    "context": (int,),
+}
+_LOCAL: Final[dict[str, tuple[type, ...]]] = {
+    "context": (int,),
+    "threads": (int,),
+    "gpu_layers": (int, str),
+    "seed": (int,),
+    "repack": (bool,),
+    "mmap": (bool,),
+    "temperature": (int, float),
+    "max_tokens": (int,),
+}
+_CALLED: Final[dict[type, str]] = {
+    str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false", Mapping: "a table",
+}  # fmt: skip
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of worker that a user may name."""
+    return (*PRESETS, "llama")
+
+
+def open_model(worker: Worker, *, environ: Mapping[str, str], self_model: Model | None = None) -> Model:
+    """The model of a worker. Nothing is connected to or loaded yet.
+
+    Raises `ConfigError` for what the worker's settings get wrong, `KeyMissing` where its key is not at hand.
+    """
+    if worker.kind == "self" and self_model is not None:
+        return self_model
+    if worker.kind in PRESETS:
+        return _remote(worker, PRESETS[worker.kind], environ)
+    opener = _OTHERS.get(worker.kind)
+    if opener is None:
+        raise _unknown(worker)
+    return opener(worker)
+
+
+def key_of(worker: Worker, environ: Mapping[str, str]) -> str:
+    """The key that a worker sends, empty where it needs none.
+
+    A provider's own variable is read for the provider's own address only; another address needs `key_env`.
+    """
+    named = str(worker.options.get("key_env") or "")
+    preset = PRESETS[worker.kind]
+    own = preset.keys if is_own_address(worker) else ()
+    for name in (named,) if named else own:
+        if key := environ.get(name, "").strip():
+            return _sendable(key, name)
+    if named or own:
+        names = named or " or ".join(own)
+        raise KeyMissing(
+            f"worker {worker.name!r} needs a key: {names} is not set",
+            hint=f"export {names.partition(' ')[0]}=…, or: conductor keys set {worker.kind}; then: conductor doctor",
+        )
+    return ""
+
+
+def _sendable(key: str, name: str) -> str:
+    if key.isascii() and key.isprintable() and " " not in key:
+        return key
+    raise KeyMissing(
+        f"the key in {name} has characters that no key has", hint=f"set {name} again; then: conductor doctor"
+    )
+
+
+def _remote(worker: Worker, preset: Preset, environ: Mapping[str, str]) -> Model:
+    _check(worker, _REMOTE)
+    key = key_of(worker, environ)
+    opener = _litellm if preset.adapter == "litellm" else _openai
+    return opener(worker, preset, key)
+
+
+def _openai(worker: Worker, preset: Preset, key: str) -> Model:
+    from conductor_cli.models.openai import Dialect, OpenAI
+
+    base_url = base_url_of(worker)
+    if not base_url.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"worker {worker.name!r} needs base_url, an address that begins with http:// or https://",
+            hint='for example: base_url = "http://127.0.0.1:8080/v1"',
+        )
+    own = is_own_address(worker)
+    cap = preset.cap if own else "max_tokens"
+    model = worker.model or (preset.model if own else "")
+    dialect = Dialect(cap=cap, cost=_cost(worker, preset), grammar=preset.grammar)
+    return OpenAI(model, base_url, key=key, options=worker.options, dialect=dialect)
+
+
+def _cost(worker: Worker, preset: Preset) -> Cost:
+    """What is on this machine costs nothing; only OpenRouter's own word on a cost is taken."""
+    if preset.local and is_loopback(base_url_of(worker)):
+        return "unknown" if worker.model.endswith("cloud") else "free"
+    return preset.cost if is_own_address(worker) else "unknown"
+
+
+def _litellm(worker: Worker, preset: Preset, key: str) -> Model:
+    from conductor_cli.models.litellm import LiteLLM, preload
+
+    if worker.options.get("ca_file"):
+        raise ConfigError(
+            f"worker {worker.name!r}: ca_file is not read by litellm",
+            hint="set SSL_CERT_FILE in the environment instead",
+        )
+    model = worker.model or preset.model
+    if not model:
+        raise ConfigError(f"worker {worker.name!r} names no model", hint='for example: model = "bedrock/…"')
+    prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
+    base_url = "" if is_own_address(worker) else base_url_of(worker)
+    preload()  # why now: see there
+    return LiteLLM(prefix + model, key=key, base_url=base_url, options=worker.options)
+
+
+def _llama(worker: Worker) -> Model:
+    from conductor_cli.models.llama import Llama, Options
+
+    _check(worker, _LOCAL)
+    if not worker.model:
+        raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
+    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap")
+    options: dict[str, Any] = {name: worker.options[name] for name in loading if worker.options.get(name) is not None}
+    return Llama(Path(worker.model).expanduser(), Options(**options))
+
+
+def _scripted(worker: Worker) -> Model:
+    """For tests and benchmarks: offered to nobody, and `about` has to say what it is."""
+    from conductor_cli.models.scripted import Scripted
+
+    script = worker.options.get("script")
+    if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
+        raise ConfigError(
+            f"worker {worker.name!r}: the kind 'scripted' is for tests", hint=f"known kinds: {', '.join(kinds())}"
+        )
+    return Scripted([list(script)])
+
+
+_OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "scripted": _scripted}
+
+
+def check_options(worker: Worker) -> None:
+    """Whether a worker's kind exists and has its options, of the right types. Opens nothing. Raises `ConfigError`."""
+    if worker.kind in PRESETS:
+        _check(worker, _REMOTE)
+    elif worker.kind == "llama":
+        _check(worker, _LOCAL)
+    elif worker.kind != "self" and worker.kind not in _OTHERS:
+        raise _unknown(worker)
+
+
+def _unknown(worker: Worker) -> ConfigError:
+    return ConfigError(
+        f"worker {worker.name!r} has the unknown kind {worker.kind!r}", hint=f"known: {', '.join(kinds())}"
+    )
+
+
+def _check(worker: Worker, known: Mapping[str, tuple[type, ...]]) -> None:
+    for name, value in worker.options.items():
+        if name not in known:
+            raise ConfigError(
+                f"worker {worker.name!r}: the kind {worker.kind!r} has no option {name!r}",
+                hint=f"known: {', '.join(known)}",
+            )
+        if value is None:
+            continue
+        if not isinstance(value, known[name]) or (isinstance(value, bool) and bool not in known[name]):
+            raise ConfigError(
+                f"worker {worker.name!r}: {name} is {value!r:.60}; expected {_CALLED[known[name][-1]]}",
+                hint="conductor config edit",
+            )

@@ -1,0 +1,164 @@
+"""Workers at hand when the configuration names none: keys in the environment, model servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import count
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from conductor_cli.core.errors import ConductorError, Failure, ModelError
+from conductor_cli.core.pool import Price, Worker
+from conductor_cli.models.catalog import key_of
+from conductor_cli.models.http import get_json, preload
+from conductor_cli.models.presets import PRESETS, base_url_of
+
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
+
+SECONDS: Final = 0.3
+"""How long a server on this machine may take to answer."""
+
+MODELS: Final = 3
+"""How many models of one local server become workers."""
+
+LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
+"""Where each local server lists its models. vLLM's usual port is that of many a web server, so it is not tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """Whether a server answered, after how many seconds, and if not, why."""
+
+    url: str
+    seconds: float
+    failure: Failure | None = None
+
+    @property
+    def reachable(self) -> bool:
+        return self.failure is None
+
+
+async def discover(environ: Mapping[str, str]) -> tuple[Worker, ...]:
+    """The workers at hand, those of providers first. Never raises and takes no longer than `SECONDS` and a little."""
+    lists = await asyncio.gather(*(_listed(_origin(kind, environ) + path) for kind, path in LOCAL.items()))
+    found = [
+        worker
+        for kind, listed in zip(LOCAL, lists, strict=True)
+        for worker in served(kind, listed, base_url=_origin(kind, environ) + "/v1")
+    ]
+    return unique((*keyed(environ), *found))
+
+
+def unique(workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """The same workers, those whose name was taken with a number behind it. Pure."""
+    taken: set[str] = set()
+    named = []
+    for worker in workers:
+        numbers = (f"{worker.name[:37]}-{number}" for number in count(2))
+        name = worker.name if worker.name not in taken else next(name for name in numbers if name not in taken)
+        taken.add(name)
+        named.append(replace(worker, name=name))
+    return tuple(named)
+
+
+async def ping(worker: Worker, *, environ: Mapping[str, str], seconds: float) -> Ping | None:
+    """Ask a worker's server for its list of models, which costs nothing and proves address and key.
+
+    Any failure is part of the result. Nothing for a worker that has no address of its own to ask.
+    """
+    base_url = base_url_of(worker) if worker.kind in PRESETS else ""
+    if not base_url:
+        return None
+    url = base_url + ("/v1/models" if worker.kind == "anthropic" else "/models")
+    began = time.monotonic()
+    failure = None
+    try:
+        headers = _credentials(worker, environ)
+        began = time.monotonic()
+        await get_json(url, headers=headers, seconds=seconds, ca_file=str(worker.options.get("ca_file") or ""))
+    except ConductorError as error:
+        failure = error.failure
+    return Ping(url=url, seconds=time.monotonic() - began, failure=failure)
+
+
+def keyed(environ: Mapping[str, str]) -> tuple[Worker, ...]:
+    """A worker for each provider whose key is in the environment. Pure."""
+    return tuple(
+        Worker(name=kind, kind=kind, model=preset.model, about=preset.about)
+        for kind, preset in PRESETS.items()
+        if preset.model and any(environ.get(name, "").strip() for name in preset.keys)
+    )
+
+
+def served(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
+    """The workers for what a local server of this kind lists, which is not trusted. Pure."""
+    own = base_url == PRESETS[kind].base_url
+    options = {} if own else {"base_url": base_url}
+    names = dict.fromkeys(name for name in _names(listed) if _is_name(name))
+    return tuple(
+        Worker(
+            name=_short(name),
+            kind=kind,
+            model=name,
+            about=PRESETS[kind].about,
+            options=options,
+            parallel=1,
+            price=FREE,
+        )
+        for name in list(names)[:MODELS]
+    )
+
+
+def _credentials(worker: Worker, environ: Mapping[str, str]) -> dict[str, str]:
+    key = key_of(worker, environ)
+    if worker.kind == "anthropic":
+        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+async def _listed(url: str) -> object:
+    """What a server lists; nothing where none answers. A closed port is found out before httpx is imported."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.close()
+        await asyncio.to_thread(preload)
+        return await get_json(url, seconds=SECONDS)
+    except (OSError, TimeoutError, ModelError):
+        return None
+
+
+def _origin(kind: str, environ: Mapping[str, str]) -> str:
+    """The address of a local server; OLLAMA_HOST moves Ollama to another port of this machine."""
+    host = environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
+    port = host.rpartition(":")[2].rstrip("/")
+    usual = PRESETS[kind].base_url.removesuffix("/v1")
+    return f"http://127.0.0.1:{port}" if port.isdigit() and 0 < int(port) < 65536 else usual
+
+
+def _names(listed: object) -> Iterable[str]:
+    """The names in an answer of Ollama (`models`, `name`) or of OpenAI's API (`data`, `id`)."""
+    answer: Mapping[str, Any] = listed if isinstance(listed, Mapping) else {}
+    key, name = ("models", "name") if "models" in answer else ("data", "id")
+    items = answer.get(key)
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, Mapping) and isinstance(item.get(name), str):
+            yield item[name]
+
+
+def _is_name(name: str) -> bool:
+    """Whether this may be a model that answers questions, on this machine: none of Ollama's cloud."""
+    plain = 0 < len(name) <= 200 and name.isprintable()
+    return plain and "embed" not in name.lower() and not name.endswith("cloud")
+
+
+def _short(name: str) -> str:
+    """The name of a worker after its model: no path, no ending, no character that a name may not have."""
+    short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
+    letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
+    return letters.strip(".-_")[:40] or "local"

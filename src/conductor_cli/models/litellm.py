@@ -1,0 +1,219 @@
+"""Every provider that litellm knows, Anthropic's own API first. litellm is imported here and nowhere else.
+
+litellm is imported only when a pool holds such a worker. It is told to stay at home (no price map from the network, no
+`.env`), to say nothing and to try once: retries are the run's own. Parameters that a provider does not take are refused
+by litellm, left out here, and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.litellm_errors import own_error
+from conductor_cli.models.refusal import Said, named
+from conductor_cli.models.reply import ESTIMATED, Reply
+
+_imported: Future[Any] | None = None
+_in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
+_home: weakref.ref[asyncio.AbstractEventLoop] | None = None
+_lock = threading.Lock()
+
+
+# The import takes 2.1 s of one core. When it should begin was measured on two cores, from the start of a run to the
+# first token of a litellm worker, with a conductor of 0.5 G parameters planning on both (litellm 1.106, medians of 2 or
+# 3 runs with nothing else on the machine): begun with the run 2.7 s, at first use 3.3 s for a plan of 1.2 s; 4.7 and
+# 5.3 s for a plan of 3.2 s; 4.2 and 6.1 s where the conductor is a server that answers after 4 s. So it begins with the
+# run. The price: beside the import a plan takes 1.3 s longer, which a step for another worker waits for too.
+def preload() -> Future[Any]:
+    """Begin to import litellm in the background; the second call and later ones give what the first began.
+
+    A daemon thread, and not the event loop's own threads, so that nothing waits for it when a run is stopped.
+    """
+    global _imported  # noqa: PLW0603 - a module is imported once for a process
+    with _lock:
+        if _imported is None:
+            _imported = Future()
+            threading.Thread(target=_import, args=(_imported,), name="import litellm", daemon=True).start()
+        return _imported
+
+
+def _import(future: Future[Any]) -> None:
+    try:
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import asks GitHub for prices
+        os.environ["LITELLM_MODE"] = "PRODUCTION"  # else the import reads .env
+        os.environ["LITELLM_LOG"] = "CRITICAL"  # else its log may go to stdout
+        import litellm
+
+        litellm.suppress_debug_info = True  # its banners go to stdout
+        litellm.set_verbose = False
+        litellm.telemetry = False
+        litellm.disable_streaming_logging = True
+        litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # else a long row of the same word counts as a fault
+        litellm.disable_aiohttp_transport = True  # httpx reads the proxies and SSL_CERT_FILE from the environment
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")]:
+            logging.getLogger(name).handlers = [logging.NullHandler()]
+            logging.getLogger(name).propagate = False
+        _stay(litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler)
+        future.set_result(litellm)
+    except BaseException as error:  # noqa: BLE001 - whoever waits shall hear of it
+        future.set_exception(error)
+
+
+def _stay(handler: Any) -> None:  # noqa: ANN401 - a class without types
+    """Let litellm's connections follow no redirect: they take `x-api-key` along to whatever host it leads to."""
+    create = handler.create_client
+
+    def without_redirects(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as litellm has it
+        client = create(self, *arguments, **named)
+        client.follow_redirects = False
+        return client
+
+    handler.create_client = without_redirects
+
+
+class LiteLLM:
+    """A model by litellm's own name for it, such as `anthropic/claude-sonnet-5-5`."""
+
+    def __init__(
+        self, model: str, *, key: str = "", base_url: str = "", options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._model = model
+        self._key = key
+        self._base_url = base_url
+        self._options = options or {}
+        self._secrets = (key, *self._headers().values())
+        self._dropped: frozenset[str] = frozenset()
+        self._said_estimated = False
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """The reply, as the port says."""
+        loop = asyncio.get_running_loop()
+        ends = None if request.deadline is None else loop.time() + request.deadline
+        opened = None
+        try:
+            async with asyncio.timeout_at(ends):
+                opened, dropped = await self._open(request)
+            for name in sorted(dropped - self._dropped):
+                yield Chunk(note=f"{self._model} does not take {name}: it is left out")
+            self._dropped |= dropped
+            reply = Reply(request)
+            while True:
+                async with asyncio.timeout_at(ends):
+                    part = await anext(opened, None)
+                if part is None:
+                    break
+                if chunk := reply.frame(_frame(part)):
+                    yield chunk
+            self._ended(opened.received_finish_reason)
+            for chunk in self._last(reply):
+                yield chunk
+        except ModelError:
+            raise
+        except Exception as error:
+            raise own_error(error, self._model, self._secrets) from error
+        finally:
+            if opened is not None:
+                with suppress(Exception):
+                    await opened.aclose()
+
+    def _ended(self, reason: object) -> None:
+        """A stream that breaks off without a word is given a made-up end by litellm; this tells it."""
+        if reason is None:
+            raise ModelError("broken", f"{self._model} broke the answer off")
+
+    async def close(self) -> None:
+        """Close litellm's connections once no model uses them: it keeps them for all models together."""
+        _in_use.discard(self)
+        if _in_use or _imported is None or not _imported.done() or _imported.exception():
+            return
+        litellm = _imported.result()
+        await litellm.close_litellm_async_clients()
+        shared = _let_go(litellm)
+        if shared is not None:
+            await shared.close()
+
+    async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
+        """The open stream, asked for again as long as a parameter is refused that can be left out."""
+        litellm = await asyncio.shield(asyncio.wrap_future(preload()))
+        _in_use.add(self)
+        _settle(litellm)
+        dropped = self._dropped
+        while True:
+            body = self._body(request, dropped)
+            try:
+                return await litellm.acompletion(**body), dropped
+            except litellm.BadRequestError as error:
+                name = named(Said({"message": str(error)}), body)
+                if not name or name in dropped or name == "max_tokens":
+                    raise
+                dropped |= {name}
+
+    def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        option = self._options.get
+        caps = [cap for cap in (request.max_tokens, option("max_tokens")) if cap is not None]
+        body = {
+            "model": self._model,
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": min(caps, default=None),
+            "temperature": option("temperature") if request.temperature is None else request.temperature,
+            "seed": request.seed,
+            "stop": list(request.stop) or None,
+            "reasoning_effort": option("reasoning_effort"),
+            "api_key": self._key or None,
+            "api_base": self._base_url or None,
+            "extra_headers": self._headers() or None,
+            "ssl_verify": option("ca_file"),
+            "num_retries": 0,
+            "max_retries": 0,
+        }
+        return {name: value for name, value in body.items() if value is not None and name not in dropped}
+
+    def _headers(self) -> dict[str, str]:
+        return {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
+
+    def _last(self, reply: Reply) -> Iterator[Chunk]:
+        for chunk in reply.end():
+            if reply.estimated and not self._said_estimated:
+                self._said_estimated = True
+                yield Chunk(note=f"{self._model} {ESTIMATED}")
+            yield chunk
+
+
+def _settle(litellm: Any) -> None:  # noqa: ANN401 - a module without types
+    """One of litellm's clients is not bound to a loop, as its connections are: a new loop must not meet it."""
+    global _home  # noqa: PLW0603 - so is the client
+    loop = asyncio.get_running_loop()
+    if _home is None or _home() is not loop:
+        _let_go(litellm)
+        _home = weakref.ref(loop)
+
+
+def _let_go(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
+    """Make litellm forget its clients; it makes new ones when next asked. The one of no cache is given back."""
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    return vars(litellm).pop("module_level_aclient", None)
+
+
+def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm's
+    """One of litellm's chunks as the frame that it once was."""
+    usage = getattr(part, "usage", None)
+    frame: dict[str, Any] = {"usage": usage.model_dump() if usage is not None else None}
+    if part.choices:
+        choice = part.choices[0]
+        names = ("content", "reasoning_content", "refusal")
+        delta = {name: getattr(choice.delta, name, None) for name in names}
+        frame["choices"] = [{"delta": delta, "finish_reason": choice.finish_reason}]
+    return frame

@@ -1,0 +1,103 @@
+"""What litellm's exceptions mean, and what of their text is worth showing. litellm itself is not imported here."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.models.http import reason_of
+from conductor_cli.models.refusal import Said, cleaned, kind_of, retry_after
+
+REASONS: Final[dict[str, ModelErrorKind]] = {
+    "AuthenticationError": "auth",
+    "PermissionDeniedError": "auth",
+    "NotFoundError": "missing",
+    "LiteLLMUnknownProvider": "missing",
+    "BadRequestError": "refused",
+    "UnprocessableEntityError": "refused",
+    "RateLimitError": "rate",
+    "Timeout": "timeout",
+    "APITimeoutError": "timeout",
+    "ServiceUnavailableError": "overloaded",
+    "BadGatewayError": "overloaded",
+    "InternalServerError": "overloaded",
+    "MidStreamFallbackError": "broken",
+    "APIConnectionError": "connect",
+    "APIResponseValidationError": "broken",
+    "BudgetExceededError": "refused",
+    "GuardrailRaisedException": "refused",
+    "BlockedPiiEntityError": "refused",
+    "ModifyResponseException": "refused",
+    "SensitiveDataRouteException": "refused",
+    "ModelNotMappedError": "missing",
+    "APIStatusError": "overloaded",
+    "APIError": "overloaded",
+    "OpenAIError": "internal",
+    "InvalidWebhookSignatureError": "internal",
+}
+"""What each exception of litellm and of openai means, by the name of the nearest class in its line that stands here."""
+
+_HINTS: Final[dict[ModelErrorKind, str]] = {
+    "auth": "check the key: conductor keys test",
+    "missing": "check the worker's model: litellm writes it provider/model",
+    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE; `conductor doctor` tries each worker",
+}
+
+_PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+(?:Exception|Error) - )?")
+_BODY: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
+
+
+def own_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelError:
+    """The `ModelError` for an exception that came out of a call to the model called `name`."""
+    if isinstance(error, TimeoutError):
+        return ModelError("timeout", f"{name} took longer than the time left for this call")
+    said, codes = _words(error)
+    reason = meaning(error)
+    if reason == "rate" and kind_of(429, codes) == "refused":
+        reason = "refused"
+    headers = getattr(error, "litellm_response_headers", None) or {}
+    wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
+    words = cleaned(said, secrets) or "the call failed without a word"
+    return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
+
+
+def meaning(error: BaseException) -> ModelErrorKind:
+    """What an exception out of litellm means: the network's own word first, since litellm calls much of it a 500."""
+    for cause in _causes(error):
+        status = getattr(getattr(cause, "response", None), "status_code", 0)
+        if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
+            return reason_of(cause)[0] if status == 0 else kind_of(status, Said(None))
+    return next((reason for cause in _causes(error) if (reason := _reason(cause))), "internal")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what it came of, the latest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _reason(error: BaseException) -> ModelErrorKind | None:
+    for kind in type(error).__mro__:
+        if kind.__name__ in REASONS and kind.__module__.partition(".")[0] in ("litellm", "openai"):
+            return REASONS[kind.__name__]
+    return None
+
+
+def _words(error: BaseException) -> tuple[str, Said]:
+    """The provider's message, dug out of litellm's, and what else its error body says."""
+    inner = getattr(error, "original_exception", None)
+    text = str(getattr(inner or error, "message", "") or error)
+    if found := _BODY.search(text):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            said = Said(json.loads(ast.literal_eval(found[0])))
+            return said.message or text, said
+    text = _PREFIX.sub("", _PREFIX.sub("", text)).removeprefix("b''").partition(" Handle with `litellm.")[0]
+    bodies = (getattr(cause, "body", None) for cause in _causes(error))
+    return text.partition("\n\nThis looks like")[0], Said(next((body for body in bodies if body), None))

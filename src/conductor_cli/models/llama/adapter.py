@@ -1,0 +1,128 @@
+"""A GGUF file as a `Model`. Each has a thread of its own, on which llama.cpp is imported, loads, reads and writes.
+
+The event loop only hands calls over and takes chunks; it never waits for llama.cpp. Calls are answered one after the
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import weakref
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.call import Call, Work
+from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.gguf import plain
+from conductor_cli.models.llama.loading import Options, Stopped
+
+PATIENCE: Final = 5.0
+"""Seconds that `close` waits for the thread, which on a CPU needs less than 0.2 to stop."""
+
+_OPEN: weakref.WeakSet[Llama] = weakref.WeakSet()
+
+
+class Llama:
+    """A local model, loaded at the first request or by `load`. Usable from one event loop after the other."""
+
+    def __init__(self, path: Path | str, options: Options = Options()) -> None:  # noqa: B008 - frozen
+        self.path = Path(path)
+        self.options = options
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._open: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._started = False
+        self._closed = False
+        self._ended = threading.Event()
+
+    async def load(self) -> None:
+        """Load the model now. Raises `ModelError` of kind `file` when that cannot be done."""
+        await self._run(lambda _engine, _flag: ())
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
+        call = self._submit(Call(lambda engine, flag: engine.answer(request, flag), request.deadline))
+        try:
+            while chunk := await call.take():
+                yield chunk
+        finally:
+            await call.stop()
+
+    async def close(self) -> None:
+        """Stop what is being written, free the memory and end the thread. May be called again."""
+        self._stop()
+        if self._started:
+            await asyncio.to_thread(self._ended.wait, PATIENCE)
+
+    async def _run(self, work: Work) -> None:
+        call = self._submit(Call(work, None))
+        try:
+            while await call.take():
+                pass
+        finally:
+            await call.stop()
+
+    def _submit(self, call: Call) -> Call:
+        with self._lock:
+            if self._closed:
+                raise ModelError("internal", f"{self.path.name} was closed")
+            if not self._started:
+                self._started = True
+                _OPEN.add(self)
+                threading.Thread(target=self._serve, name=f"llama {self.path.name}", daemon=True).start()
+            self._open.add(call)
+            self._calls.put(call)
+        return call
+
+    def _stop(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for call in self._open:
+                    call.flag.set()
+                self._calls.put(None)
+
+    def _serve(self) -> None:
+        """The thread: answers calls until there is none."""
+        engine: Engine | None = None
+        while (call := self._calls.get()) is not None:
+            engine = self._answer(engine, call)
+        if engine is not None:
+            engine.close()
+        self._ended.set()
+
+    def _answer(self, engine: Engine | None, call: Call) -> Engine | None:
+        try:
+            if call.begin():
+                engine = engine or Engine(self.path, self.options, call.flag)
+                for chunk in call.work(engine, call.flag):
+                    call.tell(chunk)
+            else:
+                call.tell(self._gone())
+        except Stopped:
+            call.tell(self._gone())
+        except ModelError as error:
+            call.tell(error)
+        except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
+            call.tell(ModelError("internal", f"{self.path.name}: {type(error).__name__}: {plain(str(error))}"))
+        call.tell(None)
+        return engine
+
+    def _gone(self) -> ModelError:
+        return ModelError("broken", f"{self.path.name} was closed before it had written its answer")
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread inside llama.cpp must not outlive the interpreter."""
+    waiting = list(_OPEN)
+    for model in waiting:
+        model._stop()  # noqa: SLF001
+    for model in waiting:
+        model._ended.wait(PATIENCE)  # noqa: SLF001

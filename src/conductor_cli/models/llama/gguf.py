@@ -1,0 +1,248 @@
+"""What stands at the head of a GGUF file, read without llama.cpp; and the check before llama.cpp may see a file.
+
+The format: github.com/ggml-org/ggml, docs/gguf.md. Nothing here believes the file: every count is compared with the
+file's size before it is used. Weights are not read, so only a checksum finds damage in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ModelError
+
+Scalar = str | int | float | bool
+
+MEBIBYTE: Final = 1 << 20
+
+MOST: Final = 20_000
+"""More keys or tensors than this is no model: llama.cpp compares all with all, and would not come back."""
+
+LAYERS: Final = 512
+"""The most layers that llama.cpp knows."""
+
+LONGEST: Final = 16 * MEBIBYTE
+"""No single text of a header is longer, in bytes."""
+
+_STRING: Final = 8
+_ARRAY: Final = 9
+_NUMBERS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
+_SMALLEST_KEY: Final = 13
+_SMALLEST_TENSOR: Final = 24
+
+_DOWNLOAD: Final = "get the file again, or name another one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a GGUF says of itself. `arrays` has the type of the items and how many there are."""
+
+    version: int
+    tensors: int
+    values: Mapping[str, Scalar]
+    arrays: Mapping[str, tuple[int, int]]
+
+    @property
+    def architecture(self) -> str:
+        return str(self.values.get("general.architecture", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """A model file in a few words. `identity` is a hash of its size and its first and last mebibyte, not of it all."""
+
+    name: str
+    architecture: str
+    context: int
+    size: int
+    identity: str
+
+
+def describe(path: Path) -> About:
+    """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
+    header = read_header(path, brief=True)
+    context = header.values.get(f"{header.architecture}.context_length", 0)
+    size = path.stat().st_size
+    return About(
+        name=plain(str(header.values.get("general.name", ""))) or path.stem,
+        architecture=plain(header.architecture),
+        context=context if isinstance(context, int) else 0,
+        size=size,
+        identity=_identity(path, size),
+    )
+
+
+def check(path: Path) -> Header:
+    """The header of a file that llama.cpp may be shown. Raises `ModelError` of kind `file` for any other."""
+    header = read_header(path)
+    if not header.architecture:
+        raise _damaged(path, "does not say which architecture it has")
+    if header.tensors == 0:
+        raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
+    _check_vocabulary(path, header)
+    _check_numbers(path, header)
+    return header
+
+
+def read_header(path: Path, *, brief: bool = False) -> Header:
+    """All keys of the file; `brief` leaves out those after the vocabulary begins.
+
+    Raises `ModelError` of kind `file`, and nothing else.
+    """
+    try:
+        if not path.exists():
+            raise ModelError("file", f"there is no file {path}", hint="check the path")
+        if not path.is_file():
+            raise ModelError("file", f"{path} is not a file", hint="name the GGUF file itself")
+        if path.stat().st_size == 0:
+            raise _damaged(path, "is empty")
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(path, data).header(brief=brief)
+    except OSError as error:
+        raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def plain(text: str, most: int = 200) -> str:
+    """`text` from a file or a library, fit to be shown: one line, no control characters, not too long."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _identity(path: Path, size: int) -> str:
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        digest.update(file.read(MEBIBYTE))
+        file.seek(max(0, size - MEBIBYTE))
+        digest.update(file.read(MEBIBYTE))
+    return f"sha256-ends:{digest.hexdigest()}"
+
+
+def _damaged(path: Path, problem: str) -> ModelError:
+    return ModelError("file", f"{path} {problem}", hint=_DOWNLOAD)
+
+
+def _check_vocabulary(path: Path, header: Header) -> None:
+    """llama.cpp reads scores and kinds of tokens by the count of tokens, and past the end where there are fewer."""
+    _, tokens = header.arrays.get("tokenizer.ggml.tokens", (_STRING, 0))
+    wanted = {"tokens": (_STRING,), "scores": (6,), "token_type": (4, 5), "merges": (_STRING,)}
+    for name, kinds in wanted.items():
+        kind, count = header.arrays.get(f"tokenizer.ggml.{name}", (kinds[0], tokens))
+        if kind not in kinds or (name != "merges" and count != tokens):
+            raise _damaged(path, f"is damaged: its vocabulary does not fit together ({name})")
+
+
+def _check_numbers(path: Path, header: Header) -> None:
+    """llama.cpp aborts the process on a count of layers, or a smallest number in a norm, that makes no sense."""
+    layers = header.values.get(f"{header.architecture}.block_count", 1)
+    if not isinstance(layers, int) or not 0 < layers <= LAYERS:
+        raise _damaged(path, f"is damaged: it claims {plain(str(layers))} layers")
+    for name, value in header.values.items():
+        if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
+            raise _damaged(path, f"is damaged: {plain(name)} is {plain(str(value))}")
+
+
+class _Reader:
+    """Reads from the start; every step is checked against the end of the file."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self._path, self._data, self._at = path, data, 0
+
+    def header(self, *, brief: bool) -> Header:
+        self._check_magic()
+        version = self._number("I")
+        if version not in (2, 3):
+            swapped = " (it was made for the other byte order)" if version & 0xFFFF == 0 else ""
+            raise ModelError(
+                "file", f"{self._path} is GGUF version {version}{swapped}; versions 2 and 3 can be read", hint=_DOWNLOAD
+            )
+        tensors, keys = self._number("Q"), self._number("Q")
+        self._check_counts(tensors, keys)
+        values: dict[str, Scalar] = {}
+        arrays: dict[str, tuple[int, int]] = {}
+        for _ in range(keys):
+            name, kind = self._text(), self._number("I")
+            if brief and kind == _ARRAY and any(known.endswith(".context_length") for known in values):
+                break
+            if kind == _ARRAY:
+                arrays[name] = self._array(unique=name == "tokenizer.ggml.tokens")
+            else:
+                values[name] = self._scalar(kind)
+        return Header(version=version, tensors=tensors, values=values, arrays=arrays)
+
+    def _check_magic(self) -> None:
+        start = self._data[:64]
+        if start[:4] == b"GGUF":
+            self._at = 4
+            return
+        hint = _DOWNLOAD
+        if start.startswith(b"version https://git-lfs"):
+            hint = "this is a Git LFS pointer: get the file that it points to"
+        elif start.lstrip().startswith(b"<"):
+            hint = "this looks like a web page: use the download link of the file itself"
+        raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
+
+    def _check_counts(self, tensors: int, keys: int) -> None:
+        needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
+        if needed > len(self._data) or max(tensors, keys) > MOST:
+            raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
+
+    def _number(self, code: str) -> int:
+        return int(self._unpack(code))
+
+    def _unpack(self, code: str) -> Scalar:
+        form = struct.Struct("<" + code)
+        if self._at + form.size > len(self._data):
+            raise self._cut()
+        value: Scalar = form.unpack_from(self._data, self._at)[0]
+        self._at += form.size
+        return value
+
+    def _text(self) -> str:
+        length = self._number("Q")
+        if length > min(len(self._data) - self._at, LONGEST):
+            raise self._cut()
+        self._at += length
+        return self._data[self._at - length : self._at].decode("utf-8", "replace")
+
+    def _scalar(self, kind: int) -> Scalar:
+        if kind == _STRING:
+            return self._text()
+        if kind not in _NUMBERS:
+            raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
+        return self._unpack(_NUMBERS[kind])
+
+    def _array(self, *, unique: bool) -> tuple[int, int]:
+        kind, count = self._number("I"), self._number("Q")
+        if kind != _STRING and kind not in _NUMBERS:
+            raise _damaged(self._path, f"is damaged: a list is of the unknown type {kind}")
+        size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBERS[kind])
+        if count * size > len(self._data) - self._at:
+            raise self._cut()
+        if kind == _STRING:
+            self._skip_texts(count, unique=unique)
+        else:
+            self._at += count * size
+        return kind, count
+
+    def _skip_texts(self, count: int, *, unique: bool) -> None:
+        data, at, end, length = self._data, self._at, len(self._data) - 8, struct.Struct("<Q").unpack_from
+        seen: set[bytes] = set()
+        for _ in range(count):
+            if at > end:
+                raise self._cut()
+            start, at = at, at + 8 + length(data, at)[0]
+            if unique:
+                seen.add(data[start + 8 : at])
+        if at > len(data):
+            raise self._cut()
+        if unique and len(seen) < count:  # llama.cpp aborts the process
+            raise _damaged(self._path, "is damaged: its vocabulary has a token twice")
+        self._at = at
+
+    def _cut(self) -> ModelError:
+        return _damaged(self._path, "is cut off or damaged: it ends in the middle of its header")

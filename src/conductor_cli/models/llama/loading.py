@@ -1,0 +1,109 @@
+"""A GGUF file -> a model and a context in memory; and back. For one thread."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import gguf
+from conductor_cli.models.llama.cores import physical_cores
+from conductor_cli.models.llama.library import Flag, forget, library, reason
+
+BATCH: Final = 512
+"""Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
+
+_ALL: Final = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a model is loaded.
+
+    `context` is in tokens, bounded by what the model was trained for. `threads` None means one for each physical core.
+    `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and its memory suffices. `seed` is for
+    requests that have none; None draws one. `repack` rearranges the weights while loading: slower to load, and slower
+    to read prompts where ggml has tiled kernels.
+    """
+
+    context: int = 4096
+    threads: int | None = None
+    gpu_layers: Literal["auto", "all"] | int = "auto"
+    seed: int | None = None
+    repack: bool = False
+    mmap: bool = True
+
+
+class Stopped(Exception):
+    """The reader of a reply has gone, or the model was closed."""
+
+
+class Loaded:
+    """A model and its context: the pointers that llama.cpp works with."""
+
+    def __init__(self, path: Path, options: Options, flag: Flag) -> None:
+        """Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
+        gguf.check(path)
+        self.lib = library()
+        self._path, self._options = path, options
+        self.model, self.context = self._open(flag)
+
+    def close(self) -> None:
+        self.lib.llama_free(self.context)
+        self.lib.llama_model_free(self.model)
+
+    def _open(self, flag: Flag) -> tuple[Any, Any]:
+        layers = self._options.gpu_layers
+        if layers == "auto" and self.lib.llama_supports_gpu_offload():
+            try:
+                return self._open_with(_ALL, flag)
+            except ModelError:
+                return self._open_with(0, flag)
+        return self._open_with({"auto": 0, "all": _ALL}.get(str(layers), layers), flag)
+
+    def _open_with(self, layers: int | str, flag: Flag) -> tuple[Any, Any]:
+        model = self._open_model(layers, flag)
+        trained = int(self.lib.llama_model_n_ctx_train(model))
+        if self.lib.llama_model_has_encoder(model) or not self.lib.llama_model_has_decoder(model) or trained < 1:
+            self.lib.llama_model_free(model)
+            raise ModelError("file", f"{self._path} is damaged, or no model that writes text", hint="name another file")
+        context = self.lib.llama_init_from_model(model, self._context_params(trained))
+        if not context:
+            self.lib.llama_model_free(model)
+            raise ModelError(
+                "file", f"{self._path} cannot be used: {reason('llama.cpp gave no reason')}",
+                hint="there may be too little memory: try a smaller context or a smaller model",
+            )  # fmt: skip
+        return model, context
+
+    def _open_model(self, layers: int | str, flag: Flag) -> Any:  # noqa: ANN401 - a C pointer
+        forget()
+        go_on = self.lib.llama_progress_callback(lambda *_: not flag.is_set)
+        model = self.lib.llama_model_load_from_file(os.fsencode(self._path), self._model_params(layers, go_on))
+        if flag.is_set:
+            if model:
+                self.lib.llama_model_free(model)
+            raise Stopped
+        if not model:
+            raise ModelError(
+                "file", f"{self._path} cannot be loaded: {reason('llama.cpp gave no reason')}",
+                hint="get the file again, or one that this version of llama-cpp-python knows",
+            )  # fmt: skip
+        return model
+
+    def _model_params(self, layers: int | str, go_on: object) -> Any:  # noqa: ANN401 - a C structure
+        params = self.lib.llama_model_default_params()
+        params.n_gpu_layers = layers
+        params.use_extra_bufts = self._options.repack
+        params.load_mode = self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
+        params.progress_callback = go_on
+        return params
+
+    def _context_params(self, trained: int) -> Any:  # noqa: ANN401 - a C structure
+        params = self.lib.llama_context_default_params()
+        params.n_ctx = max(1, min(self._options.context, trained))
+        params.n_batch = params.n_ubatch = BATCH
+        params.n_threads = params.n_threads_batch = self._options.threads or physical_cores()
+        return params

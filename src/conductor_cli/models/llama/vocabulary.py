@@ -1,0 +1,104 @@
+"""Text to tokens and back, for one loaded model."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from conductor_cli.models.llama.prompt import Piece, slices
+
+_SPM = 1
+"""llama.cpp's number for the vocabulary of SentencePiece, whose tokenizer puts a space before each text."""
+
+_HIDE_SPECIAL = (False,)
+
+
+class Vocabulary:
+    """The vocabulary of a model. `pointer` is llama.cpp's own."""
+
+    def __init__(self, lib: Any, model: Any) -> None:  # noqa: ANN401 - the module and a C pointer
+        self.lib = lib
+        self.pointer = lib.llama_model_get_vocab(model)
+        self.size = int(lib.llama_vocab_n_tokens(self.pointer))
+        self._spaced = lib.llama_vocab_type(self.pointer) == _SPM
+        self._spellings: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
+        self._numbers: Any = None
+
+    def ends(self, token: int) -> bool:
+        """Whether `token` ends a reply."""
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(self.lib.llama_vocab_is_eog(self.pointer, token))
+        return known
+
+    def spelling(self, token: int) -> bytes:
+        """The bytes that `token` stands for; none for a control token."""
+        known = self._spellings.get(token)
+        if known is None:
+            known = self._spellings[token] = self._spell(token)
+        return known
+
+    def name(self, token: int) -> str:
+        """The text of a special token, empty for a token that the vocabulary does not have."""
+        text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
+        return "" if text is None else bytes(text).decode("utf-8", "replace")
+
+    def tokens(self, prompt: Sequence[Piece], check: Callable[[], None]) -> list[int]:
+        """The tokens of a prompt, with the token that begins a text where the model wants one. `check` may raise."""
+        tokens: list[int] = []
+        for piece in prompt:
+            for part in slices(piece.text):
+                check()
+                tokens += self._split(part, control=piece.control, first=not tokens)
+        start = int(self.lib.llama_vocab_bos(self.pointer))
+        if start >= 0 and self.lib.llama_vocab_get_add_bos(self.pointer) and tokens[:1] != [start]:
+            tokens.insert(0, start)
+        return tokens
+
+    def candidates(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
+        """All tokens with their logits, as an array of llama.cpp's token data."""
+        import numpy as np
+
+        if self._numbers is None:
+            self._numbers = np.arange(self.size, dtype=np.int32)
+        tokens = np.empty(self.size, dtype=[("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        tokens["id"] = self._numbers
+        tokens["logit"] = np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
+        return tokens
+
+    def _split(self, text: str, *, control: bool, first: bool) -> list[int]:
+        if first or not self._spaced:
+            return self._tokenize(text, control=control)
+        # Without this, each piece of a prompt would begin with a space that nobody wrote.
+        mark = self._tokenize("\n", control=False)
+        both = self._tokenize("\n" + text, control=control)
+        return both[len(mark) :] if both[: len(mark)] == mark else self._tokenize(text, control=control)
+
+    def _tokenize(self, text: str, *, control: bool) -> list[int]:
+        data = text.encode("utf-8", "replace")
+        room = len(data) + 8
+        tokens = (ctypes.c_int32 * room)()
+        flags = (False, control)  # add no special token; read those that are spelled
+        count = self.lib.llama_tokenize(self.pointer, data, len(data), tokens, room, *flags)
+        return tokens[: max(0, count)]
+
+    def _spell(self, token: int) -> bytes:
+        room = 64
+        while True:
+            data = ctypes.create_string_buffer(room)
+            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, *_HIDE_SPECIAL))
+            if length >= 0:
+                return data.raw[:length]
+            room = -length
+
+
+def common(first: Iterable[int], second: Iterable[int]) -> int:
+    """How many items two sequences share at their start."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

@@ -1,0 +1,251 @@
+"""Any server that speaks OpenAI's chat completions: OpenAI, Gemini, DeepSeek, xAI, Mistral, OpenRouter, Ollama, vLLM.
+
+A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
+left out, for this call and for later ones, and said once. Tools are not offered, so calls of tools are not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.http import Answer, Server
+from conductor_cli.models.refusal import CAPS, Refusal, cleaned, in_band, named
+from conductor_cli.models.reply import ESTIMATED, Cost, Reply
+from conductor_cli.models.sse import Parser
+
+DRAIN_SECONDS: Final = 0.1
+LIST_LIMIT: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a server departs from the plain protocol.
+
+    `cap` is its name for the bound on a reply's tokens, `grammar` says that it takes GBNF (llama-server does).
+    """
+
+    cap: str = "max_tokens"
+    cost: Cost = "unknown"
+    grammar: bool = False
+
+
+PLAIN: Final = Dialect()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is known of the parameters that a server takes."""
+
+    cap: str = "max_tokens"
+    renamed: bool = False
+    dropped: frozenset[str] = frozenset()
+
+    def without(self, name: str) -> Shape | None:
+        """The shape once `name` was refused; nothing if all was tried."""
+        if name in CAPS:
+            other = CAPS[1 - CAPS.index(name)]
+            return None if self.renamed else replace(self, cap=other, renamed=True)
+        return None if name in self.dropped else replace(self, dropped=self.dropped | {name})
+
+    def news(self, known: Shape, name: str) -> list[str]:
+        """What the user should hear of the server called `name`, over what was `known`."""
+        said = [f"{name} does not take {part}: it is left out" for part in sorted(self.dropped - known.dropped)]
+        if self.cap != known.cap:
+            said.append(f"{name} does not take {known.cap}: it is sent as {self.cap}")
+        return said
+
+
+class OpenAI:
+    """A model behind `base_url`/chat/completions. `options` are the worker's; the key is never among them."""
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        key: str = "",
+        options: Mapping[str, Any] | None = None,
+        dialect: Dialect = PLAIN,
+    ) -> None:
+        options = options or {}
+        own = {str(name): str(value) for name, value in options.get("headers", {}).items()}
+        headers = ({"authorization": f"Bearer {key}"} if key else {}) | own
+        self._secrets = (key, *own.values())
+        self._server = Server(base_url, headers=headers, secrets=self._secrets, ca_file=options.get("ca_file", ""))
+        self._model = model
+        self._options = options
+        self._cost = dialect.cost
+        self._shape = Shape(cap=dialect.cap, dropped=frozenset() if dialect.grammar else frozenset({"grammar"}))
+        self._said_estimated = False
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """The reply, as the port says."""
+        async with AsyncExitStack() as stack:
+            answer, notes = await self._ask(stack, request)
+            for note in notes:
+                yield Chunk(note=note)
+            reply = Reply(request, self._cost)
+            reader: _Stream | _Whole | None = None
+            while piece := await answer.piece():
+                reader = reader or self._reader(piece, reply)
+                for chunk in reader.feed(piece):
+                    yield chunk
+                if reader.done:
+                    await answer.drain(DRAIN_SECONDS)
+                    break
+            if reader is None:
+                raise ModelError("broken", f"{self._server.name} answered with nothing")
+            for chunk in reader.end():
+                yield chunk
+            for chunk in self._last(reply):
+                yield chunk
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.close()
+
+    async def _name(self, left: float | None) -> str:
+        """The model to ask: the one that was named, else the first that the server lists."""
+        if not self._model:
+            async with self._server.open("GET", "/models", seconds=left, limit=LIST_LIMIT) as answer:
+                frame = _frame((await answer.body()).decode("utf-8", "replace"), self._server.name, self._secrets)
+            listed = frame.get("data")
+            first = listed[0] if isinstance(listed, list) and listed else None
+            self._model = str(first.get("id") or "") if isinstance(first, Mapping) else ""
+        if not self._model:
+            raise ModelError("missing", f"{self._server.name} lists no model", hint="name the worker's model")
+        return self._model
+
+    async def _ask(self, stack: AsyncExitStack, request: Request) -> tuple[Answer, list[str]]:
+        """The answer to be read, asked for again as long as the server refuses something that can be left out."""
+        now = asyncio.get_running_loop().time
+        ends = None if request.deadline is None else now() + request.deadline
+        shape = self._shape
+        while True:
+            left = None if ends is None else max(0.0, ends - now())
+            body = {"model": await self._name(left)} | self._body(request, shape)
+            try:
+                opened = self._server.open("POST", "/chat/completions", body=body, seconds=left)
+                answer = await stack.enter_async_context(opened)
+            except Refusal as refusal:
+                name = named(refusal.said, body) if refusal.status in (400, 422) else ""
+                changed = shape.without(name) if name else None
+                if changed is None:
+                    raise
+                shape = changed
+            else:
+                return answer, self._learn(shape)
+
+    def _learn(self, shape: Shape) -> list[str]:
+        known = self._shape
+        self._shape = replace(shape, dropped=shape.dropped | known.dropped)
+        return self._shape.news(known, self._server.name)
+
+    def _body(self, request: Request, shape: Shape) -> dict[str, Any]:
+        option = self._options.get
+        caps = [cap for cap in (request.max_tokens, option("max_tokens")) if cap is not None]
+        body = {
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            shape.cap: min(caps, default=None),
+            "temperature": option("temperature") if request.temperature is None else request.temperature,
+            "seed": request.seed,
+            "stop": list(request.stop) or None,
+            "reasoning_effort": option("reasoning_effort"),
+            "grammar": request.grammar,
+        }
+        return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}
+
+    def _reader(self, first: bytes, reply: Reply) -> _Stream | _Whole:
+        """By the first letter, as content types are often wrong: no line of an event stream begins with { or [ or <."""
+        start = first.lstrip()[:1]
+        if start == b"<":
+            raise ModelError(
+                "missing",
+                f"{self._server.name} answered with a web page: {cleaned(first, self._secrets)}",
+                hint="check base_url; it often ends in /v1",
+            )
+        kind = _Whole if start in (b"{", b"[") else _Stream
+        return kind(reply, self._server.name, self._secrets)
+
+    def _last(self, reply: Reply) -> Iterator[Chunk]:
+        for chunk in reply.end():
+            if reply.estimated and not self._said_estimated:
+                self._said_estimated = True
+                yield Chunk(note=f"{self._server.name} {ESTIMATED}")
+            yield chunk
+
+
+class _Stream:
+    """Reads an event stream. Pure."""
+
+    def __init__(self, reply: Reply, name: str, secrets: tuple[str, ...]) -> None:
+        self.done = False
+        self._reply = reply
+        self._name = name
+        self._secrets = secrets
+        self._parser = Parser()
+
+    def feed(self, piece: bytes) -> Iterator[Chunk]:
+        """The chunks that `piece` completes; those before a fault come out before it is raised."""
+        for event in self._parser.feed(piece):
+            if event.data.strip() == "[DONE]":
+                self.done = True
+                return
+            chunk = self._reply.frame(_frame(event.data, self._name, self._secrets))
+            if chunk is not None:
+                yield chunk
+
+    def end(self) -> Iterator[Chunk]:
+        """Nothing more, unless the stream broke off."""
+        if not self.done and self._reply.finish is None:
+            cut = " in the middle of a line" if self._parser.unfinished else ""
+            raise ModelError("broken", f"{self._name} broke the answer off{cut}")
+        yield from ()
+
+
+class _Whole:
+    """Reads an answer that is one JSON object. Pure."""
+
+    done = False
+
+    def __init__(self, reply: Reply, name: str, secrets: tuple[str, ...]) -> None:
+        self._reply = reply
+        self._name = name
+        self._secrets = secrets
+        self._body = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[Chunk]:
+        """Nothing yet."""
+        self._body += piece
+        yield from ()
+
+    def end(self) -> Iterator[Chunk]:
+        """All of it."""
+        frame = _frame(self._body.decode("utf-8", "replace"), self._name, self._secrets)
+        if not frame.get("choices"):
+            raise ModelError("broken", f"{self._name} answered with something else than a reply: {cleaned(str(frame))}")
+        if (chunk := self._reply.frame(frame)) is not None:
+            yield chunk
+
+
+def _frame(data: str, name: str, secrets: tuple[str, ...]) -> Mapping[str, Any]:
+    """One JSON object; garbage and errors in it are a `ModelError`."""
+    try:
+        frame = json.loads(data)
+    except (ValueError, RecursionError):
+        frame = None
+    frame = frame[0] if isinstance(frame, list) and frame else frame
+    if not isinstance(frame, Mapping):
+        raise ModelError("broken", f"{name} sent something that is no JSON object: {cleaned(data, secrets)}")
+    if frame.get("error") or frame.get("object") == "error":
+        raise in_band(name, frame, secrets)
+    return frame

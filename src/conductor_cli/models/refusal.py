@@ -1,0 +1,213 @@
+"""What a server says when it does not answer: an HTTP status, or an error object, to a `ModelError`. Pure.
+
+The provider's own words are kept, short and clean: at most 300 characters, without control characters and without the
+key that was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from conductor_cli.core.errors import ModelError, ModelErrorKind
+
+WORDS: Final = 300
+"""How many characters of a provider's message are shown."""
+
+CAPS: Final = ("max_tokens", "max_completion_tokens")
+"""The two names of the bound on a reply's tokens. It is renamed, never left out."""
+
+SPARE: Final = ("temperature", "stream_options", "seed", "stop", "reasoning_effort", "grammar")
+"""What may be left out of a call whose server refuses it."""
+
+SECRET: Final = 6
+"""A header's value with fewer characters is no secret."""
+
+_STATUS: Final[dict[int, ModelErrorKind]] = {
+    400: "refused", 401: "auth", 402: "refused", 403: "auth", 404: "missing", 405: "missing", 408: "overloaded",
+    409: "overloaded", 410: "missing", 413: "refused", 422: "refused", 425: "overloaded", 429: "rate",
+}  # fmt: skip
+
+_NO_MONEY: Final = ("insufficient_quota", "insufficient_balance", "billing")
+
+_CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
+    *((code, "refused") for code in _NO_MONEY),
+    ("rate_limit", "rate"),
+    ("resource_exhausted", "rate"),
+    ("too_many_requests", "rate"),
+    ("authentication", "auth"),
+    ("permission", "auth"),
+    ("invalid_api_key", "auth"),
+    ("unauthorized", "auth"),
+    ("not_found", "missing"),
+    ("overloaded", "overloaded"),
+    ("unavailable", "overloaded"),
+    ("server_error", "overloaded"),
+    ("internal", "overloaded"),
+    ("timeout", "overloaded"),
+    ("content_filter", "refused"),
+    ("content_policy", "refused"),
+    ("context_length", "refused"),
+    ("invalid", "refused"),
+)
+"""Parts of the codes that providers use, the more telling first."""
+
+_DOES: Final[dict[ModelErrorKind, str]] = {
+    "auth": "refused the key",
+    "missing": "knows no such model or address",
+    "refused": "refused the question",
+    "rate": "is asked too often",
+    "overloaded": "is not able to answer now",
+    "broken": "broke the answer off with an error",
+}
+
+_HINTS: Final[dict[ModelErrorKind, str]] = {
+    "auth": "check the key: conductor keys test",
+    "missing": "check the worker's model and base_url",
+}
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
+_TAGS: Final = re.compile(r"(?is)<(script|style)\b.*?(?:</\1>|\Z)|<[^>]*>")
+
+
+class Refusal(ModelError):
+    """An answer with an error status, and what its body said."""
+
+    status: int
+    said: Said
+
+
+class Said:
+    """The parts of an error body: the message, the code or type, and the parameters named apart from the message."""
+
+    __slots__ = ("codes", "message", "names")
+
+    def __init__(self, value: object) -> None:
+        value = value[0] if isinstance(value, list) and value else value
+        outer = value if isinstance(value, Mapping) else {}
+        inner = outer.get("error") or outer
+        inner = {"message": inner} if isinstance(inner, str) else inner
+        parts = inner if isinstance(inner, Mapping) else {}
+        message = parts.get("message")
+        faults = list(_faults(message.get("detail") if isinstance(message, Mapping) else parts.get("detail")))
+        self.codes = tuple(str(parts[key]) for key in ("code", "type", "status") if parts.get(key))
+        self.names = tuple(str(name) for name in (parts.get("param"), *(where for where, _ in faults)) if name)
+        self.message = "; ".join(f"{where}: {what}" if where else what for where, what in faults) or _text(message)
+
+
+def read_refusal(
+    name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[str, ...] = ()
+) -> Refusal:
+    """The error for an answer of the server called `name` with an error status. Header names are in lower case."""
+    said = Said(_json(body))
+    reason = kind_of(status, said)
+    words = cleaned(said.message or body, secrets)
+    if 300 <= status < 400:
+        words = cleaned(f"redirects are not followed, this one leads to {headers.get('location', 'nowhere')}", secrets)
+    refusal = Refusal(
+        reason,
+        f"{name} {_DOES.get(reason, 'failed')} ({status}){f': {words}' if words else ', without a word'}",
+        hint=_HINTS.get(reason, ""),
+        retry_after=retry_after(headers, time.time()),
+    )
+    refusal.status, refusal.said = status, said
+    return refusal
+
+
+def in_band(name: str, value: object, secrets: tuple[str, ...] = ()) -> ModelError:
+    """The error for an error object inside an answer whose status was good."""
+    said = Said(value)
+    reason: ModelErrorKind = next((kind for kind in map(_by_code, said.codes) if kind), "broken")
+    words = cleaned(said.message, secrets)
+    return ModelError(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
+
+
+def named(said: Said, body: Mapping[str, Any]) -> str:
+    """The parameter of `body` that a server names as the reason of its refusal, empty if none."""
+    sent = [name for name in (*CAPS, *SPARE) if name in body]
+    parts = {name.partition(".")[0] for name in said.names}
+    for name in sent:
+        if name in parts or re.search(rf"""['"`]{name}\b""", said.message):
+            return name
+    plain = (name for name in sent if "_" in name or name == "temperature")  # the others are words of any message
+    return next((name for name in plain if re.search(rf"\b{name}\b", said.message)), "")
+
+
+def cleaned(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
+    """Foreign words fit to be shown: no markup, no control characters, no secrets, at most 300 characters."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    for secret in secrets:
+        if len(secret) >= SECRET:
+            text = text.replace(secret, "[key]")
+    text = text[: 64 * WORDS]
+    if "<html" in text[:WORDS].lower() or text.lstrip()[:9].lower() == "<!doctype":
+        text = _TAGS.sub(" ", text)
+    text = " ".join(_CONTROL.sub(" ", text).split())
+    return text if len(text) <= WORDS else text[: WORDS - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds that a server asks to wait: `retry-after` as seconds or as a date, or `retry-after-ms`."""
+    wait = _number(headers.get("retry-after-ms", ""))
+    if wait is not None:
+        return wait / 1000
+    value = headers.get("retry-after", "")
+    wait = _number(value)
+    return _until(value, now) if wait is None else wait
+
+
+def kind_of(status: int, said: Said) -> ModelErrorKind:
+    """What an HTTP status means."""
+    if status == 429 and any(part in code.lower() for code in said.codes for part in _NO_MONEY):
+        return "refused"  # asking again does not help
+    if 300 <= status < 400:
+        return "missing"
+    return "overloaded" if status >= 500 else _STATUS.get(status, "refused")
+
+
+def _by_code(code: str) -> ModelErrorKind | None:
+    if code.isascii() and code.isdigit() and len(code) == 3:
+        return kind_of(int(code), Said(None)) if int(code) >= 300 else None
+    code = code.lower().replace("-", "_").replace(" ", "_")
+    return next((reason for part, reason in _CODES if part in code), None)
+
+
+def _faults(detail: object) -> Iterator[tuple[str, str]]:
+    """Where and what, of the `detail` that FastAPI servers send."""
+    if isinstance(detail, str):
+        yield "", detail
+    for fault in detail if isinstance(detail, list) else ():
+        if isinstance(fault, Mapping):
+            where = fault.get("loc")
+            yield str(where[-1]) if isinstance(where, list) and where else "", _text(fault.get("msg"))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _json(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: str) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None
+
+
+def _until(value: str, now: float) -> float | None:
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError, IndexError):
+        return None

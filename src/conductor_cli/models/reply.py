@@ -1,0 +1,156 @@
+"""One reply in the shape of OpenAI's chat completions, while it arrives. Pure; nothing here trusts what a server sends.
+
+Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between `<think>` and `</think>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from conductor_cli.core.chat import Chunk, Finish, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Usage
+from conductor_cli.core.thinking import ThinkingSplitter
+
+FINISHES: Final[dict[str, Finish]] = {
+    "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
+    "max_tokens": "length", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
+    "tool_calls": "tool", "function_call": "tool", "tool_use": "tool",
+}  # fmt: skip
+"""What each `finish_reason` means; what does not stand here is `other`."""
+
+CHARACTERS_PER_TOKEN: Final = 4
+"""The estimate where a server counts nothing."""
+
+ESTIMATED: Final = f"does not count tokens: they are estimated, {CHARACTERS_PER_TOKEN} characters each"
+
+Cost = Literal["free", "stated", "unknown"]
+"""Whether a call costs nothing, costs what the provider states with it, or what a price table says."""
+
+
+class Reply:
+    """What has arrived of one reply, and what its last chunk says."""
+
+    def __init__(self, request: Request, cost: Cost = "unknown") -> None:
+        self.finish: Finish | None = None
+        self.estimated = False
+        self._asked = sum(len(message.content) for message in request.messages)
+        self._usage: Usage | None = None
+        self._kind = cost
+        self._cost = Decimal(0) if cost == "free" else None
+        self._said = self._thought = 0
+        self._blank = True
+        self._refused = False
+        self._splitter = ThinkingSplitter()
+
+    def frame(self, frame: Mapping[str, Any]) -> Chunk | None:
+        """What one frame of a stream, or a whole JSON answer, adds."""
+        if isinstance(usage := frame.get("usage"), Mapping):
+            self._usage = usage_of(usage)
+            self._cost = stated_cost(usage) if self._kind == "stated" else self._cost
+        choices = frame.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, Mapping):
+            return None
+        if reason := choice.get("finish_reason"):
+            self.finish = FINISHES.get(str(reason).lower(), "other")
+        delta = choice.get("delta") or choice.get("message")
+        return self.delta(delta) if isinstance(delta, Mapping) else None
+
+    def delta(self, delta: Mapping[str, Any]) -> Chunk | None:
+        """What one delta adds."""
+        said, thought = _parts(delta.get("content"))
+        thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        if refusal := _text(delta.get("refusal")):
+            self._refused = True
+            said += refusal
+        text, more = self._splitter.feed(said) if said else ("", "")
+        return self._chunk(text, thought + more)
+
+    def end(self) -> Iterator[Chunk]:
+        """What was held back, then the last chunk. A reply without a word that ended by itself is a `ModelError`."""
+        if rest := self._chunk(*self._splitter.end()):
+            yield rest
+        finish: Finish = "refusal" if self._refused else self.finish or "stop"
+        if finish == "stop" and self._blank:
+            raise ModelError("empty", "the model ended without a word", hint="ask again, or another worker")
+        yield Chunk(usage=self._counted(), finish=finish)
+
+    def _chunk(self, text: str, thinking: str) -> Chunk | None:
+        if not text and not thinking:
+            return None
+        self._said += len(text)
+        self._thought += len(thinking)
+        self._blank = self._blank and not text.strip()
+        return Chunk(text=text, thinking=thinking)
+
+    def _counted(self) -> Usage:
+        usage = self._usage or Usage(calls=1)
+        if self._asked and not usage.tokens_in:
+            usage = replace(usage, tokens_in=tokens(self._asked))
+            self.estimated = True
+        if self._said + self._thought and not usage.tokens_out:
+            thought = tokens(self._thought)
+            usage = replace(usage, tokens_out=tokens(self._said) + thought, tokens_reasoning=thought)
+            self.estimated = True
+        return replace(usage, cost=self._cost)
+
+
+def tokens(characters: int) -> int:
+    """How many tokens so many characters may be: one for each four, rounded up."""
+    return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """The tokens that a server counted.
+
+    Some providers count hidden reasoning in `total_tokens` but not in `completion_tokens`; here it is output.
+    """
+    read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    hidden = max(0, _count(usage.get("total_tokens")) - read - written)
+    cached = _count(_inside(usage, "prompt_tokens_details", "cached_tokens"))
+    reasoning = _count(_inside(usage, "completion_tokens_details", "reasoning_tokens")) or hidden
+    return Usage(
+        tokens_in=read,
+        tokens_out=written + hidden,
+        tokens_cached=min(read, cached or _count(usage.get("prompt_cache_hit_tokens"))),
+        tokens_reasoning=min(written + hidden, reasoning),
+        calls=1,
+    )
+
+
+def stated_cost(usage: object) -> Decimal | None:
+    """The US dollars that a provider states for one call."""
+    cost = usage.get("cost") if isinstance(usage, Mapping) else None
+    if isinstance(cost, (int, float)) and not isinstance(cost, bool) and 0 <= cost < float("inf"):
+        return Decimal(str(cost))
+    return None
+
+
+def _parts(content: object) -> tuple[str, str]:
+    """Text and thinking of a `content`, which is text or a list of parts."""
+    if not isinstance(content, list):
+        return _text(content), ""
+    text = thinking = ""
+    for part in content:
+        if isinstance(part, Mapping):
+            text += _text(part.get("text"))
+            inner = part.get("thinking")
+            thinking += _text(inner) or _parts(inner if isinstance(inner, list) else None)[0]
+    return text, thinking
+
+
+def _inside(usage: Mapping[str, Any], outer: str, inner: str) -> object:
+    details = usage.get(outer)
+    return details.get(inner) if isinstance(details, Mapping) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
