@@ -27,7 +27,9 @@ def main() -> int:
     maker = ROOT / "tests" / "tiny_gguf.py"
     if not MODEL.exists() or MODEL.stat().st_mtime < max(maker.stat().st_mtime, Path(__file__).stat().st_mtime):
         lean = ["--lean", "\\n=4"]  # likelier line ends, so that the plan has several steps
-        subprocess.run([sys.executable, str(maker), str(MODEL), "--seed", SEED, *lean], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, str(maker), str(MODEL), "--seed", SEED, *lean], check=True, stdout=subprocess.DEVNULL
+        )
     settings = CACHE / "config.toml"
     settings.write_text(config(), encoding="utf-8")
     say("This demo plans with a model of RANDOM weights, made just now: the text it writes has no meaning.")
@@ -51,7 +53,9 @@ def config() -> str:
 
 def clean_environment() -> dict[str, str]:
     """No setting and no key of the user's takes part."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_") or "_DIR" in name}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_") or "_DIR" in name
+    }
 
 
 def say(text: str) -> None:

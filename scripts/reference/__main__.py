@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from conductor_cli import __version__
-from scripts.reference import bash, commands, fish, man, markdown, zsh
+from scripts.reference import bash, commands, fish, man, markdown, tables, zsh
 
 APPLICATION = "conductor_cli.cli:app"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -21,6 +21,8 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
         "completions/conductor.zsh": zsh.script(root),
         "completions/conductor.fish": fish.script(root),
         "docs/cli.md": markdown.page(root),
+        "docs/config.md": tables.settings(),
+        "docs/events.md": tables.events(),
         **pages,
     }
 
