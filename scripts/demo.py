@@ -59,6 +59,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def say(text: str) -> None:
+    """A line on stderr, in order with what the command writes there."""
     print(text, file=sys.stderr, flush=True)
 
 

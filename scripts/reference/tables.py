@@ -21,8 +21,8 @@ names another), the environment, flags. In a file `limits.steps` stands as `step
 
 EVENTS_HEAD = f"""# Events
 
-Generated from `src/conductor_cli/core/events.py` by `make docs`. A trace file, and `--format jsonl`, hold one of these a
-line as a JSON object with its `kind` and `at`, seconds since the run began. Trace format {FORMAT}. Money is text, so
+Generated from `src/conductor_cli/core/events.py` by `make docs`. A trace file, and `--format jsonl`, hold one of these
+a line as a JSON object with its `kind` and `at`, seconds since the run began. Trace format {FORMAT}. Money is text, so
 that it stays exact; unknown keys are to be ignored.
 """
 

@@ -149,7 +149,7 @@ class Engine:
     def _watch(self, flag: Flag) -> None:
         """From now on `flag` stops the work. It is kept, since llama.cpp has its address."""
         forget()
-        pass
+        self._lib.llama_set_abort_callback(self._context, self._asked, flag.address)
         self._flag = flag
         self._check()
 

@@ -1,0 +1,46 @@
+"""Real models with random weights for the tests of the local adapter, each made once."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_gguf import END, INSTRUCT, SLOW, Extra, make
+
+NEVER_ENDS = Extra(bias={END: -50.0, "<|endoftext|>": -50.0})
+"""So that a reply is as long as its limit."""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of all models of a session."""
+    for name in ("llama_cpp", "gguf", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def tiny(models: Path) -> Path:
+    """A quarter of a megabyte; it writes on until its limit."""
+    return make(models / "tiny.gguf", extra=NEVER_ENDS)
+
+
+@pytest.fixture(scope="session")
+def brief(models: Path) -> Path:
+    """The same, but ends and new lines are likely."""
+    return make(models / "brief.gguf", extra=Extra(bias={END: 4.0, "\n": 5.0}))
+
+
+@pytest.fixture(scope="session")
+def slow(models: Path) -> Path:
+    """Large enough that a prompt of two thousand tokens takes seconds, and each batch of it half a second."""
+    return make(models / "slow.gguf", shape=SLOW, extra=NEVER_ENDS)
+
+
+@pytest.fixture(scope="session")
+def sentence(models: Path) -> Path:
+    """With a vocabulary of SentencePiece, a token that begins each text, and a template without a system turn."""
+    return make(models / "sentence.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))

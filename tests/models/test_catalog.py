@@ -1,0 +1,280 @@
+"""From a worker to its model: presets, keys, options."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ConfigError, KeyMissing
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import key_of, kinds, open_model
+from conductor_cli.models.litellm import LiteLLM
+from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.port import Model
+from conductor_cli.models.presets import AS_OF, PRESETS, base_url_of, is_local, is_own_address, price_name
+from conductor_cli.models.scripted import Scripted
+from tests.servers import Seen, Wire, delta, litellm_ready, loopback, saying, usage
+
+ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _litellm() -> None:
+    litellm_ready()
+
+
+def worker(kind: str, model: str = "", **options: Any) -> Worker:
+    return Worker(name="w", kind=kind, model=model, options=options)
+
+
+def ask(model: Model, request: Request = ASKED) -> list[Chunk]:
+    async def go() -> list[Chunk]:
+        try:
+            return [chunk async for chunk in model.stream(request)]
+        finally:
+            await model.close()
+
+    return asyncio.run(go())
+
+
+@pytest.fixture(scope="module")
+def prices() -> dict[str, Any]:
+    """The table of models in litellm, read as data: it is not imported."""
+    found = importlib.util.find_spec("litellm")
+    if found is None or found.origin is None:
+        pytest.skip("litellm is not installed")
+    table = Path(found.origin).parent / "model_prices_and_context_window_backup.json"
+    return dict(json.loads(table.read_text(encoding="utf-8")))
+
+
+PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.cost == "unknown"]
+
+
+@pytest.mark.parametrize("kind", PRICED)
+def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dict[str, Any]) -> None:
+    """A preset's model stands in the price table under its exact name, answers questions, and is not about to go."""
+    row = prices[price_name(worker(kind))]
+    assert row["mode"] == "chat"
+    assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
+    assert row.get("deprecation_date", "9999") > AS_OF
+
+
+def test_only_a_provider_that_states_costs_begins_with_a_model_without_a_price() -> None:
+    """OpenRouter chooses the model itself and says what it cost; every other preset's model has a price."""
+    stated = [kind for kind, preset in PRESETS.items() if preset.cost == "stated"]
+    assert stated == ["openrouter"]
+    assert price_name(worker("openrouter")) == ""
+
+
+@pytest.mark.parametrize("kind", PRESETS)
+def test_each_preset_is_whole(kind: str) -> None:
+    """A preset that has a key has an address that is encrypted; one that has none is local or is told its address."""
+    preset = PRESETS[kind]
+    assert preset.base_url.startswith("https://") == bool(preset.keys)
+    assert preset.local == preset.base_url.startswith("http://127.0.0.1:")
+    assert preset.about
+    assert all(re.fullmatch(r"[A-Z]+_API_KEY", name) for name in preset.keys)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, preset in PRESETS.items() if preset.keys])
+def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: str) -> None:
+    """With its variable set a provider is ready; without it the error names the variable and what to do."""
+    preset = PRESETS[kind]
+    with pytest.raises(KeyMissing, match=preset.keys[0]) as error:
+        open_model(worker(kind), environ={preset.keys[0]: " "})
+    assert f"conductor keys set {kind}" in error.value.hint
+    assert "conductor doctor" in error.value.hint
+    model = open_model(worker(kind), environ={preset.keys[-1]: "sk-123456"})
+    assert isinstance(model, LiteLLM if preset.adapter == "litellm" else OpenAI)
+
+
+def test_the_first_variable_that_is_set_counts() -> None:
+    """Gemini's key may stand under two names, the first of which is preferred."""
+    assert key_of(worker("gemini"), {"GOOGLE_API_KEY": "b"}) == "b"
+    assert key_of(worker("gemini"), {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == "a"
+
+
+def test_a_variable_that_is_named_is_the_only_one_read() -> None:
+    """`key_env` names the variable; no other is tried in its place."""
+    environ = {"OPENAI_API_KEY": "theirs", "MINE": "mine"}
+    assert key_of(worker("openai", key_env="MINE"), environ) == "mine"
+    with pytest.raises(KeyMissing, match="OTHER is not set"):
+        key_of(worker("openai", key_env="OTHER"), environ)
+
+
+def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
+    """A worker with another address gets no key from the provider's variable, only one that it names itself."""
+    environ = {"OPENAI_API_KEY": "sk-theirs-123", "MINE": "sk-mine-123"}
+    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
+        ask(open_model(worker("openai", "m", base_url=server.url), environ=environ))
+        ask(open_model(worker("openai", "m", base_url=server.url, key_env="MINE"), environ=environ))
+    sent = [seen.headers.get("authorization") for seen in server.requests]
+    assert sent == [None, "Bearer sk-mine-123"]
+
+
+@pytest.mark.parametrize("own", ["https://api.openai.com/v1", "https://api.openai.com/v1/"])
+def test_a_providers_own_address_may_be_written_out(own: str) -> None:
+    """Writing down the address that is the provider's own changes nothing."""
+    assert is_own_address(worker("openai", base_url=own))
+    assert key_of(worker("openai", base_url=own), {"OPENAI_API_KEY": "k"}) == "k"
+
+
+@pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])
+def test_a_key_that_cannot_be_one_is_said_to_be(key: str) -> None:
+    """A key with a letter that no key has is refused before it is sent, and is not shown."""
+    with pytest.raises(KeyMissing, match="OPENAI_API_KEY has characters") as error:
+        open_model(worker("openai"), environ={"OPENAI_API_KEY": key})
+    assert key not in str(error.value)
+
+
+def test_a_local_server_needs_no_key_and_costs_nothing() -> None:
+    """A worker on this machine is asked without a key, and its cost is known to be nothing."""
+    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
+        last = ask(open_model(worker("ollama", "m", base_url=f"{server.url}/v1"), environ={}))[-1].usage
+    assert last is not None
+    assert last.cost == Decimal(0)
+    assert "authorization" not in server.requests[0].headers
+
+
+def test_a_model_that_ollama_sends_on_is_not_free_and_not_local() -> None:
+    """Ollama's cloud models leave the machine, so their cost is not known to be nothing."""
+    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
+        cloud = worker("ollama", "gpt-oss:120b-cloud", base_url=f"{server.url}/v1")
+        last = ask(open_model(cloud, environ={}))[-1].usage
+    assert last is not None
+    assert last.cost is None
+    assert not is_local(cloud)
+
+
+def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
+    """Any server may write a cost into its answer; it counts as unknown."""
+    with loopback(saying(delta("Yes.", finish="stop"), usage(cost=0.0))) as server:
+        last = ask(open_model(worker("openrouter", "m", base_url=server.url), environ={}))[-1].usage
+    assert last is not None
+    assert last.cost is None
+
+
+@pytest.mark.parametrize(
+    ("made", "local"),
+    [
+        (worker("ollama", "qwen"), True),
+        (worker("llama-server"), True),
+        (worker("llama", "x.gguf"), True),
+        (worker("openai-compatible", base_url="http://localhost:1/v1"), True),
+        (worker("openai-compatible", base_url="http://[::1]:1/v1"), True),
+        (worker("openai-compatible", base_url="http://10.0.0.1/v1"), False),
+        (worker("openai-compatible", base_url="http://127.evil.test/v1"), False),
+        (worker("ollama", "qwen", base_url="http://gpu.test:11434/v1"), False),
+        (worker("openai"), False),
+        (worker("litellm", "ollama/x", base_url="http://127.0.0.1:1"), False),
+        (worker("scripted"), False),
+    ],
+    ids=lambda value: value if isinstance(value, bool) else f"{value.kind}-{base_url_of(value)}",
+)
+def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: bool) -> None:
+    """What is local is told by the address, not by the name."""
+    assert is_local(made) is local
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (worker("nonsense"), "unknown kind 'nonsense'"),
+        (worker("self"), "unknown kind 'self'"),
+        (worker("openai-compatible"), "needs base_url"),
+        (worker("openai-compatible", base_url="localhost:8080"), "needs base_url"),
+        (worker("ollama", "m", topk=1), "no option 'topk'"),
+        (worker("ollama", "m", temperature="hot"), "temperature is 'hot'; expected a number"),
+        (worker("ollama", "m", max_tokens=True), "max_tokens is True; expected a whole number"),
+        (worker("ollama", "m", headers="x: y"), "headers is 'x: y'; expected a table"),
+        (worker("litellm"), "names no model"),
+        (worker("litellm", "bedrock/x", ca_file="ca.pem"), "ca_file is not read by litellm"),
+        (worker("llama"), "names no file"),
+        (worker("llama", "x.gguf", mmap="yes"), "mmap is 'yes'; expected true or false"),
+        (worker("scripted", script=["Yes."]), "is for tests"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_a_setting_gets_wrong_is_said(made: Worker, words: str) -> None:
+    """A worker that cannot be opened as it is written is an error that says what is wrong, and what may stand there."""
+    with pytest.raises(ConfigError, match=re.escape(words)) as error:
+        open_model(made, environ={})
+    assert error.value.hint
+
+
+def test_kinds_are_what_a_user_may_name() -> None:
+    """The double for tests and `self`, which is the run's own, are not offered."""
+    assert {"openai", "anthropic", "openai-compatible", "litellm", "llama"} <= set(kinds())
+    assert not {"scripted", "self"} & set(kinds())
+
+
+def test_self_is_the_model_that_was_given() -> None:
+    """Where the conductor's model is at hand, it is what `self` is answered by."""
+    own = Scripted([["Yes."]])
+    assert open_model(worker("self"), environ={}, self_model=own) is own
+
+
+def test_a_scripted_worker_says_what_it_is_told_and_is_called_so() -> None:
+    """Tests and benchmarks may play a script under a worker that is labelled as one."""
+    made = Worker(name="w", kind="scripted", about="scripted, for tests", options={"script": ["Y", "es."]})
+    model = open_model(made, environ={})
+    assert "".join(chunk.text for chunk in ask(model) + ask(model)) == "Yes.Yes."
+
+
+def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
+    """OpenAI's own address gets `max_completion_tokens`; an address of one's own gets what most servers know."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.json({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
+
+    model = open_model(worker("openai"), environ={"OPENAI_API_KEY": "k"})
+    assert isinstance(model, OpenAI)
+    assert model._body(ASKED, model._shape)["max_completion_tokens"] == 9
+    with loopback(script) as server:
+        ask(open_model(worker("openai", "m", base_url=server.url), environ={}))
+    assert server.requests[0].json["max_tokens"] == 9
+
+
+def test_a_grammar_reaches_llama_server_and_no_other() -> None:
+    """llama-server takes GBNF, so a conductor behind it writes valid plans."""
+    request = Request(messages=ASKED.messages, grammar="root ::= x")
+    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
+        ask(open_model(worker("llama-server", "m", base_url=server.url), environ={}), request)
+        ask(open_model(worker("vllm", "m", base_url=server.url), environ={}), request)
+    assert [seen.json.get("grammar") for seen in server.requests] == ["root ::= x", None]
+
+
+OPENING = """
+import sys, threading
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import open_model
+
+def heavy():
+    importing = [thread.name for thread in threading.enumerate() if thread.name == "import litellm"]
+    return sorted({"httpx", "litellm", "llama_cpp"} & set(sys.modules)) + importing
+
+open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
+open_model(Worker(name="w", kind="llama", model="x.gguf"), environ={})
+print(heavy())
+open_model(Worker(name="w", kind="anthropic"), environ={"ANTHROPIC_API_KEY": "k"})
+print("import litellm" in heavy())
+"""
+
+
+def test_opening_a_worker_loads_nothing_but_litellm_in_the_background() -> None:
+    """What is heavy waits until a worker is asked; litellm alone begins at once, beside what the run does meanwhile.
+
+    A program that ends before the import has, ends well and in silence.
+    """
+    done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")

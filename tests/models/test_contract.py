@@ -1,0 +1,320 @@
+"""The contract of `Model`, held by every adapter: against aimock, a server that fails, and a local model."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.port import Model
+from conductor_cli.models.scripted import Scripted
+from tests.servers import LITELLM_IGNORES, Loopback, Script, Seen, Speaker, Wire, aimock, litellm_ready, loopback
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+
+PARIS = "The capital of France is Paris."
+KEY = {"TEST_KEY": "sk-test-123456"}
+
+
+def worker(kind: str, model: str, path: str) -> Callable[[str], Model]:
+    """What opens a worker of this kind whose server stands at an address."""
+
+    def opened(url: str) -> Model:
+        options = {"base_url": url + path, "key_env": "TEST_KEY"}
+        return open_model(Worker(name="w", kind=kind, model=model, options=options), environ=KEY)
+
+    return opened
+
+
+REMOTE: dict[str, Callable[[str], Model]] = {
+    "openai": worker("openai", "gpt-5", "/v1"),
+    "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta/openai"),
+    "openai-compatible": worker("openai-compatible", "m", "/v1"),
+    "litellm-openai": worker("litellm", "openai/gpt-5", "/v1"),
+    "litellm-anthropic": worker("anthropic", "claude-haiku-4-5", ""),
+}
+ALL = [*REMOTE, "scripted", "llama"]
+
+
+def asked(text: str, limit: int | None = None) -> Request:
+    return Request(messages=(Message(role="user", content=text),), max_tokens=limit)
+
+
+async def chunks_of(model: Model, request: Request) -> list[Chunk]:
+    async with aclosing(model.stream(request)) as stream:
+        return [chunk async for chunk in stream]
+
+
+def play(model: Model, *requests: Request) -> list[list[Chunk]]:
+    """The chunks of the replies to these requests, asked side by side; the model is closed after."""
+
+    async def go() -> list[list[Chunk]]:
+        try:
+            return await asyncio.gather(*(chunks_of(model, request) for request in requests))
+        finally:
+            await model.close()
+
+    return asyncio.run(go())
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def ends_well(chunks: list[Chunk]) -> bool:
+    """Whether exactly one chunk has usage and finish, and it is the last."""
+    last = [chunk.usage is not None and chunk.finish is not None for chunk in chunks]
+    none = all(chunk.usage is None and chunk.finish is None for chunk in chunks[:-1])
+    return none and last[-1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _litellm() -> None:
+    litellm_ready()
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[str]:
+    with aimock() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for name in ("llama_cpp", "gguf", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    from tests.tiny_gguf import make
+
+    return make(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def adapter(name: str, request: pytest.FixtureRequest) -> Model:
+    """A model of each adapter that answers what the capital of France is."""
+    if name == "scripted":
+        return Scripted([["The capital of France ", "is Paris."]])
+    if name == "llama":
+        path = str(request.getfixturevalue("gguf"))
+        return open_model(Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={})
+    return REMOTE[name](request.getfixturevalue("mock"))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pytest.FixtureRequest) -> None:
+    """A reply comes in pieces, ends with one chunk that has usage and finish, and has counted its tokens."""
+    chunks = play(adapter(name, request), asked("What is the capital of France?", 12))[0]
+    assert name == "llama" or len([chunk for chunk in chunks if chunk.text]) > 1
+    assert name == "llama" or text(chunks) == PARIS
+    assert ends_well(chunks)
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert min(usage.tokens_in, usage.tokens_out, usage.calls) > 0
+    assert chunks[-1].finish in (("stop", "length") if name == "llama" else ("stop",))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequest) -> None:
+    """Three streams of one model at once each end well."""
+    question = asked("What is the capital of France?", 6)
+    replies = play(adapter(name, request), question, question, question)
+    assert [ends_well(chunks) for chunks in replies] == [True, True, True]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_is_usable_after_a_reply_was_left(name: str, request: pytest.FixtureRequest) -> None:
+    """A reply left after its first piece costs the next one nothing."""
+
+    async def go(model: Model) -> list[Chunk]:
+        question = asked("What is the capital of France?", 6)
+        async with aclosing(model.stream(question)) as stream:
+            await anext(stream)
+        found = await chunks_of(model, question)
+        await model.close()
+        return found
+
+    assert ends_well(asyncio.run(go(adapter(name, request))))
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -> None:
+    """A model that is closed before its loop ends leaves nothing that the next loop stumbles over."""
+    model = REMOTE[name](mock)
+    replies = [play(model, asked("What is the capital of France?"))[0] for _ in range(2)]
+    assert [text(chunks) for chunks in replies] == [PARIS, PARIS]
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_thinking_is_carried(name: str, mock: str) -> None:
+    """What the model thought comes apart from what it says."""
+    chunks = play(REMOTE[name](mock), asked("think first"))[0]
+    assert "".join(chunk.thinking for chunk in chunks) == "Ten and seven make seventeen."
+    assert text(chunks) == "Seventeen."
+    assert ends_well(chunks)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize(
+    ("question", "words", "finish"),
+    [("cut short", "This was cut by the", "length"), ("forbidden", "I cannot", "refusal")],
+)
+def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, finish: str, mock: str) -> None:
+    """A reply cut by a limit and one stopped by a filter say so."""
+    chunks = play(REMOTE[name](mock), asked(question))[0]
+    assert (text(chunks), chunks[-1].finish) == (words, finish)
+    assert ends_well(chunks)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("too often", "rate"), ("wrong key", "auth"), ("no such model", "missing"), ("too busy", "overloaded"),
+        ("too long", "refused"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, reason: str, mock: str) -> None:
+    """Each provider's refusals have one meaning, and their text holds no key."""
+    with pytest.raises(ModelError) as error:
+        play(REMOTE[name](mock), asked(question))
+    assert error.value.reason == reason
+    assert KEY["TEST_KEY"] not in str(error.value)
+    assert "litellm." not in str(error.value)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
+    """The seconds of Retry-After reach whoever decides when to ask again."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
+        await wire.json(body, 429, retry_after="7")
+
+    with loopback(script) as server, pytest.raises(ModelError) as error:
+        play(REMOTE[name](server.url), asked("Yes?"))
+    assert (error.value.reason, error.value.retry_after) == ("rate", 7.0)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
+    """Nothing guesses that a model has lost its way: a table of zeros is carried whole."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        for _ in range(150):
+            await speaker.say(" zero")
+        await speaker.end()
+
+    with loopback(script) as server:
+        assert text(play(REMOTE[name](server.url), asked("Yes?"))[0]) == " zero" * 150
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize("how", ["cut", "silent", "garbage"])
+def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
+    """A reply that breaks off is an error after what had come, never a short answer."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.say("Ye")
+        if how == "cut":
+            await wire.raw(b"40\r\ndata: {")
+            wire.cut()
+        elif how == "garbage":
+            await wire.send("data: {nonsense\n\n")
+
+    async def go(model: Model) -> list[str]:
+        found = []
+        try:
+            async with aclosing(model.stream(asked("Yes?"))) as stream:
+                async for chunk in stream:
+                    found += [chunk.text or chunk.note]
+        except ModelError as error:
+            found.append(error.reason)
+        await model.close()
+        return found
+
+    with loopback(script) as server:
+        assert asyncio.run(go(REMOTE[name](server.url))) == ["Ye", "broken"]
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
+    """A closed port is `connect`."""
+    with loopback(silent) as server:
+        url = server.url
+    with pytest.raises(ModelError) as error:
+        play(REMOTE[name](url), asked("Yes?"))
+    assert error.value.reason == "connect"
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
+    """A call ends with its deadline, before the first word and after, and the server sees the close within a second."""
+    with loopback(silent if when == "before" else endless) as server:
+        request = Request(messages=asked("Yes?").messages, deadline=0.5)
+        with pytest.raises(ModelError) as error:
+            play(REMOTE[name](server.url), request)
+        assert error.value.reason == "timeout"
+        assert server.requests[0].closed.wait(1.0)
+
+
+async def silent(seen: Seen, wire: Wire) -> None:
+    await wire.stall()
+
+
+async def endless(seen: Seen, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("and ")
+    await wire.stall()
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize("how", ["cancel-before", "cancel-within", "close"])
+def test_the_server_sees_the_close_within_a_second(name: str, how: str) -> None:
+    """Cancelling a call, before its first word or after, and closing a stream end the connection at once."""
+    script: Script = silent if how == "cancel-before" else endless
+
+    async def read(model: Model, first: asyncio.Event) -> None:
+        async with aclosing(model.stream(asked("Yes?"))) as stream:
+            async for chunk in stream:
+                if chunk.text:
+                    first.set()
+                    if how == "close":
+                        return
+
+    async def go(server: Loopback, model: Model) -> bool:
+        first = asyncio.Event()
+        task = asyncio.create_task(read(model, first))
+        if how == "cancel-before":
+            await asyncio.to_thread(arrived, server)
+        else:
+            await first.wait()
+        if how != "close":
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            return await asyncio.to_thread(server.requests[0].closed.wait, 1.0)
+        finally:
+            await model.close()
+
+    with loopback(script) as server:
+        assert asyncio.run(go(server, REMOTE[name](server.url)))
+
+
+def arrived(server: Loopback) -> None:
+    """Wait until a request is there."""
+    assert server.asked.wait(20)

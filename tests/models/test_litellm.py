@@ -1,0 +1,274 @@
+"""litellm behind the port: quiet, at home, tried once; its exceptions, its notes, its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.litellm import LiteLLM, preload
+from conductor_cli.models.litellm_errors import REASONS, meaning
+from tests.servers import LITELLM_IGNORES, Seen, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+
+ASKED = Request(messages=(Message(role="user", content="What is the capital of France?"),))
+HAIKU = "anthropic/claude-haiku-4-5"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _litellm() -> None:
+    litellm_ready()
+
+
+async def fine(seen: Seen, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("Yes.")
+    await speaker.end()
+
+
+def play(model: LiteLLM, *requests: Request) -> list[list[Chunk]]:
+    """The chunks of one reply after the other."""
+
+    async def one(request: Request) -> list[Chunk]:
+        async with aclosing(model.stream(request)) as stream:
+            return [chunk async for chunk in stream]
+
+    async def go() -> list[list[Chunk]]:
+        try:
+            return [await one(request) for request in requests]
+        finally:
+            await model.close()
+
+    return asyncio.run(go())
+
+
+def failure(model: LiteLLM, request: Request = ASKED) -> ModelError:
+    with pytest.raises(ModelError) as error:
+        play(model, request)
+    return error.value
+
+
+def notes(chunks: list[Chunk]) -> list[str]:
+    return [chunk.note for chunk in chunks if chunk.note]
+
+
+def foreign() -> list[type[Exception]]:
+    """Every exception class that litellm and openai define for their callers."""
+    litellm = preload().result()
+    import openai
+
+    found = {
+        kind
+        for module in (litellm.exceptions, openai)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Exception) and kind.__module__.partition(".")[0] in ("litellm", "openai")
+    }
+    return sorted(found, key=lambda kind: (kind.__module__, kind.__name__))
+
+
+def test_every_exception_of_litellm_has_a_meaning() -> None:
+    """Each exception class of litellm and of openai is in the table, or stands below one that is."""
+    kinds = foreign()
+    assert len(kinds) > 40
+    lost = [
+        kind.__name__
+        for kind in kinds
+        if not any(
+            base.__name__ in REASONS and base.__module__.startswith(("litellm", "openai")) for base in kind.__mro__
+        )
+    ]
+    assert lost == []
+
+
+def test_the_table_names_nothing_that_litellm_does_not_have() -> None:
+    """No line of the table is about an exception that is gone."""
+    assert set(REASONS) <= {kind.__name__ for kind in foreign()}
+
+
+def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
+    """A closed port is a server error to litellm; the httpx exception inside says what it was."""
+    import httpx
+
+    error = preload().result().InternalServerError("m", "openai", "m")
+    error.__cause__ = ValueError()
+    error.__cause__.__cause__ = httpx.ConnectError("no")
+    assert meaning(error) == "connect"
+    error.__cause__.__cause__ = None
+    assert meaning(error) == "overloaded"
+    assert meaning(ValueError()) == "internal"
+
+
+def test_no_money_is_not_waited_for() -> None:
+    """A 429 because the account is empty is a refusal."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.json({"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429)
+
+    with loopback(script) as server:
+        error = failure(LiteLLM("openai/m", key="sk-123456", base_url=f"{server.url}/v1"))
+    assert (error.reason, "You have no money" in error.message) == ("refused", True)
+
+
+def test_a_question_is_asked_in_the_words_of_the_provider() -> None:
+    """All that a request and a worker's options say is sent; what they leave open is not."""
+    request = Request(messages=ASKED.messages, max_tokens=50, temperature=0.5, stop=("END",))
+    options = {"max_tokens": 20, "headers": {"x-own": "1"}}
+    with loopback(fine) as server:
+        chunks = play(LiteLLM(HAIKU, key="sk-123456", base_url=server.url, options=options), request)[0]
+    seen = server.requests[0]
+    assert seen.path == "/v1/messages"
+    assert (seen.headers["x-api-key"], seen.headers["x-own"]) == ("sk-123456", "1")
+    sent = seen.json
+    assert (sent["max_tokens"], sent["temperature"], sent["stop_sequences"]) == (20, 0.5, ["END"])
+    assert (sent["model"], sent["stream"]) == ("claude-haiku-4-5", True)
+    assert notes(chunks) == []
+
+
+def test_what_a_provider_does_not_know_is_left_out_remembered_and_said() -> None:
+    """Anthropic has no seed: the call goes on without it, and the user hears of it once."""
+    request = Request(messages=ASKED.messages, seed=3)
+    with loopback(fine) as server:
+        both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
+    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not take seed: it is left out"], []]
+    assert len(server.requests) == 2
+
+
+def test_what_a_server_refuses_is_left_out_remembered_and_said() -> None:
+    """A parameter that only the server knows to be wrong is left out after its refusal."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if "temperature" in seen.json:
+            error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
+            return await wire.json({"type": "error", "error": error}, 400)
+        return await fine(seen, wire)
+
+    request = Request(messages=ASKED.messages, temperature=0.5)
+    with loopback(script) as server:
+        both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
+    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not take temperature: it is left out"], []]
+    assert ["temperature" in seen.json for seen in server.requests] == [True, False, False]
+
+
+def test_a_refusal_for_another_reason_is_asked_once() -> None:
+    """The retries of litellm are off, and nothing is left out for nothing."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.json({"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500)
+
+    with loopback(script) as server:
+        error = failure(LiteLLM(HAIKU, key="sk-123456", base_url=server.url))
+    assert str(error) == f"{HAIKU}: Sorry, [key]"
+    assert len(server.requests) == 1
+
+
+def test_a_model_that_litellm_does_not_know_is_refused() -> None:
+    """A name without a provider is an error that shows how names are written."""
+    error = failure(LiteLLM("nobody/knows-it"))
+    assert error.reason == "refused"
+    assert "nobody/knows-it" in str(error)
+
+
+@pytest.mark.parametrize("name", [HAIKU, "gemini/gemini-3.8-flash"])
+def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
+    """A provider's server that redirects is an error; the host that it leads to sees neither key nor question."""
+
+    async def elsewhere(seen: Seen, wire: Wire) -> None:
+        await wire.head(307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path)
+
+    with loopback(fine) as other, loopback(elsewhere) as server:
+        error = failure(LiteLLM(name, key="sk-123456", base_url=server.url))
+    assert error.reason == "missing"
+    assert (len(server.requests), len(other.requests)) == (1, 0)
+
+
+def test_litellm_is_imported_once_however_often_it_is_asked_for() -> None:
+    """The import is one future for the whole process."""
+    assert preload() is preload()
+
+
+def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTPS_PROXY and SSL_CERT_FILE are respected by litellm's connections too."""
+    made = authority(tmp_path)
+    with loopback(fine, made.tls) as server, proxy(server) as tunnel:
+        monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+        chunks = play(LiteLLM(HAIKU, key="k", base_url="https://model.test"), ASKED)[0]
+    assert "".join(chunk.text for chunk in chunks) == "Yes."
+    assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
+
+
+PROGRAM = """
+import asyncio, sys
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.models.litellm import LiteLLM
+
+def tried(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo") and "127.0.0.1" not in str(arguments):
+        if isinstance(arguments[0], str) or isinstance(arguments[1], tuple):
+            print("WENT OUT", event, arguments)
+
+sys.addaudithook(tried)
+
+async def ask(model, base_url, text):
+    made = LiteLLM(model, key="sk-123456", base_url=base_url)
+    try:
+        async for chunk in made.stream(Request(messages=(Message(role="user", content=text),), seed=3)):
+            print(chunk.text, end="")
+    except Exception as error:
+        print(type(error).__name__, end="")
+    await made.close()
+    print()
+
+url = sys.argv[1]
+asyncio.run(ask("anthropic/claude-haiku-4-5", url, "What is the capital of France?"))
+asyncio.run(ask("openai/gpt-5", url + "/v1", "too busy"))
+asyncio.run(ask("nobody/knows-it", url, "x"))
+import os
+print(os.environ.get("FROM_DOTENV"))
+"""
+
+
+def test_stdout_and_stderr_hold_nothing_but_ours(tmp_path: Path) -> None:
+    """No banner, no log, no .env read, nobody asked for prices.
+
+    Not with an answer, an error or an unknown provider, even where the user's environment turns litellm's log on.
+    """
+    (tmp_path / ".env").write_text("FROM_DOTENV=read\n")
+    environ = os.environ | {"LITELLM_LOG": "DEBUG", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    with aimock() as url:
+        command = [sys.executable, "-c", PROGRAM, url]
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "The capital of France is Paris.\nModelError\nModelError\nNone\n"
+    assert done.stderr == ""
+
+
+def test_connections_are_let_go_when_no_model_uses_them() -> None:
+    """Closing the last model closes litellm's connections; a model that is still in use keeps them."""
+
+    async def go(url: str) -> list[bool]:
+        both = [LiteLLM(HAIKU, key="k", base_url=url) for _ in range(2)]
+        for model in both:
+            async for _ in model.stream(ASKED):
+                pass
+        shared: Any = preload().result().module_level_aclient.client
+        found = []
+        for model in both:
+            await model.close()
+            found.append(shared.is_closed)
+        return found
+
+    with loopback(fine) as server:
+        assert asyncio.run(go(server.url)) == [False, True]

@@ -1,0 +1,230 @@
+"""Files that are no model, or a damaged one: each is told with its reason, and none takes the process with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import Llama, Options, describe
+from conductor_cli.models.llama.gguf import check, read_header
+from tests.models.test_llama import ask, play, run, text
+from tests.tiny_gguf import END, Extra, make
+
+
+def number(data: bytes, key: str, form: str, value: float) -> bytes:
+    """The file with another value for a key of this type."""
+    at = data.index(key.encode()) + len(key) + 4
+    return data[:at] + struct.pack(f"<{form}", value) + data[at + struct.calcsize(form) :]
+
+
+def twice(data: bytes) -> bytes:
+    """The file with two tokens of one name."""
+    return data.replace(struct.pack("<Q", 1) + b"!", struct.pack("<Q", 1) + b'"', 1)
+
+
+def counts(data: bytes, tensors: int, keys: int) -> bytes:
+    return data[:8] + struct.pack("<QQ", tensors, keys) + data[24:]
+
+
+def weights(data: bytes, fill: bytes) -> bytes:
+    """The file with all its weights overwritten."""
+    return data[:12000] + fill * (len(data) - 12000)
+
+
+RENAMED = b"qwen9"
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda _: b"", "is empty"),
+    "magic": (lambda data: data[:4], "ends in the middle of its header"),
+    "text": (lambda _: b"Dear sir or madam,\n" * 99, "is not a GGUF file"),
+    "wrong-magic": (lambda data: b"GGML" + data[4:], "is not a GGUF file"),
+    "version-1": (lambda data: data[:4] + b"\1\0\0\0" + data[8:], "is GGUF version 1"),
+    "other-byte-order": (lambda data: data[:4] + b"\0\0\0\3" + data[8:], "made for the other byte order"),
+    "cut-in-header": (lambda data: data[:5000], "ends in the middle of its header"),
+    "cut-in-weights": (lambda data: data[:-9999], "not within the file bounds"),
+    "many-tensors": (lambda data: counts(data, 1 << 60, 20), "claims 1152921504606846976 tensors"),
+    "many-keys": (lambda data: counts(data, 20, 1 << 60), "and 1152921504606846976 keys"),
+    "more-keys": (lambda data: counts(data, 28, 300), "cut off or damaged"),
+    "no-layer": (lambda data: number(data, "qwen2.block_count", "I", 0), "claims 0 layers"),
+    "many-layers": (lambda data: number(data, "qwen2.block_count", "I", 1 << 31), "claims 2147483648 layers"),
+    "epsilon": (lambda data: number(data, "layer_norm_rms_epsilon", "f", -1.0), "layer_norm_rms_epsilon is -1.0"),
+    "no-context": (lambda data: number(data, "qwen2.context_length", "I", 0), "is damaged, or no model"),
+    "a-token-twice": (twice, "has a token twice"),
+    "unknown-architecture": (lambda data: data.replace(b"qwen2", RENAMED), "unknown model architecture: 'qwen9'"),
+    "other-architecture": (lambda data: data.replace(b"qwen2", b"llama"), "cannot be loaded"),
+    "not-a-number": (lambda data: weights(data, b"\xff"), "what they give is no number"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(models: Path) -> bytes:
+    return make(models / "whole.gguf").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def damaged(models: Path, whole: bytes) -> dict[str, Path]:
+    """A file for each kind of damage, and what is no file."""
+    place = models / "damaged"
+    place.mkdir()
+    for name, (damage, _) in DAMAGE.items():
+        (place / f"{name}.gguf").write_bytes(damage(whole))
+    (place / "directory.gguf").mkdir()
+    make(place / "vocabulary.gguf", extra=Extra(tensors=False))
+    return {name: place / f"{name}.gguf" for name in REASONS}
+
+
+REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
+    "missing": "there is no file",
+    "directory": "is not a file",
+    "vocabulary": "has a vocabulary but no weights",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_bad_file_is_told_with_its_reason(name: str, damaged: dict[str, Path]) -> None:
+    """Which file, what is wrong with it and what to do, before a word is written."""
+    with pytest.raises(ModelError) as error:
+        play(damaged[name], ask())
+    assert error.value.reason == "file"
+    assert str(damaged[name]) in error.value.message
+    assert REASONS[name] in error.value.message
+    assert error.value.hint
+
+
+def test_no_bad_file_ends_the_process_or_prints(damaged: dict[str, Path]) -> None:
+    """One process lives through all of them, and nothing but its own words comes out of it."""
+    script = """
+import asyncio, sys
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import Llama
+async def go(path):
+    try:
+        async for _ in Llama(path).stream(Request(messages=(Message(role="user", content="Hello"),), max_tokens=2)):
+            pass
+    except ModelError as error:
+        print(error.reason)
+for path in sys.argv[1:]:
+    asyncio.run(go(path))
+"""
+    done = run(script, *damaged.values())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["file"] * len(REASONS)
+
+
+def test_a_file_that_was_put_right_loads(models: Path, whole: bytes) -> None:
+    """A failed load is forgotten: the same model loads the good file that has taken the bad one's place."""
+    path = models / "changing.gguf"
+
+    async def go() -> None:
+        model = Llama(path, Options(threads=1))
+        path.write_bytes(whole[:-9999])
+        with pytest.raises(ModelError):
+            await model.load()
+        path.write_bytes(whole)
+        await model.load()
+        await model.close()
+
+    asyncio.run(go())
+
+
+def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
+    """A Git LFS pointer and a web page say what they are."""
+    path = tmp_path / "model.gguf"
+    hints = []
+    for data in (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html><title>Sign in"):
+        path.write_bytes(data)
+        with pytest.raises(ModelError) as error:
+            check(path)
+        hints.append(error.value.hint)
+    assert ["LFS" in hints[0], "web page" in hints[1]] == [True, True]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """What is no regular file is refused at once."""
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(ModelError, match="is not a file"):
+        check(tmp_path / "model.gguf")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever bytes stand in a header, reading it raises `ModelError` or nothing."""
+    path = tmp_path_factory.getbasetemp() / "any.gguf"
+    if not path.exists():
+        make(path)
+    whole = bytearray(path.read_bytes()[:20_000])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, 9_300))
+        whole[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    changed = path.with_suffix(".changed")
+    changed.write_bytes(whole[: data.draw(st.integers(1, len(whole)))])
+    for read in (check, read_header, describe):
+        with suppress(ModelError):
+            read(changed)
+
+
+def test_a_file_is_described(models: Path) -> None:
+    """Name, architecture, context and size are those of the file."""
+    about = describe(path := make(models / "about.gguf"))
+    assert (about.name, about.architecture, about.context) == ("tiny random", "qwen2", 8192)
+    assert about.size == path.stat().st_size
+
+
+def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes) -> None:
+    """Same bytes, same identity; another first or last byte, or one byte more, another identity."""
+    path = models / "identity.gguf"
+    found = []
+    for data in (whole, whole, whole[:-1] + b"\7", whole + b"\0", whole.replace(b"tiny random", b"tiny tandem")):
+        path.write_bytes(data)
+        found.append(describe(path).identity)
+    assert found[0] == found[1]
+    assert len(set(found)) == 4
+
+
+def test_what_a_file_says_of_itself_is_shown_on_one_line(tmp_path: Path, whole: bytes) -> None:
+    """Control characters in a name do not reach the terminal."""
+    path = tmp_path / "name.gguf"
+    path.write_bytes(whole.replace(b"tiny random", b"\x1b[31m \n evil"[:11]))
+    assert describe(path).name == "[31m evi"
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{% for message in messages %}", "Unexpected end of template"),
+        ("{{ messages[0].content.center(9) }}", "'center' of 'str' object is unsafe"),
+        ("Hello", "leaves out message 1"),
+        ("{{ raise_exception('Not \x1b[31mtoday') }}", "Not [31mtoday"),
+        ("{% for a in range(999) %}{% for b in range(999) %}word{% endfor %}{% endfor %}", "more than 262144"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_the_files_fault(models: Path, template: str, problem: str) -> None:
+    """A broken or hostile chat template is told like any other damage of the file."""
+    path = make(models / "template.gguf", extra=Extra(template=template))
+    with pytest.raises(ModelError) as error:
+        play(path, ask())
+    assert error.value.reason == "file"
+    assert problem in error.value.message
+    assert "template.gguf" in error.value.message
+    assert "\x1b" not in error.value.message
+
+
+def test_a_model_without_a_template_is_spoken_to_in_chatml(models: Path) -> None:
+    """Its prompt has the marks of ChatML, as a model with the same words in a template has."""
+    chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    chatml += "<|im_start|>assistant\n"
+    bias = {END: -50.0, "<|endoftext|>": -50.0}
+    bare = play(make(models / "bare.gguf", extra=Extra(template=None, bias=bias)), ask())[0]
+    same = play(make(models / "chatml.gguf", extra=Extra(template=chatml, bias=bias)), ask())[0]
+    assert text(bare) == text(same) != ""

@@ -1,0 +1,159 @@
+"""Messages, chat templates and the bounds a template runs in."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.chat import Message
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.prompt import SLICE, Piece, open_template, opens_thinking, pieces, slices
+from conductor_cli.models.llama.template import SECONDS
+
+NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
+USER = Message(role="user", content="U1")
+SYSTEM = Message(role="system", content="S")
+TALK = (SYSTEM, USER, Message(role="assistant", content="A1"), Message(role="user", content="U2"))
+
+STRICT = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('must alternate') }}{% endif %}"
+    "[{{ message.role }}]{{ message['content'] | trim }}{% endfor %}"
+)
+
+
+def prompt(template: str, messages: tuple[Message, ...] = (USER,), *, thinking: bool = True) -> str:
+    found = pieces(open_template("m.gguf", template, NAMES), messages, thinking=thinking)
+    return "".join(piece.text for piece in found)
+
+
+def test_contents_stand_apart_from_the_template() -> None:
+    """Each content is a piece of its own, as it was written; special tokens count only in the rest."""
+    content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
+    found = pieces(open_template("m.gguf", STRICT, NAMES), (Message(role="user", content=content),), thinking=True)
+    assert found == (Piece("<s>[user]", control=True), Piece(content, control=False))
+
+
+def test_a_space_before_a_content_goes_with_it() -> None:
+    """So that the first word is the token that it is in running text."""
+    found = pieces(open_template("m.gguf", "[I] {{ messages[0].content }} [/I]", {}), (USER,), thinking=True)
+    assert [piece.text for piece in found] == ["[I]", " U1", " [/I]"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ((SYSTEM, USER), "<s>[user]S\n\nU1"),
+        (TALK, "<s>[user]S\n\nU1[assistant]A1[user]U2"),
+        ((USER, USER), "<s>[user]U1\n\nU1"),
+    ],
+)
+def test_what_a_template_refuses_is_said_by_the_user(messages: tuple[Message, ...], expected: str) -> None:
+    """Without a system turn its words begin the user's; two turns of one side become one."""
+    assert prompt(STRICT, messages) == expected
+
+
+def test_a_system_turn_that_a_template_forgets_is_not_lost() -> None:
+    """A template that skips the system turn gets its words in the user's."""
+    forgets = "{% for message in messages if message.role != 'system' %}[{{ message.content }}]{% endfor %}"
+    assert prompt(forgets, (SYSTEM, USER)) == "[S\n\nU1]"
+
+
+def test_thinking_is_named_only_to_be_left_out() -> None:
+    """A template hears `enable_thinking` only when it is false."""
+    asks = "{{ messages[0].content }}{{ enable_thinking is defined and enable_thinking == false }}"
+    assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]
+
+
+@pytest.mark.parametrize(("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)])
+def test_an_opened_thinking_is_seen(end: str, opens: bool) -> None:
+    """Only where the template's last word opens it; a question that ends so opens nothing."""
+    template = "{{ messages[0].content }}" + end
+    assert opens_thinking(pieces(open_template("m.gguf", template, {}), (USER,), thinking=True)) is opens
+    asked = (Message(role="user", content="<think>"),)
+    assert not opens_thinking(pieces(open_template("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{%- set ns = namespace(n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 -%}{%- endfor -%}",
+        "{% set all = [] %}{% for m in messages %}{% set all = all + [m] %}{% endfor %}{{ all | length }}",
+        "{% macro f(text) %}{{ text | trim }}{% endmacro %}{{ f('a ') ~ 'b' }}",
+        "{% generation %}{{ 'x'.split('y')[-1].lstrip('\\n') }}{% endgeneration %}",
+        "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ strftime_now('%Y') }}",
+        "{{ {'a': [1, 2]} | tojson(indent=4) }}{{ 'abc'[1:] | upper }}{{ tools is none }}{% break %}",
+    ],
+)
+def test_what_chat_templates_use_is_there(template: str) -> None:
+    """Lists, slices, macros, counters, filters, dates and marks for training all work."""
+    loop = template if "break" not in template else "{% for m in messages %}" + template + "{% endfor %}"
+    assert "U1" in prompt(loop + "{{ messages[0].content }}")
+
+
+GROWING = "{% set n = namespace(s='aa', m=9, l=[1], d={}) %}{% for i in range(99) %}{% set GROW %}{% endfor %}"
+
+HOSTILE = {
+    "loops": "{% for a in range(999) %}" * 3 + "{% endfor %}" * 3,
+    "range": "{% for a in range(99999999) %}{% endfor %}",
+    "times": "{{ 'a' * 999999999 }}",
+    "power": "{{ 9 ** 9 ** 9 }}",
+    "percent": "{{ '%999999999d' % 1 }}",
+    "format": "{{ '{:>999999999}'.format(1) }}",
+    "center": "{{ 'a' | center(999999999) }}",
+    "doubling": GROWING.replace("GROW", "n.s = n.s ~ n.s"),
+    "adding": GROWING.replace("GROW", "n.s = n.s + n.s"),
+    "number": GROWING.replace("GROW", "n.m = n.m * n.m"),
+    "replacing": GROWING.replace("GROW", "n.s = n.s.replace('a', 'aa')"),
+    "filtering": GROWING.replace("GROW", "n.s = n.s | replace('a', 'aa')"),
+    "joining": GROWING.replace("GROW", "n.s = [n.s, n.s] | join"),
+    "nesting": GROWING.replace("GROW", "n.l = [n.l, n.l]"),
+    "mapping": GROWING.replace("GROW", "n.d = {1: n.d, 2: n.d}"),
+    "macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+    "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "calls": "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call m() %}" * 60 + "{% endcall %}" * 60,
+    "condition": "{% for i in range(999) if range(999)|map('string')|sort|list %}{% endfor %}",
+    "writing": "{% set x %}" + "{% for a in range(999) %}" * 2 + "xxxxxxxx" + "{% endfor %}" * 2 + "{% endset %}",
+    "brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "size": "x" * 300_000,
+    "include": "{% include '/etc/passwd' %}",
+    "attribute": "{{ messages.append(1) }}",
+    "lorem": "{{ lipsum(999999) }}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_template_is_stopped(name: str) -> None:
+    """It neither runs on nor fills the memory; rendering is tried twice, each in its time."""
+    began = time.monotonic()
+    with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
+        prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
+    assert time.monotonic() - began < 2 * SECONDS + 2
+
+
+def test_a_template_sees_nothing_of_the_process() -> None:
+    """The ways from a value to Python's inside lead nowhere: an error, or nothing at all."""
+    for way in ("''.__class__", "messages.__class__", "raise_exception.__globals__", "range.__self__", "_turn.func"):
+        with suppress(ModelError):
+            assert prompt("{{ " + way + " }}{{ messages[0].content }}") == "U1"
+    with pytest.raises(ModelError, match="unsafe"):
+        prompt("{{ ''.__class__.__mro__ }}{{ messages[0].content }}")
+
+
+@given(
+    st.text(alphabet="ab \n字", max_size=50).flatmap(lambda unit: st.integers(1, 400).map(lambda times: unit * times))
+)
+def test_slices_are_short_and_whole(text: str) -> None:
+    """No slice is longer than a tokenizer can bear, and together they are the text."""
+    parts = slices(text)
+    assert "".join(parts) == text
+    assert max(map(len, parts)) <= SLICE
+
+
+def test_slices_are_cut_before_words() -> None:
+    """Where there are words, each slice after the first begins with the space before one."""
+    assert {part[0] for part in slices("word " * 2000)[1:]} == {" "}

@@ -1,0 +1,95 @@
+"""A thousand plans, sampled by the real llama.cpp from a model of random weights, held by the real grammar alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.plan import Rules
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.profile import PROMPTED
+from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.question import Question
+from conductor_cli.models.llama import Llama, Options
+from tests.tiny_gguf import Extra, make
+
+SEEDS = 1000
+LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights in which line ends and the end of text are likelier, so that plans of every length occur."""
+    extra = Extra(bias={"\n": 4.0, "<|im_end|>": 4.0})
+    return make(tmp_path_factory.mktemp("gguf") / "plans.gguf", seed=1, extra=extra)
+
+
+def fault(text: str, workers: int, limit: int) -> str | None:
+    """What is wrong with a plan, judged from its text alone; no code is shared with the grammar or the parser."""
+    lines = text.split("\n")
+    if len(lines) > limit:
+        return f"{len(lines)} steps, limit {limit}"
+    for number, line in enumerate(lines, start=1):
+        found = LINE.fullmatch(line)
+        if found is None:
+            return f"no step: {line!r}"
+        if ord(found[1]) - ord("A") >= workers:
+            return f"worker {found[1]} of {workers}"
+        seen = [] if found[2] == "-" else [int(item) for item in found[2].split()]
+        if any(item >= number for item in seen) or len(set(seen)) != len(seen):
+            return f"step {number} sees {seen}"
+        if len(found[3]) > 240:
+            return f"a subtask of {len(found[3])} characters"
+    return None
+
+
+async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
+    """For each seed: the seed, the size of the pool, the limit, the text, and why it ended."""
+    llama = Llama(path, Options(context=8192, threads=1))
+    plans = []
+    try:
+        for seed in range(SEEDS):
+            workers, limit = seed % 12 + 1, seed % 5 + 1
+            pool = Pool(workers=tuple(Worker(name=f"worker-{index}", kind="openai") for index in range(workers)))
+            terms = terms_for(PROMPTED, pool, Rules(workers=pool.names, steps=limit), "auto", exact=True)
+            request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, terms)
+            request = replace(request, temperature=1.0, seed=seed, max_tokens=5200)
+            text, finish = "", ""
+            async with aclosing(llama.stream(request)) as chunks:
+                async for chunk in chunks:
+                    text += chunk.text
+                    finish = chunk.finish or finish
+            plans.append((seed, workers, limit, text, finish))
+    finally:
+        await llama.close()
+    return plans
+
+
+@pytest.fixture(scope="module")
+def plans(model: Path) -> list[tuple[int, int, int, str, str]]:
+    """Sampled once for the module."""
+    return asyncio.run(sampled(model))
+
+
+@pytest.mark.timeout(600)
+def test_every_sampled_plan_is_valid(plans: list[tuple[int, int, int, str, str]]) -> None:
+    """With the grammar, a model that knows nothing writes valid plans only, for every pool and limit."""
+    faults = [(seed, problem) for seed, workers, limit, text, _ in plans if (problem := fault(text, workers, limit))]
+    assert faults == []
+    assert {finish for *_, finish in plans} == {"stop"}
+
+
+def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, int, int, str, str]]) -> None:
+    """The grammar narrows nothing: every length and every worker of twelve occurs, at least 900 texts differ."""
+    lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
+    assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
+    assert {line[0] for _, workers, _, text, _ in plans if workers == 12 for line in text.split("\n")} == set(
+        "ABCDEFGHIJKL"
+    )
+    assert len({text for *_, text, _ in plans}) >= 900

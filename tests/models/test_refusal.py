@@ -1,0 +1,172 @@
+"""What servers say when they do not answer, and what of it is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.models.refusal import Refusal, Said, cleaned, in_band, named, read_refusal, retry_after
+
+BODIES: dict[str, tuple[Any, str]] = {
+    "openai": ({"error": {"message": "No money", "type": "t", "param": None, "code": "c"}}, "No money"),
+    "gemini": ([{"error": {"code": 400, "message": "Bad request", "status": "INVALID_ARGUMENT"}}], "Bad request"),
+    "ollama": ({"error": "model 'x' not found"}, "model 'x' not found"),
+    "mistral": ({"object": "error", "message": "Wrong", "type": "invalid_request_error"}, "Wrong"),
+    "mistral-422": (
+        {"message": {"detail": [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]}},
+        "stop: Extra inputs are not permitted",
+    ),
+    "fastapi": ({"detail": "Not here"}, "Not here"),
+    "fastapi-422": ({"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]}, "seed: no"),
+    "vllm": ({"object": "error", "message": "Too long", "code": 400}, "Too long"),
+}
+"""Error bodies as servers send them, and their message."""
+
+
+def refusal(status: int, body: Any = b"", secrets: tuple[str, ...] = (), **headers: str) -> Refusal:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_refusal(
+        "host", status, {name.replace("_", "-"): value for name, value in headers.items()}, data, secrets
+    )
+
+
+@pytest.mark.parametrize(("body", "message"), BODIES.values(), ids=BODIES)
+def test_the_message_of_each_shape_of_error_body_is_found(body: Any, message: str) -> None:
+    """The provider's own words are shown whatever shape its error has."""
+    assert str(refusal(400, body)) == f"host refused the question (400): {message}"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (400, "refused"), (401, "auth"), (402, "refused"), (403, "auth"), (404, "missing"), (405, "missing"),
+        (408, "overloaded"), (409, "overloaded"), (413, "refused"), (418, "refused"), (422, "refused"),
+        (425, "overloaded"), (429, "rate"), (500, "overloaded"), (502, "overloaded"), (503, "overloaded"),
+        (504, "overloaded"), (529, "overloaded"), (301, "missing"), (307, "missing"),
+    ],
+)  # fmt: skip
+def test_each_status_has_its_meaning(status: int, reason: str) -> None:
+    """An HTTP status tells whether asking again may help, and what to look at."""
+    assert refusal(status).reason == reason
+
+
+def test_no_money_is_not_waited_for() -> None:
+    """A 429 because the account is empty is not tried again, unlike one because of too many questions."""
+    assert refusal(429, {"error": {"message": "m", "code": "insufficient_quota"}}).reason == "refused"
+    assert refusal(429, {"error": {"message": "m", "type": "invalid_request_error"}}).reason == "rate"
+
+
+def test_a_redirect_says_where_it_leads() -> None:
+    """A redirect is not followed; the message says where it leads, so that the address can be corrected."""
+    error = refusal(308, b"", location="https://elsewhere.test/v1")
+    assert "not followed" in str(error)
+    assert "https://elsewhere.test/v1" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", ", without a word"),
+        (b"Bad Gateway", ": Bad Gateway"),
+        (
+            b"<html><head><style>p {}</style><title>502</title></head><body><h1>Bad\nGateway</h1></body>",
+            ": 502 Bad Gateway",
+        ),
+        (b"<!DOCTYPE html><script>alert(1)</script><p>Sorry", ": Sorry"),
+        (b"{half", ": {half"),
+        (b"\xff\x1b[31mred\x00", ": \ufffd [31mred"),
+        (b"[" * 100_000, ": " + "[" * 299 + "…"),
+    ],
+    ids=["empty", "text", "html", "doctype", "no-json", "control", "deep"],
+)
+def test_a_body_that_is_no_json_is_shown_by_its_first_words(body: bytes, words: str) -> None:
+    """HTML, text, garbage and nothing at all give a readable message."""
+    assert str(refusal(502, body)) == f"host is not able to answer now (502){words}"
+
+
+def test_the_key_is_never_echoed() -> None:
+    """A server that repeats the key in its message does not get it onto the screen."""
+    error = refusal(401, {"error": {"message": "Incorrect API key: sk-abcdef123"}}, ("sk-abcdef123",))
+    assert str(error) == "host refused the key (401): Incorrect API key: [key]"
+
+
+def test_a_value_too_short_to_be_secret_is_left_in_the_words() -> None:
+    """Without a key, and with a header as short as a digit, a message stays readable."""
+    assert cleaned("Error 1 of 1", ("", "1")) == "Error 1 of 1"
+
+
+@given(text=st.text(), secret=st.text("abcdefghij", min_size=6))
+def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: str) -> None:
+    """Whatever is sent, what is shown has at most 300 characters, no control character and no secret."""
+    shown = cleaned(f"{text} {secret} {text}", (secret,))
+    assert len(shown) <= 300
+    assert all(letter.isprintable() or letter.isspace() or ord(letter) > 127 for letter in shown)
+    assert not set(shown) & set(map(chr, (*range(32), *range(127, 160), 0x202E, 0x2066)))
+    assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    """Retry-After is read as seconds or as a date; nonsense is no wait."""
+    assert retry_after(headers, now=60.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"error": {"message": "m", "code": 429}}, "rate"),
+        ({"error": {"message": "m", "code": "rate_limit_exceeded"}}, "rate"),
+        ({"error": {"message": "m", "type": "overloaded_error"}}, "overloaded"),
+        ({"error": {"message": "m", "code": 502}}, "overloaded"),
+        ({"error": {"message": "m", "type": "authentication_error"}}, "auth"),
+        ({"error": {"message": "m", "code": "context_length_exceeded"}}, "refused"),
+        ({"error": {"message": "m", "code": "model_not_found"}}, "missing"),
+        ({"error": "gone"}, "broken"),
+        ({"object": "error", "message": "m", "code": 400}, "refused"),
+    ],
+)
+def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason: str) -> None:
+    """An error object in a stream means what its code says, and otherwise that the answer broke off."""
+    assert in_band("host", value).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("body", "sent", "name"),
+    [
+        ({"error": {"message": "m", "param": "temperature"}}, "temperature", "temperature"),
+        ({"error": {"message": "m", "param": "stream_options.include_usage"}}, "stream_options", "stream_options"),
+        (
+            {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}},
+            "max_tokens",
+            "max_tokens",
+        ),
+        ({"error": {"message": "temperature is deprecated for this model"}}, "temperature", "temperature"),
+        ({"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}, "seed", "seed"),
+        ({"error": {"message": "`stop` is not supported"}}, "stop", "stop"),
+        ({"error": {"message": "stop asking me"}}, "stop", ""),
+        ({"error": {"message": "m", "param": "temperature"}}, "seed", ""),
+        ({"detail": [{"loc": ["body"], "msg": "bad", "input": {"seed": 1}}]}, "seed", ""),
+        ({"error": {"message": "m", "param": "messages"}}, "seed", ""),
+    ],
+)
+def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: str) -> None:
+    """Only a parameter that was sent, and that the server names itself, is held to be the reason."""
+    assert named(Said(body), {sent: 1, "model": "m"}) == name

@@ -1,0 +1,190 @@
+"""A reply in the shape of OpenAI's chat completions: text, thinking, tokens, the reason of its end."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Usage
+from conductor_cli.models.reply import Reply, stated_cost, usage_of
+from tests.servers import delta, usage
+
+ASKED = Request(messages=(Message(role="user", content="x" * 40),))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "delta",
+                    "message",
+                    "content",
+                    "usage",
+                    "finish_reason",
+                    "reasoning",
+                    "prompt_tokens",
+                    "text",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def played(*frames: dict[str, Any]) -> list[Chunk]:
+    """All chunks of a reply."""
+    reply = Reply(ASKED)
+    return [chunk for frame in frames if (chunk := reply.frame(frame))] + list(reply.end())
+
+
+def joined(chunks: list[Chunk]) -> tuple[str, str]:
+    return "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [delta(reasoning_content="Let me "), delta(reasoning_content="see."), delta("Yes.")],
+        [delta(reasoning="Let me see."), delta("Yes.")],
+        [delta(reasoning="Let me see.", reasoning_content="Let me see."), delta("Yes.")],
+        [delta("<thi"), delta("nk>Let me see."), delta("</think>\n\nYes.")],
+        [delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]}]), delta("Yes.")],
+        [delta(content=[{"thinking": "Let me see."}, {"type": "text", "text": "Yes."}])],
+    ],
+    ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts"],
+)
+def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> None:
+    """Thinking is told from text in each way that servers send it, and counted once."""
+    assert joined(played(*frames, delta(finish="stop"), usage())) == ("Yes.", "Let me see.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("stop", "stop"), ("STOP", "stop"), ("length", "length"), ("max_tokens", "length"), ("tool_calls", "tool"),
+        ("function_call", "tool"), ("content_filter", "refusal"), ("SAFETY", "refusal"), ("whatever", "other"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_the_end_is_carried(reason: str, finish: str) -> None:
+    """Each finish reason has its word in the port; one that is not known is `other`."""
+    last = played(delta("Yes."), delta(finish=reason), usage())[-1]
+    assert last == Chunk(usage=Usage(tokens_in=11, tokens_out=7, calls=1), finish=finish)  # type: ignore[arg-type]
+
+
+def test_a_refusal_is_text_with_its_own_end() -> None:
+    """What a model says while it refuses is shown, and the reply ends as a refusal."""
+    chunks = played(delta(refusal="I can"), delta(refusal="not."), delta(finish="stop"), usage())
+    assert joined(chunks)[0] == "I cannot."
+    assert chunks[-1].finish == "refusal"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "<think>hm</think>"])
+def test_a_reply_without_a_word_is_an_error(text: str) -> None:
+    """A reply that ends by itself without text is a failure, not an empty answer."""
+    with pytest.raises(ModelError) as error:
+        played(delta(text), delta(finish="stop"), usage())
+    assert error.value.reason == "empty"
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])
+def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
+    """A reply that a limit, a filter or a tool ended may be without text; its reason says so."""
+    assert played(delta(finish=reason), usage())[-1].usage is not None
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        (
+            {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 5}},
+            {"tokens_cached": 4, "tokens_reasoning": 5},
+        ),
+        ({"prompt_cache_hit_tokens": 6}, {"tokens_cached": 6}),
+        ({"total_tokens": 30}, {"tokens_out": 19, "tokens_reasoning": 12}),
+        (
+            {"total_tokens": 30, "completion_tokens_details": {"reasoning_tokens": 12}},
+            {"tokens_out": 19, "tokens_reasoning": 12},
+        ),
+        ({"prompt_tokens_details": None, "completion_tokens_details": []}, {}),
+        ({"prompt_tokens_details": {"cached_tokens": 999}}, {"tokens_cached": 11}),
+        ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -5}}, {}),
+    ],
+    ids=["details", "deepseek", "hidden", "hidden-said", "null", "too-many", "nonsense"],
+)
+def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected: dict[str, int]) -> None:
+    """Cached tokens are part of the input and reasoning part of the output, whichever way a server counts."""
+    value = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18} | counted
+    assert usage_of(value) == Usage(**({"tokens_in": 11, "tokens_out": 7, "calls": 1} | expected))
+
+
+def test_the_last_count_stands() -> None:
+    """A server that counts again and again while it writes is taken at its last word."""
+    frames = [delta("Yes.") | {"usage": usage(11, 1)["usage"]}, delta(finish="stop"), usage(11, 9)]
+    last = played(*frames)[-1].usage
+    assert last is not None
+    assert last.tokens_out == 9
+
+
+def test_tokens_that_nobody_counted_are_estimated() -> None:
+    """Without a count, four characters are a token, of the question, of the thinking and of the text."""
+    reply = Reply(ASKED)
+    reply.frame(delta("y" * 8, reasoning="z" * 5))
+    last = list(reply.end())[-1]
+    assert last.usage == Usage(tokens_in=10, tokens_out=4, tokens_reasoning=2, calls=1)
+    assert reply.estimated
+
+
+def test_a_count_of_zero_is_no_count() -> None:
+    """A server that says zero tokens were written, with text before our eyes, is not believed."""
+    last = played(delta("y" * 8), delta(finish="stop"), usage(11, 0))[-1]
+    assert last.usage == Usage(tokens_in=11, tokens_out=2, calls=1)
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (0.0012, "0.0012"),
+        (0, "0"),
+        (-1, None),
+        ("1", None),
+        (True, None),
+        (float("inf"), None),
+        (float("nan"), None),
+        (None, None),
+    ],
+)
+def test_a_stated_cost_is_taken_if_it_may_be_one(cost: object, expected: str | None) -> None:
+    """A cost is a number that is not negative and not endless."""
+    assert stated_cost({"cost": cost}) == (None if expected is None else Decimal(expected))
+
+
+@pytest.mark.parametrize(("kind", "cost"), [("free", Decimal(0)), ("stated", Decimal("0.5")), ("unknown", None)])
+def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> None:
+    """A local server costs nothing, a provider that states costs is believed, any other is left to the price table."""
+    reply = Reply(ASKED, kind)
+    reply.frame(delta("Yes.", finish="stop"))
+    reply.frame(usage(cost=0.5))
+    last = list(reply.end())[-1].usage
+    assert last is not None
+    assert last.cost == cost
+
+
+@given(frames=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3), max_size=5))
+def test_no_json_makes_a_reply_fall_over(frames: list[dict[str, Any]]) -> None:
+    """Whatever a server sends as JSON, a reply ends with one usage, last, or with a `ModelError`."""
+    try:
+        chunks = played(*frames)
+    except ModelError:
+        return
+    assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]

