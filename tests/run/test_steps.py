@@ -134,3 +134,12 @@ def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
     run, _ = play(setting(None), plan=plan_of(("ann", (0,))))
     assert run.trace.error is not None
     assert run.trace.error.message == "step 1 wants to see a step that does not exist: 0"
+
+
+def test_workers_on_one_model_take_turns_with_the_plan() -> None:
+    """Weights that plan and work are asked one thing at a time: waiting for a turn is no silence of a worker."""
+    one = Scripted(reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"])
+    pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
+    run, events = play(setting(one, {"ann": one, "bob": one}, pool=pool, exact=True, patience=Patience(idle=400.0)))
+    assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
+    assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")

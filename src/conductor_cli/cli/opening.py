@@ -22,7 +22,7 @@ from conductor_cli.core.errors import (
 )
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Price, Worker
-from conductor_cli.core.profile import PROFILES, WorkerProfile
+from conductor_cli.core.profile import PROFILES
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -66,7 +66,7 @@ async def open_conductor(
     profile = PROFILES[settings["conductor.profile"]]
     conductor = Conductor(
         model=model, pool=pool, workers=workers, absent=absent, name=described(planner) if planner else "plan file",
-        profile=profile, worker_profile=_worker_profile(planner), limits=settings.limits, patience=settings.patience,
+        profile=profile, limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
@@ -76,11 +76,6 @@ async def open_conductor(
 def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
     everything = [*workers.values(), *([model] if model is not None else [])]
     return list({id(item): item for item in everything}.values())
-
-
-def _worker_profile(planner: Worker | None) -> WorkerProfile:
-    del planner  # one manner of speaking to workers so far
-    return WorkerProfile()
 
 
 def planner_of(settings: Settings) -> Worker:
@@ -167,28 +162,23 @@ def _open_workers(
     workers: dict[str, Model] = {}
     absent: dict[str, Failure] = {}
     first: ConductorError | None = None
+    # Weights are loaded once: plan and steps take turns on them.
+    loaded = {planner.model: model} if model is not None and planner is not None and planner.kind == "llama" else {}
     for worker in pool:
         if worker.kind == SELF:
             continue
-        if model is not None and planner is not None and _same_weights(worker, planner):
-            workers[worker.name] = model  # weights are loaded once; plan and steps take turns on them
+        if worker.kind == "llama" and worker.model in loaded:
+            workers[worker.name] = loaded[worker.model]
             continue
         try:
             workers[worker.name] = open_model(worker, environ=settings.environ)
+            loaded |= {worker.model: workers[worker.name]} if worker.kind == "llama" else {}
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
             first = first or error
     if first is not None and not workers:
         raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     return workers, absent
-
-
-def _same_weights(worker: Worker, planner: Worker) -> bool:
-    return (
-        worker.kind == planner.kind
-        and worker.model == planner.model
-        and (worker.kind == "llama" or worker.options == planner.options)
-    )
 
 
 def described(planner: Worker) -> str:

@@ -13,6 +13,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.pool import NOTHING, Usage, Worker, priced
 from conductor_cli.core.prompts import Seen, worker_messages
+from conductor_cli.models.port import Model
 from conductor_cli.run.calls import estimated, within
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ class Attempt:
         """Call the worker. Raises `ModelError` or `LimitReached`; on cancellation, says what the call had cost."""
         request = self._request()
         wanted = request.max_tokens or 0
-        async with self.run.shared.place(self.worker.name):
+        model = self.run.setting.workers[self.worker.name]
+        async with self.run.shared.place(model):
             read = estimated(request, "").tokens_in
             reservation = await self.run.shared.reserve(read, wanted, self.worker.price)
             began = self.run.now()
             try:
-                await self._call(replace(request, max_tokens=reservation.answer))
+                await self._call(model, replace(request, max_tokens=reservation.answer))
             finally:
                 self.run.busy.discard(self.number)
                 self.usage = replace(self.usage, seconds=round(self.run.now() - began, 4))
@@ -88,7 +90,7 @@ class Attempt:
             deadline=run.setting.patience.total,
         )
 
-    async def _call(self, request: Request) -> None:
+    async def _call(self, model: Model, request: Request) -> None:
         """Stream the reply. However it ends, `usage` then says what it cost."""
         run = self.run
         run.emit(
@@ -98,7 +100,7 @@ class Attempt:
         )
         run.busy.add(self.number)
         try:
-            await self._stream(request)
+            await self._stream(model, request)
         except asyncio.CancelledError:
             self.usage = self._spent(request)
             run.stopped(self.number, run.stop_reason(), self.usage)
@@ -113,8 +115,7 @@ class Attempt:
             raise
         self.usage = self._spent(request)
 
-    async def _stream(self, request: Request) -> None:
-        model = self.run.setting.workers[self.worker.name]
+    async def _stream(self, model: Model, request: Request) -> None:
         async with aclosing(within(model.stream(request), self.run.setting.patience)) as chunks:
             async for chunk in chunks:
                 self._take(chunk)

@@ -73,7 +73,7 @@ class Conductor:
         itself = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
         if itself and self.model is None:
             raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")
-        shared = Shared(self.pool, self.limits, self.absent)
+        shared = Shared(self.pool, self.workers, self.limits, self.absent)
         return Run(
             setting=self, question=question, run_id=new_run_id(self.wall()), shared=shared, plan=plan, resume=resume,
             only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,

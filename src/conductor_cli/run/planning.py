@@ -177,15 +177,16 @@ class _Reader:
             run.question, run.setting.pool, run.setting.profile, self.terms, standing=standing, fault=fault
         )
         wanted, price = request.max_tokens or 0, run.setting.price
-        reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
-        request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
-        began = run.now()
-        try:
-            await self._stream(request)
-        finally:
-            used = priced(self.said or estimated(request, self.text), price)
-            self.usage = replace(used, seconds=round(run.now() - began, 4))
-            run.shared.settle(reservation, self.usage)
+        async with run.shared.turn(self.model):
+            reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
+            request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
+            began = run.now()
+            try:
+                await self._stream(request)
+            finally:
+                used = priced(self.said or estimated(request, self.text), price)
+                self.usage = replace(used, seconds=round(run.now() - began, 4))
+                run.shared.settle(reservation, self.usage)
 
     async def _stream(self, request: Request) -> None:
         async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Pool, Price, Usage
+from conductor_cli.models.port import Model
 
 
 class Shared:
     """One for each run that a user starts. Whoever waits here holds nothing that another call needs to end."""
 
-    def __init__(self, pool: Pool, limits: Limits, absent: Mapping[str, Failure]) -> None:
+    def __init__(self, pool: Pool, models: Mapping[str, Model], limits: Limits, absent: Mapping[str, Failure]) -> None:
         self.ledger = Ledger(limits)
         self.down = dict(absent)
         """Workers that need not be asked again, and why."""
         self._settled = asyncio.Event()
         self._places = asyncio.Semaphore(limits.parallel)
-        self._of_worker = {worker.name: asyncio.Semaphore(worker.parallel) for worker in pool}
+        self._of_model = _turns(pool, models)
 
     @asynccontextmanager
-    async def place(self, worker: str) -> AsyncIterator[None]:
-        """One of the places for calls, of the run and of this worker. Substitutes and nested runs need one too."""
-        async with self._of_worker[worker], self._places:
+    async def place(self, model: Model) -> AsyncIterator[None]:
+        """One of the places for calls, of the run and of this model. Substitutes and nested runs need one too."""
+        async with self.turn(model), self._places:
+            yield
+
+    @asynccontextmanager
+    async def turn(self, model: Model) -> AsyncIterator[None]:
+        """A turn on a model: a local one that plans and works does one thing at a time, and waiting is no silence."""
+        async with self._of_model.get(id(model), _NO_TURN):
             yield
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True) -> Reservation:
@@ -39,3 +46,16 @@ class Shared:
         """A call has ended: whoever waits for room looks again."""
         self.ledger.settle(reservation, usage)
         self._settled.set()
+
+
+_NO_TURN: AbstractAsyncContextManager[None] = nullcontext()
+
+
+def _turns(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
+    """Turns by model: workers on one model share them, as many as the narrowest of these workers allows."""
+    widths: dict[int, int] = {}
+    for worker in pool:
+        if worker.name in models:
+            key = id(models[worker.name])
+            widths[key] = min(worker.parallel, widths.get(key, worker.parallel))
+    return {key: asyncio.Semaphore(width) for key, width in widths.items()}
