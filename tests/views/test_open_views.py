@@ -95,8 +95,8 @@ def test_how_to_go_on() -> None:
         f"{ANSWER[:36]}\n",
         (
             "conductor: partial answer: the cost limit of $0.02 is used up\n"
-            "raise it with --max-cost\n"
-            "resume: conductor ask --resume 01JDQ7W3ZK\n"
+            "  raise it with --max-cost\n"
+            "  resume: conductor ask --resume 01JDQ7W3ZK\n"
         ),
     )
 

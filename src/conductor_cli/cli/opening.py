@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from conductor_cli.models.port import Model
     from conductor_cli.run import Conductor
 
+IDENTITY: Final = len("sha256-ends:") + 16
+"""Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
+
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 
 
@@ -190,6 +193,7 @@ def described(planner: Worker) -> str:
     from conductor_cli.models.llama import describe
 
     try:
-        return f"{Path(planner.model).name} {describe(Path(planner.model)).identity}"
+        path = Path(planner.model)
+        return f"{path.name} {describe(path).identity[:IDENTITY]}"
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None

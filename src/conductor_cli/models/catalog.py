@@ -72,7 +72,7 @@ def key_of(worker: Worker, environ: Mapping[str, str]) -> str:
         names = named or " or ".join(own)
         raise KeyMissing(
             f"worker {worker.name!r} needs a key: {names} is not set",
-            hint=f"export {names.partition(' ')[0]}=…, or: conductor keys set {worker.kind}; then: conductor doctor",
+            hint=f"export {names.partition(' ')[0]}=…; then: conductor doctor",
         )
     return ""
 

@@ -124,7 +124,7 @@ def trouble(trace: Trace, *, kept: bool) -> list[str]:
         said = failure(trace.error)
     lines = [f"conductor: {what}{said}"]
     if trace.error and trace.error.hint:
-        lines.append(one_line(trace.error.hint)[:LONGEST])
+        lines.append(f"  {one_line(trace.error.hint)[:LONGEST]}")
     if kept and trace.done():
-        lines.append(f"resume: conductor ask --resume {one_line(trace.run)}")
+        lines.append(f"  resume: conductor ask --resume {one_line(trace.run)}")
     return lines
