@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.models.scripted import Line, Scripted
-from conductor_cli.run.stream import StopKind
+from conductor_cli.run.workflow import StopKind
 from tests.run.kit import (
     QUESTION,
     Counting,

@@ -17,13 +17,13 @@ from conductor_cli.models.port import Model
 from conductor_cli.run.calls import estimated, within
 
 if TYPE_CHECKING:
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 
 class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
-    def __init__(self, run: Run, number: int, worker: Worker, attempt: int) -> None:
+    def __init__(self, run: Workflow, number: int, worker: Worker, attempt: int) -> None:
         self.run = run
         self.number = number
         self.worker = worker
@@ -141,7 +141,7 @@ class Attempt:
         return priced(self._said or estimated(request, self._written), self.worker.price)
 
 
-def seen_by(run: Run, step: Step) -> list[Seen]:
+def seen_by(run: Workflow, step: Step) -> list[Seen]:
     """What the access list opens: item 0 is what a nested run was given."""
     items: list[Seen] = []
     for number in step.access:

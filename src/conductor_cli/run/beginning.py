@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from conductor_cli.core import events as ev
 
 if TYPE_CHECKING:
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 
-def begin(run: Run) -> None:
+def begin(run: Workflow) -> None:
     """Open the stream, and say who is left out from the start."""
     setting = run.setting
     name = "plan file" if run.given_plan is not None and setting.model is None else setting.name

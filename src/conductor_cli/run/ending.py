@@ -10,7 +10,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace
 
 if TYPE_CHECKING:
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 
 def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
@@ -43,7 +43,7 @@ def _is_cut(record: StepRecord) -> bool:
     return record.finish == "length" or (record.inner is not None and record.inner.partial)
 
 
-def failure_of(run: Run) -> Failure:
+def failure_of(run: Workflow) -> Failure:
     """Why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
     if run.stopped_by is not None:
         return run.stopped_by
@@ -57,7 +57,7 @@ def failure_of(run: Run) -> Failure:
     return _of_step(run, last)
 
 
-def _of_step(run: Run, record: StepRecord) -> Failure:
+def _of_step(run: Workflow, record: StepRecord) -> Failure:
     """One failure for all attempts at a step: the kind they share, else a plain worker failure."""
     errors = run.errors.get(record.number) or [Failure(kind="worker", message=f"step {record.number} did not run")]
     first = errors[0]

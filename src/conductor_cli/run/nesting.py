@@ -15,10 +15,10 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.run.attempts import seen_by
 
 if TYPE_CHECKING:
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 
-async def run_nested(run: Run, number: int) -> None:
+async def run_nested(run: Workflow, number: int) -> None:
     """Do step `number` by asking the conductor about it."""
     failure = _impossible(run)
     if failure is not None:
@@ -41,7 +41,7 @@ async def run_nested(run: Run, number: int) -> None:
     _close(run, number, inner)
 
 
-def _impossible(run: Run) -> Failure | None:
+def _impossible(run: Workflow) -> Failure | None:
     if run.setting.model is None:
         return Failure(kind="conductor", message="there is no conductor model for a step on itself")
     if run.depth_left <= 0:
@@ -49,22 +49,22 @@ def _impossible(run: Run) -> Failure | None:
     return None
 
 
-def _nested(run: Run, number: int) -> Run:
+def _nested(run: Workflow, number: int) -> Workflow:
     record = run.record(number)
     return type(run)(
-        setting=run.setting, question=_question(run, record.step), run_id=f"{run.id}.{number}", shared=run.shared,
-        resume=_earlier(run, number), depth_left=run.depth_left - 1, appended=max(run.appended - 1, 0),
+        setting=run.setting, question=_question(run, record.step), id=f"{run.id}.{number}", shared=run.shared,
+        resumed=_earlier(run, number), depth_left=run.depth_left - 1, appended=max(run.appended - 1, 0),
         final=run.final and record.last, nested=True,
     )  # fmt: skip
 
 
-def _earlier(run: Run, number: int) -> Trace | None:
+def _earlier(run: Workflow, number: int) -> Trace | None:
     """The same nested run as far as it came in the run that is resumed."""
     steps = run.resumed.steps if run.resumed is not None else ()
     return next((record.inner for record in steps if record.number == number), None)
 
 
-def _question(run: Run, step: Step) -> Question:
+def _question(run: Workflow, step: Step) -> Question:
     given = tuple(
         Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
         for item in seen_by(run, step)
@@ -74,7 +74,7 @@ def _question(run: Run, step: Step) -> Question:
     return replace(run.question, text=text, given=given, parent=run.id)
 
 
-def _close(run: Run, number: int, inner: Run) -> None:
+def _close(run: Workflow, number: int, inner: Workflow) -> None:
     """Turn the end of a nested run into the end of its step."""
     trace = inner.trace
     reached = inner.stopped_by is not None and inner.stopped_by.kind == "limit"
@@ -95,6 +95,6 @@ def _close(run: Run, number: int, inner: Run) -> None:
         run.break_down(failure)
 
 
-def _fail(run: Run, number: int, failure: Failure, usage: Usage = NOTHING) -> None:
+def _fail(run: Workflow, number: int, failure: Failure, usage: Usage = NOTHING) -> None:
     run.errors.setdefault(number, []).append(failure)
     run.emit(ev.StepFailed(at=run.now(), step=number, attempt=1, error=failure, usage=usage))

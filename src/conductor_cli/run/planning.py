@@ -26,18 +26,20 @@ from conductor_cli.run.calls import estimated, wait_before, within
 
 if TYPE_CHECKING:
     from conductor_cli.models.port import Model
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 TRIES: Final = 2
 """How often the conductor may write: once, and once more after a fault."""
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 FINISH: Final = "Answer the question, using what the earlier steps found."
+UNHEARD: Final = frozenset({"connect", "timeout"})
+"""A conductor that never spoke: to answer without it is not what was asked for. Nonsense is got round."""
 CLOSING: Final = " \t\r\n`}])."
 """What may follow a whole plan without being worth a word: the end of a fence or of the JSON around it."""
 
 
-async def make_plan(run: Run) -> Failure | None:
+async def make_plan(run: Workflow) -> Failure | None:
     """Have the run's plan made, read from a file, or taken over; each step is announced as it comes.
 
     Returns what makes planning impossible, None when there is a plan.
@@ -51,7 +53,7 @@ async def make_plan(run: Run) -> Failure | None:
     return await _write(run, run.setting.model)
 
 
-def _terms(run: Run, first: int = 1) -> Terms:
+def _terms(run: Workflow, first: int = 1) -> Terms:
     setting = run.setting
     rules = rules_for(
         setting.pool, setting.limits, down=run.shared.down, given=bool(run.question.given), depth_left=run.depth_left
@@ -60,7 +62,7 @@ def _terms(run: Run, first: int = 1) -> Terms:
     return replace(terms, first=first)
 
 
-def _announce(run: Run, plan: Plan) -> Failure | None:
+def _announce(run: Workflow, plan: Plan) -> Failure | None:
     """The steps of a plan that somebody else made. It says who does what, so nobody takes the place of another."""
     for step in plan.steps:
         why = run.shared.down.get(step.worker)
@@ -76,16 +78,16 @@ def _announce(run: Run, plan: Plan) -> Failure | None:
     return None
 
 
-def _plan_of(run: Run, reasoning: str = "") -> Plan:
+def _plan_of(run: Workflow, reasoning: str = "") -> Plan:
     return Plan(steps=tuple(record.step for record in run.trace.steps), reasoning=reasoning.strip())
 
 
-def _ready(run: Run, plan: Plan | Accept, usage: Usage = NOTHING) -> None:
+def _ready(run: Workflow, plan: Plan | Accept, usage: Usage = NOTHING) -> None:
     run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage))
     run.advance()
 
 
-def _take_over(run: Run, earlier: Trace) -> bool:
+def _take_over(run: Workflow, earlier: Trace) -> bool:
     """Take over the steps of an earlier run: what is done counts, what is not is done. Returns whether that is all."""
     done = ", ".join(map(str, earlier.done()))
     if earlier.steps:
@@ -102,7 +104,7 @@ def _take_over(run: Run, earlier: Trace) -> bool:
     return run.trace.plan is not None
 
 
-def _show_finished(run: Run, record: StepRecord) -> None:
+def _show_finished(run: Workflow, record: StepRecord) -> None:
     """A step that an earlier run finished: its text is taken over and costs nothing now."""
     number = record.number
     run.show(number, record.step, last=record.last)
@@ -113,7 +115,7 @@ def _show_finished(run: Run, record: StepRecord) -> None:
     run.ended(number)
 
 
-async def _write(run: Run, model: Model) -> Failure | None:
+async def _write(run: Workflow, model: Model) -> Failure | None:
     """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
     fault = ""
     for attempt in range(1, TRIES + 1):
@@ -135,8 +137,8 @@ async def _write(run: Run, model: Model) -> Failure | None:
                 return _conductor_failed(error)
             fault = ""
             reader.reject(attempt, "", error)
-            if attempt == TRIES and not run.trace.steps:
-                return _conductor_failed(error)  # it never spoke: to answer without it is not what was asked for
+            if attempt == TRIES and error.reason in UNHEARD and not run.trace.steps:
+                return _conductor_failed(error)
             if attempt < TRIES:
                 await asyncio.sleep(wait_before(attempt + 1, error.retry_after, run.setting.random))
         else:
@@ -158,7 +160,7 @@ def _conductor_failed(error: ConductorError) -> Failure:
 class _Reader:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, run: Run, model: Model, terms: Terms) -> None:
+    def __init__(self, run: Workflow, model: Model, terms: Terms) -> None:
         self.run = run
         self.model = model
         self.terms = terms
@@ -241,7 +243,7 @@ class _Reader:
         self.run.untold += self._told()
 
 
-def _announce_step(run: Run, item: Parsed) -> None:
+def _announce_step(run: Workflow, item: Parsed) -> None:
     """A planned step; behind the last one, with `--recursion`, a review by the conductor itself."""
     appended = item.last and run.appended > 0
     run.planned(item.number, item.step, last=item.last and not appended)
@@ -250,7 +252,7 @@ def _announce_step(run: Run, item: Parsed) -> None:
         run.planned(item.number + 1, Step(worker=SELF, subtask=REVIEW, access=everything), last=True)
 
 
-def _fall_back(run: Run) -> None:
+def _fall_back(run: Workflow) -> None:
     """A plan nobody wrote: the best worker answers, seeing whatever stands and whatever was given."""
     number = len(run.trace.steps) + 1
     allowed = rules_for(run.setting.pool, run.setting.limits, down=run.shared.down, given=False, depth_left=0).workers

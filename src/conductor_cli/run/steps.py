@@ -20,13 +20,13 @@ from conductor_cli.run.calls import wait_before
 from conductor_cli.run.nesting import run_nested
 
 if TYPE_CHECKING:
-    from conductor_cli.run.stream import Run
+    from conductor_cli.run.workflow import Workflow
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
 
-async def run_step(run: Run, number: int) -> None:
+async def run_step(run: Workflow, number: int) -> None:
     """Do step `number` and put all that happens on the stream. Only cancellation comes out of it as an exception."""
     name = run.record(number).step.worker
     if name == SELF:
@@ -38,7 +38,7 @@ async def run_step(run: Run, number: int) -> None:
 class _Worked:
     """A step that workers do: one after the other, until one of them has done it or nobody is left."""
 
-    def __init__(self, run: Run, number: int) -> None:
+    def __init__(self, run: Workflow, number: int) -> None:
         self.run = run
         self.number = number
         self.attempt = 0

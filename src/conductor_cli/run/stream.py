@@ -10,81 +10,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import NOTHING, Usage
-from conductor_cli.core.question import Question
-from conductor_cli.core.schedule import Schedule
-from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply
+from conductor_cli.core.pool import NOTHING
+from conductor_cli.core.trace import ENDED
 from conductor_cli.run.beginning import begin
 from conductor_cli.run.ending import answer_of, failure_of, internal
 from conductor_cli.run.planning import make_plan
 from conductor_cli.run.steps import run_step
-
-if TYPE_CHECKING:
-    from conductor_cli.run.conductor import Conductor
-    from conductor_cli.run.shared import Shared
+from conductor_cli.run.workflow import StopKind, Workflow
 
 log = logging.getLogger(__name__)
 
-StopKind = Literal["cancelled", "terminated", "limit"]
-
 PLANNING: Final = 0
 _SAID: Final = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
-_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
 _UNNEEDED: Final = Failure(kind="cancelled", message="nobody waits for this answer any more")
 
 
-class Run:
+@dataclass(kw_only=True, eq=False)
+class Run(Workflow):
     """The events of one run, in order: `async for event in run`. Readable once.
 
     `trace` is the run so far. `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run is told once and never changes
-        self, *, setting: Conductor, question: Question, run_id: str, shared: Shared, plan: Plan | None = None,
-        resume: Trace | None = None, depth_left: int = 1, appended: int = 0, final: bool = True, nested: bool = False,
-        only_plan: bool = False,
-    ) -> None:  # fmt: skip
-        self.id = run_id
-        self.setting = setting
-        self.question = question
-        self.shared = shared
-        self.given_plan = plan
-        self.resumed = resume
-        self.depth_left = depth_left
-        self.appended = appended
-        self.final = final
-        self.nested = nested
-        self.only_plan = only_plan
-        self.trace = Trace()
-        self.stopped_by: Failure | None = None
-        """What ends the run before its time."""
-        self.draining = False
-        """Nothing new is started any more; what runs may end."""
-        self.errors: dict[int, list[Failure]] = {}
-        """What went wrong in each step, attempt by attempt."""
-        self.busy: set[int] = set()
-        """Steps that a worker or a nested run is working on; other steps that have a task wait for something."""
-        self.inner: dict[int, Run] = {}
-        """The nested runs that go on, by step."""
-        self.untold = NOTHING
-        """What the conductor used for text that no event of planning tells of."""
-        self._schedule = Schedule(setting.limits.parallel, {worker.name: worker.parallel for worker in setting.pool})
-        self._events: asyncio.Queue[ev.Event | None] = asyncio.Queue()
-        self._start = setting.clock()
-        self._group: asyncio.TaskGroup | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        """Planning under 0, steps under their numbers."""
-        self._over = asyncio.Event()
-        self._broken: Failure | None = None
-        self._why: ev.StopReason | None = None
-        self._read = False
+    _group: asyncio.TaskGroup | None = field(init=False, default=None)
+    _tasks: dict[int, asyncio.Task[None]] = field(init=False, default_factory=dict)
+    """Planning under 0, steps under their numbers."""
+    _over: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _broken: Failure | None = field(init=False, default=None)
+    _read: bool = field(init=False, default=False)
 
     # What a reader does
 
@@ -102,13 +62,6 @@ class Run:
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
 
-    def rest(self) -> Iterator[ev.Event]:
-        """What is left in the stream of a run whose reader was interrupted, its end among it."""
-        while not self._events.empty():
-            event = self._events.get_nowait()
-            if event is not None:
-                yield event
-
     def stop(self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "") -> None:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
         if self._over.is_set():
@@ -119,53 +72,7 @@ class Run:
         if after == "now" or not self._schedule.running:
             self._over.set()
 
-    # What planning and steps do
-
-    def now(self) -> float:
-        """Seconds since the run began."""
-        return round(self.setting.clock() - self._start, 4)
-
-    def emit(self, event: ev.Event) -> None:
-        """Put an event on the stream and fold it into `trace`."""
-        self.trace = apply(self.trace, event)
-        self._events.put_nowait(event)
-
-    def notice(self, text: str, step: int = 0) -> None:
-        self.emit(ev.Notice(at=self.now(), text=text, step=step))
-
-    def planned(self, number: int, step: Step, *, last: bool) -> None:
-        """A step of the plan is complete: show it, and start it as soon as it may."""
-        self.show(number, step, last=last)
-        self._schedule.add(number, step.worker, step.access)
-        self.advance()
-
-    def show(self, number: int, step: Step, *, last: bool) -> None:
-        self.emit(
-            ev.StepPlanned(
-                at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
-            )
-        )
-
-    def ended(self, number: int) -> None:
-        """A step needs nothing any more: those that see it may start."""
-        self._schedule.tell(number)
-
-    def record(self, number: int) -> StepRecord:
-        """The step as far as it has come."""
-        return next(record for record in self.trace.steps if record.number == number)
-
-    def stopped(self, number: int, reason: ev.StopReason, usage: Usage = NOTHING) -> None:
-        self.emit(ev.StepStopped(at=self.now(), step=number, reason=reason, usage=usage))
-
-    def stop_reason(self) -> ev.StopReason:
-        """Why steps are stopped when the run ends now."""
-        if self._why is not None:
-            return self._why
-        return "unneeded" if self.stopped_by is None else _REASONS.get(self.stopped_by.kind, "cannot")
-
-    def reach_limit(self, failure: Failure) -> None:
-        """A limit leaves no room for another call: nothing new starts, what runs may end."""
-        self.stop("limit", "running", failure.message)
+    # What planning and steps ask for
 
     def break_down(self, failure: Failure, number: int | None = None) -> None:
         """A fault of the program itself, in step `number` if it is open: the run ends at once, and with this."""

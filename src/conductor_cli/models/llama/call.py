@@ -45,10 +45,11 @@ class Call:
     def tell(self, what: Chunk | ModelError | None) -> None:
         """From the thread. The loop is woken once for all that is told before it has time."""
         self._told.append(what)
-        if not self._waking:
+        ends = not isinstance(what, Chunk)
+        if ends or not self._waking:
             self._waking = True
             try:
-                self._loop.call_soon_threadsafe(self._wake)
+                self._loop.call_soon_threadsafe(self._deliver if ends else self._wake)
             except RuntimeError:  # the loop has closed, so nobody will read this
                 self.flag.set()
 

@@ -1,0 +1,45 @@
+"""Everything that a run is given and never changes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.events import Mode
+from conductor_cli.core.pool import Limits, Patience, Pool, Price
+from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.models.port import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Everything that a run needs, none of it opened here.
+
+    `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
+    says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
+    the conductor's own, None for a local one that costs nothing. `streams_answer`: a reader shows the answering
+    step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
+    `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
+    """
+
+    model: Model | None
+    pool: Pool
+    workers: Mapping[str, Model]
+    name: str = "conductor"
+    profile: Profile = PROMPTED
+    worker_profile: WorkerProfile = WorkerProfile()
+    limits: Limits = Limits()
+    patience: Patience = Patience()
+    mode: Mode = "auto"
+    exact: bool = False
+    price: Price | None = None
+    streams_answer: bool = False
+    seed: int | None = None
+    absent: Mapping[str, Failure] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    random: random.Random = field(default_factory=random.Random)
