@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.usage import Usage
 from conductor_cli.store import Store, read
 
 RUN = "20261120-101112-abcdef"

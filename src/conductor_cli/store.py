@@ -93,7 +93,7 @@ class Store:
         """
         try:
             with os.scandir(self.directory) as found:
-                files = [(entry.name, entry.stat().st_mtime_ns) for entry in found if entry.name.endswith(SUFFIX)]
+                files = [(entry.name, _written(entry)) for entry in found if entry.name.endswith(SUFFIX)]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -202,6 +202,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bool]]:
                 yield (*held, False)
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def _written(entry: os.DirEntry[str]) -> int:
+    """When a file was last written, in nanoseconds; 0 for one that has just vanished or leads nowhere."""
+    try:
+        return entry.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

@@ -195,8 +195,17 @@ def test_a_schema_reaches_the_answering_worker(stage: Stage, tmp_path: Path) -> 
     """`--schema` tells the worker that answers which JSON is wanted."""
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object", "required": ["apples"]}')
+    stage.models["alpha"] = says('{"apples": 3}')
     assert stage.inside("ask", "hi", "--schema", schema).code == 0
     assert '"apples"' in question_of(stage)
+
+
+def test_an_answer_that_is_no_json_does_not_pass_for_one(stage: Stage, tmp_path: Path) -> None:
+    """With `--schema`, prose is printed all the same, and a script hears of it: 7."""
+    schema = tmp_path / "schema.json"
+    schema.write_text("{}")
+    done = stage.inside("ask", "hi", "--schema", schema)
+    assert (done.code, "no JSON" in done.err) == (7, True)
 
 
 def test_the_seed_goes_with_every_call(stage: Stage) -> None:

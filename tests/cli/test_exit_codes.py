@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import ONE, THREE, TWO, Stage, breaks, explained, finished, refuses, says, stalls, until
+from tests.cli.stage import ONE, PLANNER, THREE, TWO, Stage, breaks, explained, finished, refuses, says, stalls, until
 from tests.servers import Seen, Wire
 from tests.tiny_gguf import Extra, make
 
@@ -121,7 +121,8 @@ def test_5_for_a_file_that_vanishes_after_it_was_chosen(stage: Stage, tiny: Path
 def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
     """A limit ends the run before the last step: 6; what was finished is kept and printed as a partial answer."""
     tables = [stage.worker(name, "price = { input = 1, output = 1 }\nmax_tokens = 1000") for name in ("alpha", "beta")]
-    stage.configure("\n".join(["[limits]\nattempts = 1\nparallel = 1", *tables]), workers=())
+    tables.append(stage.worker(PLANNER, "price = { input = 1, output = 1 }\nenabled = false"))
+    stage.configure("\n".join(["[limits]\nattempts = 1\nparallel = 1", *tables]), workers=(), conductor=PLANNER)
     stage.plan = THREE
     stage.models = {name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")}
     done = stage.run("ask", "hi", flag, value)

@@ -252,7 +252,7 @@ def test_doctor_finds_everything_in_order(stage: Stage) -> None:
     done = stage.run("doctor")
     assert (done.code, done.err) == (0, "")
     assert {line.split()[0] for line in done.out.splitlines()} <= {"ok", "warning"}
-    assert [seen.path for seen in stage.server.requests] == ["/v1/models", "/v1/models"]
+    assert [seen.path for seen in stage.server.requests] == ["/v1/models"] * 3
     checks = stage.inside("doctor", "--json").json
     assert checks["ok"] is True
     assert {"conductor", "litellm", "llama.cpp", "conductor model", "worker alpha", "traces"} <= {

@@ -10,10 +10,11 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message, Role
 from conductor_cli.core.errors import EXIT_CODES, Failure
 from conductor_cli.core.plan import Accept, Plan, Rules, Step
-from conductor_cli.core.pool import Card, Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.question import File, Given, Question, Turn
 from conductor_cli.core.spellings import Terms
+from conductor_cli.core.usage import Price, Usage
 
 text = st.text(max_size=20) | st.sampled_from(
     ["", "a\nb", '"', "\u2028", "\x85", "\x1b[31m", "\ud800", "né 中", "| A | - |", "```", "\\n", "\x00"]

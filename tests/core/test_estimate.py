@@ -6,9 +6,10 @@ from decimal import Decimal
 
 from conductor_cli.core.estimate import OVERHEAD, SHORT_ANSWER, estimate
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Pool, Price, Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Price
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))
 POOL = Pool(

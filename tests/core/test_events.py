@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.clean import is_clean
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import WireError
 from tests.core.strategies import by_kind, events, json_values
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.errors import LimitReached
 from conductor_cli.core.ledger import WORTH_ASKING, Ledger, Reservation
-from conductor_cli.core.pool import Limits, Price, Usage, priced
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.usage import Price, Usage, priced
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 FREE_INPUT = Price(input=Decimal(0), output=Decimal(10))

@@ -42,7 +42,7 @@ def test_all_means_every_earlier_step() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"),
+        ("{", "not JSON"),
         ("[]", "question and steps"),
         ('{"question": "q"}', "question and steps"),
         ('{"question": 3, "steps": []}', "question: expected an object, found a number"),

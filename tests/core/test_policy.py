@@ -8,7 +8,8 @@ import pytest
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.plan import Rules
 from conductor_cli.core.policy import check_limits, check_run, rules_for, substitutes
-from conductor_cli.core.pool import Limits, Pool, Price, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.usage import Price
 
 SELF = Worker(name="self", kind="self")
 ANN, BOB = Worker(name="ann", kind="x"), Worker(name="bob", kind="x", price=Price(input=Decimal(1), output=Decimal(1)))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.pool import Card, Pool, Price, Usage, Worker, priced
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.usage import Price, Usage, priced
 from tests.core.strategies import pools, prices, usages
 
 

@@ -12,9 +12,10 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import Accept, Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, _step, apply
+from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
 SPENT = Usage(tokens_in=10, tokens_out=2, cost=Decimal("0.5"), calls=1)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.plan import Accept, Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import WireError, dump, load
 from tests.core.strategies import any_plans, json_values, limits, pools, questions
 

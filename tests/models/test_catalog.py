@@ -22,7 +22,6 @@ from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.port import Model
 from conductor_cli.models.presets import AS_OF, PRESETS, base_url_of, is_local, is_own_address, price_name
-from conductor_cli.models.scripted import Scripted
 from tests.servers import Seen, Wire, delta, litellm_ready, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
@@ -216,12 +215,6 @@ def test_kinds_are_what_a_user_may_name() -> None:
     """The double for tests and `self`, which is the run's own, are not offered."""
     assert {"openai", "anthropic", "openai-compatible", "litellm", "llama"} <= set(kinds())
     assert not {"scripted", "self"} & set(kinds())
-
-
-def test_self_is_the_model_that_was_given() -> None:
-    """Where the conductor's model is at hand, it is what `self` is answered by."""
-    own = Scripted([["Yes."]])
-    assert open_model(worker("self"), environ={}, self_model=own) is own
 
 
 def test_a_scripted_worker_says_what_it_is_told_and_is_called_so() -> None:

@@ -24,6 +24,7 @@ import conductor_cli
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Llama, Options, build_info
+from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.library import Flag
 from conductor_cli.models.llama.prompt import Piece
@@ -602,6 +603,19 @@ def test_the_build_is_told() -> None:
     assert re.match(r"\d+\.\d+\.\d+", str(build["llama-cpp-python"]))
     assert build["gpu"] in (True, False)
     assert "CPU" in str(build["system"])
+
+
+def test_a_small_model_writes_with_one_thread(tiny: Path) -> None:
+    """Unless told otherwise: a second thread would mostly wait. Prompts are read with all cores."""
+    found: list[tuple[int, int]] = []
+
+    def look(engine: Engine) -> None:
+        lib, context = engine._lib, engine._context
+        found.append((lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
+
+    for options in (Options(), Options(threads=3)):
+        on_thread(tiny, look, options)
+    assert found == [(1, physical_cores()), (3, 3)]
 
 
 @pytest.mark.parametrize(

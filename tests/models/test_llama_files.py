@@ -136,6 +136,12 @@ def test_a_file_that_was_put_right_loads(models: Path, whole: bytes) -> None:
     asyncio.run(go())
 
 
+def test_the_first_part_of_a_divided_file_may_have_no_weights(tmp_path: Path) -> None:
+    """What looks like a vocabulary alone passes when it says that other files belong to it."""
+    path = make(tmp_path / "m-00001-of-00002.gguf", extra=Extra(tensors=False, metadata={"split.count": "2"}))
+    assert check(path).tensors == 0
+
+
 def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
     """A Git LFS pointer and a web page say what they are."""
     path = tmp_path / "model.gguf"

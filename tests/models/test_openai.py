@@ -12,7 +12,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.openai import Dialect, OpenAI
 from tests.servers import Loopback, Script, Seen, Wire, delta, loopback, saying, usage
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.reply import Reply, stated_cost, usage_of
 from tests.servers import delta, usage
 

@@ -17,9 +17,10 @@ from hypothesis import settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Pool, Usage, Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run import Conductor, Run
@@ -94,6 +95,7 @@ def setting(
     model: Any = says(plan) if isinstance(plan, str) else Scripted([plan]) if isinstance(plan, (list, tuple)) else plan
     more.setdefault("pool", pool_of(*models))
     more.setdefault("clock", now)
+    more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)
     more.setdefault("random", random.Random(1))
     return Conductor(model=model, workers=models, **more)
 

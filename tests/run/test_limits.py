@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.pool import Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import Scripted
 from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting, unhurried
 

@@ -8,8 +8,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorKind
 from conductor_cli.core.plan import Accept, Plan
-from conductor_cli.core.pool import Card, Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, Profile
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import Scripted
 from tests.run.kit import Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
 

@@ -10,8 +10,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import Accept
-from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import Scripted
 from tests.run.kit import (
     Counting,

@@ -14,7 +14,8 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
 from conductor_cli.core.plan import Plan, Rules, Step, check
-from conductor_cli.core.pool import Limits, Pool, Price, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run.conductor import new_run_id
 from tests.run.kit import (

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.pool import Patience, Pool, Usage, Worker
+from conductor_cli.core.pool import Patience, Pool, Worker
 from conductor_cli.core.question import File, Question
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import Scripted
 from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
 

@@ -10,8 +10,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Usage, Worker
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
 
 FOLDER = Path(__file__).parent
 Events = Iterator[ev.Event]

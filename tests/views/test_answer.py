@@ -12,7 +12,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.clean import clean
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import Answer
 from conductor_cli.views.port import Stdout
 from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started

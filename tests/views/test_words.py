@@ -9,8 +9,8 @@ import pytest
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
 from conductor_cli.core.plan import Step
-from conductor_cli.core.pool import Usage
 from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.core.usage import Usage
 from conductor_cli.views import words
 from tests.traces.make import parallel, started
 

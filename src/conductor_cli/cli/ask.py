@@ -38,7 +38,12 @@ def ask(
     max_calls: opt.MaxCalls = None,
     max_time: opt.MaxTime = None,
     schema: Annotated[
-        Path | None, typer.Option("--schema", metavar="FILE", help="JSON Schema that the answer should follow.")
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="JSON Schema for the answer; one that is no JSON exits 7.",
+        ),
     ] = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,

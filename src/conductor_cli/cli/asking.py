@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.cli.output import remark
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
+
+SILENCE: Final = 3.0
+"""Seconds after which a command that waits for its input says so."""
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of stdin or of one file. More is a mistake: no worker reads it."""
@@ -66,7 +71,17 @@ def _stdin(*, forced: bool) -> str:
     """What is piped in. A terminal is read only when `-` asks for it."""
     if sys.stdin is None or (sys.stdin.isatty() and not forced):
         return ""
+    if not _readable(SILENCE):
+        remark("waiting for the end of standard input; without any: conductor ask … < /dev/null")
     return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+
+
+def _readable(seconds: float) -> bool:
+    """Whether standard input says something, be it its end, within so many seconds."""
+    try:
+        return bool(select.select([sys.stdin.buffer], [], [], seconds)[0])
+    except (OSError, ValueError):  # Windows knows this for sockets only
+        return True
 
 
 def _file(path: Path) -> File:

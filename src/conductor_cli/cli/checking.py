@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConductorError, Failure, KeyMissing, PolicyError
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
     pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
     if names:
         pool = named(pool, names)
+    pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     if not len(pool):
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
     return asyncio.run(_test_all(pool, settings.environ))

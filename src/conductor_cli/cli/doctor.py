@@ -89,22 +89,30 @@ def _llama(settings: Settings) -> list[Check]:
         Check(
             name="llama.cpp",
             state="ok",
-            found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}: {build['system']}",
+            found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}",
         )
     ]
 
 
 def _conductor_model(settings: Settings) -> list[Check]:
+    import asyncio
+
     from conductor_cli.cli.opening import described, planner_of
     from conductor_cli.core.errors import ConductorError
+    from conductor_cli.models.discover import ping
 
+    name = "conductor model"
     try:
-        name = described(planner_of(settings))
+        planner = planner_of(settings)
+        found = described(planner)
     except ConductorError as error:
-        return [
-            Check(name="conductor model", state="failed", found=error.message, hint=error.hint, code=error.exit_code)
-        ]
-    return [Check(name="conductor model", state="ok", found=name)]
+        return [Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
+    reached = asyncio.run(ping(planner, environ=settings.environ, seconds=3.0))
+    if reached is not None and reached.failure is not None:
+        failure = reached.failure
+        return [Check(name=name, state="failed", found=f"{found}, {failure.message}", hint=failure.hint, code=5)]
+    answer = "" if reached is None else f", answered in {reached.seconds:.2f} s"
+    return [Check(name=name, state="ok", found=found + answer)]
 
 
 def _workers(settings: Settings) -> list[Check]:

@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from conductor_cli.cli.output import leave_stdout, remark, tell
+from conductor_cli.cli.output import leave_stdout, tell
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.events import Event, RunStarted
 from conductor_cli.store import Store, Writer
@@ -101,6 +101,7 @@ class _Shown:
         self.run = run
         self.view = view
         self.error: OSError | None = None
+        self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._ended = asyncio.Event()
@@ -113,12 +114,16 @@ class _Shown:
         """Wait until all is shown. Not by joining the thread: a second Ctrl-C must find nothing to wait for."""
         self._events.put(None)
         await self._ended.wait()
+        if self._fault is not None:
+            raise self._fault
 
     def _work(self) -> None:
-        while (event := self._events.get()) is not None:
-            self._try(partial(self.view.show, event))
-        self._try(self.view.close)
-        self._loop.call_soon_threadsafe(self._ended.set)
+        try:
+            while (event := self._events.get()) is not None:
+                self._try(partial(self.view.show, event))
+            self._try(self.view.close)
+        finally:
+            self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
@@ -128,7 +133,13 @@ class _Shown:
             gone = isinstance(error, BrokenPipeError)
             self.error = self.error if gone else error
             said = "nobody reads standard output any more" if gone else "standard output cannot be written"
-            self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=said))
+            self._stop(said)
+        except Exception as error:  # noqa: BLE001 - a fault of ours; `close` raises it where it is told
+            self._fault = self._fault or error
+            self._stop("the run cannot be shown any more")
+
+    def _stop(self, said: str) -> None:
+        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=said))
 
 
 class _Signals:
@@ -179,10 +190,3 @@ def _die() -> None:
             os.write(sys.stderr.fileno(), _SHOW_CURSOR)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.raise_signal(signal.SIGINT)
-
-
-def say_remarks(remarks: list[str], *, quiet: bool) -> None:
-    """What the user should know before a run begins."""
-    for text in remarks if not quiet else ():
-        if text:
-            remark(text)

@@ -22,7 +22,7 @@ def use(
 ) -> None:
     """Choose the model that plans, from now on."""
     from conductor_cli.cli.opening import described, planner_of
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import remark, say
     from conductor_cli.config import load
     from conductor_cli.config.workers import set_value
 
@@ -33,7 +33,12 @@ def use(
     settings = load(os.environ, {"conductor.model": chosen}, context.obj.config)
     name = described(planner_of(settings))
     set_value(settings.places, "conductor.model", chosen)
-    say(f"the conductor model is now {name}")
+    after = load(os.environ, {}, context.obj.config)
+    if after["conductor.model"] == chosen:
+        say(f"the conductor model is now {name}")
+    else:
+        say(f"written: {name}")
+        remark(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
 
 
 @app.command("path")

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +20,9 @@ from conductor_cli.core.errors import (
     UsageError,
 )
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool, Price, Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES
+from conductor_cli.core.usage import FREE
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
 
-FREE: Final = Price(input=Decimal(0), output=Decimal(0))
-
 
 @dataclass
 class Opened:
@@ -41,7 +39,6 @@ class Opened:
 
     conductor: Conductor
     models: list[Model] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
 
     async def close(self) -> None:
         """Close every model. One that fails to close must not hide the answer."""
@@ -52,28 +49,33 @@ async def open_conductor(
     settings: Settings,
     *,
     only: Sequence[str] = (),
+    stored: Sequence[str] = (),
     planning: bool = True,
     streams: bool = False,
     seed: int | None = None,
 ) -> Opened:
     """Open the conductor model (unless a plan is given, `planning` false) and every worker.
 
+    `only` are the workers that a command line names, `stored` those of a run that is resumed, as far as they exist.
     Raises `ConductorUnusable`, `KeyMissing` or `ConfigError`.
     """
     from conductor_cli.run import Conductor
 
-    planner = planner_of(settings) if planning or settings["conductor.model"] else None
+    planner = planner_of(settings) if planning else None
     pool, remarks = await pool_of(settings, planner, only)
+    kept = [name for name in stored if name in pool]
+    pool = pool.subset(kept) if kept and not only else pool
     model = _open_planner(planner, settings) if planner is not None and planning else None
     workers, absent = _open_workers(pool, settings, planner, model)
     profile = PROFILES[settings["conductor.profile"]]
+    name = described(planner) if planner else "plan file"
     conductor = Conductor(
-        model=model, pool=pool, workers=workers, absent=absent, name=described(planner) if planner else "plan file",
+        model=model, pool=pool, workers=workers, absent=absent, remarks=remarks, name=name,
         profile=profile, limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
-    return Opened(conductor=conductor, models=_distinct(model, workers), remarks=remarks)
+    return Opened(conductor=conductor, models=_distinct(model, workers))
 
 
 def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
@@ -83,7 +85,7 @@ def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
 
 def planner_of(settings: Settings) -> Worker:
     """The model that plans, as a worker of its own: a GGUF file, a URL, a listed worker, or provider/model."""
-    from conductor_cli.models.presets import PRESETS
+    from conductor_cli.models.presets import PRESETS, is_free
 
     text = settings["conductor.model"]
     if not text:
@@ -93,6 +95,8 @@ def planner_of(settings: Settings) -> Worker:
         )
     if text.startswith(("http://", "https://")):
         url, _, name = text.partition("#")
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise ConfigError("the conductor's address holds a password", hint="list it as a worker, with key_env")
         return Worker(name="conductor", kind="openai-compatible", model=name, options={"base_url": url})
     listed = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if listed is not None:
@@ -102,7 +106,8 @@ def planner_of(settings: Settings) -> Worker:
     if path.suffix == ".gguf" or path.exists():
         return _local(path, settings)
     if slash and provider in PRESETS:
-        return Worker(name="conductor", kind=provider, model=name)
+        hosted = Worker(name="conductor", kind=provider, model=name)
+        return replace(hosted, price=FREE if is_free(hosted) else None)
     raise ConductorUnusable(
         f"the conductor model {text!r} is no file, URL, worker or provider/model", hint="conductor model use FILE.gguf"
     )
@@ -115,20 +120,20 @@ def _local(path: Path, settings: Settings) -> Worker:
     return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 
 
-async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, list[str]]:
+async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
     """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it."""
     listed = tuple(item.worker for item in settings.workers if item.enabled)
     for name in only:
         if name in [item.worker.name for item in settings.workers if not item.enabled]:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
-    remarks: list[str] = []
+    remarks: tuple[str, ...] = ()
     if not settings.workers:
         from conductor_cli.models.discover import discover
 
         listed = await discover(settings.environ)
-        remarks.append(_said(listed, planner))
-        if not listed and planner is not None:
-            listed = (replace(planner, name="local", about="the conductor's own model"),)
+        if not listed:
+            listed = (replace(planner or planner_of(settings), name="local", about="the conductor's own model"),)
+        remarks = (_said(listed),)
     pool = Pool(workers=listed)
     return (named(pool, only) if only else pool), remarks
 
@@ -141,10 +146,10 @@ def named(pool: Pool, names: Sequence[str]) -> Pool:
         raise UsageError(error.message, hint=error.hint) from None
 
 
-def _said(found: Sequence[Worker], planner: Worker | None) -> str:
-    if found:
-        return f"no workers are configured; found at hand: {', '.join(worker.name for worker in found)}"
-    return "no workers are configured and none was found: the conductor model answers too" if planner else ""
+def _said(found: Sequence[Worker]) -> str:
+    if [worker.name for worker in found] == ["local"]:
+        return "no workers are configured and none was found at hand: the conductor model answers too"
+    return f"no workers are configured; found at hand: {', '.join(worker.name for worker in found)}"
 
 
 def _open_planner(planner: Worker, settings: Settings) -> Model:

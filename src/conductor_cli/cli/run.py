@@ -55,6 +55,7 @@ def _text(file: str) -> str:
             raise UsageError("no plan comes on stdin", hint='conductor plan "…" | conductor run -')
         return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
     try:
-        return decoded(Path(file).read_bytes(), file)
+        with Path(file).open("rb") as opened:
+            return decoded(opened.read(LARGEST + 1), file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint="name a plan file, or - for stdin") from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from conductor_cli.cli.driving import drive, open_trace, say_remarks
+from conductor_cli.cli.driving import drive, open_trace
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.cli.options import Globals
 from conductor_cli.config import Settings, load
@@ -32,11 +32,11 @@ class Session:
         self.output = cast("OutputName", output)
         self.keep = keep and bool(self.settings["traces.keep"])
 
-    def view(self, output: Literal["answer", "json", "jsonl"] | None = None, *, kept: bool | None = None) -> View:
+    def view(self, output: Literal["answer", "json", "jsonl"] | None = None) -> View:
         """The view that the flags ask for."""
         around = Surroundings(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.options.quiet, kept=self.keep if kept is None else kept,
+            quiet=self.options.quiet, kept=self.keep,
         )  # fmt: skip
         return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), around)
 
@@ -52,10 +52,15 @@ class Session:
     ) -> int:
         streams = self.output == "answer" and sys.stdout.isatty()
         whole = plan is not None or (resume is not None and isinstance(resume.plan, Plan))
-        opened = await open_conductor(self.settings, only=only, planning=not whole or self._recursive(plan, resume),
-                                      streams=streams, seed=seed)  # fmt: skip
+        opened = await open_conductor(
+            self.settings,
+            only=only,
+            stored=resume.pool.names if resume is not None else (),
+            planning=not whole or self._recursive(plan, resume),
+            streams=streams,
+            seed=seed,
+        )
         try:
-            say_remarks(opened.remarks, quiet=self.options.quiet or self.output != "answer")
             run = opened.conductor.run(question, plan=plan, resume=resume)
             writer = open_trace(self.store if self.keep else None, run)
             return await drive(run, self.view(), writer)
@@ -80,7 +85,6 @@ class Session:
     ) -> tuple[Plan | Accept | None, Opened, int]:
         opened = await open_conductor(self.settings, only=only, seed=seed)
         try:
-            say_remarks(opened.remarks, quiet=self.options.quiet)
             # A review is appended when the plan is run; a plan that held one already would get two.
             limits = replace(opened.conductor.limits, recursion=0)
             run = replace(opened.conductor, limits=limits).run(question, only_plan=True)

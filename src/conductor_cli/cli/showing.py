@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from conductor_cli.core.plan import Accept
-from conductor_cli.core.pool import Usage
 from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.usage import Usage
 
 
-def trace_text(trace: Trace) -> str:
+def trace_text(trace: Trace, *, live: bool = False) -> str:
     """The whole run on a page: question, plan, steps with usage, notices, answer."""
     parts = [
         f"run        {trace.run}  ({trace.time})",
@@ -25,7 +25,7 @@ def trace_text(trace: Trace) -> str:
     parts += [_indented(f"note: {notice.text}") for notice in trace.notices]
     parts += [
         "",
-        f"ANSWER  ({_ending(trace)})",
+        f"ANSWER  ({_ending(trace, live=live)})",
         _indented(trace.answer or "(none)"),
         "",
         f"total: {usage_text(trace.usage)}",
@@ -63,9 +63,9 @@ def _step_line(record: StepRecord, now: float) -> str:
     return "\n".join(lines)
 
 
-def _ending(trace: Trace) -> str:
+def _ending(trace: Trace, *, live: bool) -> str:
     if not trace.ended:
-        return "the run was interrupted"
+        return "the run goes on" if live else "the run was interrupted"
     if trace.error is not None:
         return f"{'partial' if trace.partial else 'failed'}: {trace.error.message}"
     return "partial" if trace.partial else "whole"

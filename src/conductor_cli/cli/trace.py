@@ -78,14 +78,16 @@ def show(
     from conductor_cli.views.report import report
 
     store, _ = _store(context)
-    trace = store.trace(store.find(run))
+    found = store.find(run)
+    live = store.entry(found).state == "running"
+    trace = store.trace(found)
     if step is not None and step not in [record.number for record in trace.steps]:
         raise UsageError(f"run {trace.run} has no step {step}", hint=f"it has {len(trace.steps)} steps")
     if json:
-        data = report(trace)
+        data = report(trace, live=live)
         say_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    say(trace_text(trace) if step is None else step_text(trace, step))
+    say(trace_text(trace, live=live) if step is None else step_text(trace, step))
 
 
 @app.command("replay")
@@ -96,7 +98,7 @@ def replay(
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
 ) -> None:
-    """Show a stored run again as it happened. Never touches the network."""
+    """Show a stored run again as it happened. Never touches the network; exits 0 however the run ended."""
     from conductor_cli.cli.replaying import replay as play
     from conductor_cli.cli.session import Session
 

@@ -50,7 +50,7 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
 def _row(item: Listed, state: str) -> dict[str, Any]:
     from conductor_cli.core.wire import dump
 
-    return {**dump(item.worker), "enabled": item.enabled, "source": item.source, "key": state}
+    return {**dump(item.worker.public()), "enabled": item.enabled, "source": item.source, "key": state}
 
 
 @app.command("add")
@@ -127,7 +127,8 @@ def _file(model: str | None) -> str:
 
     path = Path(model or "").expanduser()
     if not path.is_file():
-        raise UsageError(f"{model!r} is no file", hint="--kind llama needs --model FILE.gguf")
+        said = f"{model!r} is no file" if model else "no file is named"
+        raise UsageError(said, hint="--kind llama needs --model FILE.gguf")
     return str(path.absolute())
 
 

@@ -12,14 +12,19 @@ from typing import Any, Final
 from conductor_cli.config.files import Places, Source, changing, read
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Card, Price, Worker
+from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.usage import FREE, Price
 from conductor_cli.core.wire import WireError, load
+from conductor_cli.models.presets import is_free
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """What a worker may be called: it stands in plans, prompts and on command lines."""
 
 KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What a variable may be called. Most keys have a dash, so a key given in the place of its variable is noticed."""
+
+_CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
+"""The context, in tokens, of workers that would be opened with a smaller one than prompts are cut to."""
 
 _FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,),
@@ -80,11 +85,13 @@ def _listed(table: _Table) -> Listed:
     kind = values["kind"]
     worker = Worker(
         name=table.name, kind=kind, model=values.get("model", ""), about=values.get("about", ""),
-        options={key: value for key, value in values.items() if key not in _FIELDS},
+        options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in _FIELDS},
         parallel=values.get("parallel", 1 if kind == "llama" else 4),
-        card=_card(table), price=_price(table) or _known_price(kind),
+        card=_card(table), price=_price(table),
     )  # fmt: skip
     _check_options(table, worker)
+    if worker.price is None and is_free(worker):
+        worker = replace(worker, price=FREE)
     return Listed(worker=worker, enabled=values.get("enabled", True), source=str(table.sources[-1].path))
 
 
@@ -145,11 +152,6 @@ def _price(table: _Table) -> Price | None:
     if price is not None and min(price.input, price.output, price.cached or 0) < 0:
         raise table.wrong("price", "price: an amount must be 0 or more")
     return price
-
-
-def _known_price(kind: str) -> Price | None:
-    """A local file costs nothing, which is known."""
-    return Price(input=Decimal(0), output=Decimal(0)) if kind == "llama" else None
 
 
 def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an instance of `kind`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 
 Role = Literal["system", "user", "assistant"]
 

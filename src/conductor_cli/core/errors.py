@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
+from conductor_cli.core.usage import Usage
+
 FailureKind = Literal[
     "usage", "config", "policy", "key", "conductor", "limit", "partial", "unreachable", "worker", "internal",
     "cancelled", "terminated",
@@ -149,10 +151,17 @@ class ModelError(ConductorError):
     kind = "worker"
 
     def __init__(
-        self, reason: ModelErrorKind, message: str, *, hint: str = "", retry_after: float | None = None
+        self,
+        reason: ModelErrorKind,
+        message: str,
+        *,
+        hint: str = "",
+        retry_after: float | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
+        self.usage = usage
         self.retry_after = retry_after
 
     @property

@@ -7,10 +7,11 @@ from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.pool import MILLION, Pool, Price
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.prompts import CHARS_PER_TOKEN, question_text
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import MILLION, Price
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
@@ -38,10 +39,11 @@ def estimate(question: Question, plan: Plan, pool: Pool, profile: WorkerProfile)
         longest = int(worker.options.get("max_tokens", profile.max_tokens)) if worker else profile.max_tokens
         price = worker.price if worker else None
         fixed = asked + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
-        low_in, high_in = fixed + len(step.access) * SHORT_ANSWER, fixed + len(step.access) * longest
-        low_tokens += low_in + SHORT_ANSWER
+        short = min(SHORT_ANSWER, longest)
+        low_in, high_in = fixed + len(step.access) * short, fixed + len(step.access) * longest
+        low_tokens += low_in + short
         high_tokens += high_in + longest
-        low_cost += _cost(low_in, SHORT_ANSWER, price)
+        low_cost += _cost(low_in, short, price)
         high_cost += _cost(high_in, longest, price)
         unpriced += price is None
     return Estimate(

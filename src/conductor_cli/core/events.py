@@ -16,8 +16,9 @@ from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan
-from conductor_cli.core.pool import Limits, Pool, Usage
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import WireError, dump, load
 
 FORMAT: Final = 1

@@ -11,7 +11,8 @@ from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.pool import MILLION, Limits, Price, Usage
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below so many tokens; a call that cannot have them waits, or the limit is reached."""

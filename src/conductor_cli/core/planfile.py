@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits
@@ -39,11 +40,13 @@ def write(question: Question, plan: Plan, limits: Limits) -> str:
         "steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps],
         "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
     }
-    return json.dumps(data, ensure_ascii=False, indent=2)
+    return json_safe(json.dumps(data, ensure_ascii=False, indent=2))
 
 
 def read(text: str, source: str) -> PlanFile:
     """The plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
+    if not text.strip():
+        raise UsageError(f"{source} is empty", hint='a plan comes from: conductor plan "…"')
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

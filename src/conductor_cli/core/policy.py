@@ -21,7 +21,7 @@ def check_run(pool: Pool, limits: Limits) -> None:
         if unpriced:
             raise PolicyError(
                 f"a cost limit cannot be kept: no price is known for {', '.join(unpriced)}",
-                hint="give these workers a price, leave them out with --workers, or limit --max-tokens instead",
+                hint="give them one (conductor workers add … --price IN,OUT), leave them out, or use --max-tokens",
             )
 
 

@@ -25,6 +25,9 @@ from conductor_cli.core.spellings import SPELLINGS, Spelling, Terms
 CHARS_PER_TOKEN = 3.5
 """A cautious estimate for text whose tokenizer is not at hand."""
 
+FENCE = 300
+"""Characters that the tags around one block of a prompt may take."""
+
 CONDUCTOR_CHARS = 6000
 """How much of a question, and of an answer at hand, the conductor itself is shown. Workers get all of it."""
 
@@ -140,7 +143,7 @@ def _changing_part(question: Question, pool: Pool, profile: Profile, terms: Term
             f"If it stands, write this in place of a plan:\n{accept}",
             fenced("answer", shortened(question.given[-1].answer, CONDUCTOR_CHARS)),
         ]
-    return "\n".join([*lines, "", "Question:", shortened(question_text(question), CONDUCTOR_CHARS)]).strip()
+    return "\n".join([*lines, "", "Question:", question_text(question, CONDUCTOR_CHARS)]).strip()
 
 
 def _repair(standing: Sequence[Step], fault: str, profile: Profile, terms: Terms) -> list[Message]:
@@ -154,12 +157,21 @@ def _repair(standing: Sequence[Step], fault: str, profile: Profile, terms: Terms
     return [Message(role="assistant", content=written), Message(role="user", content=text)]
 
 
-def question_text(question: Question) -> str:
-    """The whole question as one text: earlier turns, the question, each file fenced with its name."""
-    parts = [f"Earlier question: {turn.question}\nEarlier answer: {turn.answer}" for turn in question.history]
-    parts.append(question.text)
-    parts += [fenced("file", file.text, name=file.name) for file in question.files]
-    return "\n\n".join(parts)
+def question_text(question: Question, room: int | None = None) -> str:
+    """The whole question as one text: earlier turns, the question, each file fenced with its name.
+
+    With `room`, in characters, what came with the question is shortened first, each part to an equal share; the
+    question itself only where it alone is longer.
+    """
+    history = [f"Earlier question: {turn.question}\nEarlier answer: {turn.answer}" for turn in question.history]
+    asked, files = question.text, [file.text for file in question.files]
+    if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
+        asked = shortened(asked, room)
+        share = max((room - len(asked)) // max(len(history) + len(files), 1), 0)
+        history = [shortened(turn, share) for turn in history]
+        files = [shortened(text, share) for text in files]
+    named = [fenced("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
+    return "\n\n".join([*history, asked, *named])
 
 
 def fenced(tag: str, text: str, **origin: str) -> str:
@@ -175,7 +187,7 @@ def shortened(text: str, limit: int) -> str:
     """`text` with its middle left out where it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
-    keep = min(max(limit - 60, 20), len(text))
+    keep = min(max(limit - 60, 0), len(text))
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
@@ -189,16 +201,15 @@ def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
     `final`: the answer goes to the user. What overflows the worker's context is shortened in the middle: first the
     answers it sees, each to an equal share, then the question.
     """
-    room = _room(worker, profile)
-    asked = question_text(question)
     task = _task_part(question, step, final=final)
+    room = _room(worker, profile) - len(task) - len(question.system) - len(_INTRODUCTION) - FENCE * (1 + len(seen))
+    asked = question_text(question)
     notice = ""
-    total = len(asked) + len(task) + sum(len(item.answer or "") for item in seen) + 400 * (1 + len(seen))
-    if total > room:
-        share = max((room - min(len(asked), room // 2) - len(task)) // max(len(seen), 1) - 400, 200)
+    if len(asked) + sum(len(item.answer or "") for item in seen) > room:
+        asked = question_text(question, max(room // 2 if seen else room, 0))
+        share = max(room - len(asked), 0) // max(len(seen), 1)
         seen = [_shortened_seen(item, share) for item in seen]
-        asked = shortened(asked, room // 2)
-        notice = f"what {worker.name} reads was shortened to fit about {int(room / CHARS_PER_TOKEN)} tokens"
+        notice = f"what {worker.name} reads was shortened to fit its context"
     blocks = [_INTRODUCTION, fenced("question", asked), *[_seen_part(item) for item in seen], task]
     messages = [Message(role="user", content="\n\n".join(blocks))]
     if question.system:
@@ -236,6 +247,6 @@ def _shortened_seen(item: Seen, share: int) -> Seen:
 
 def _room(worker: Worker, profile: WorkerProfile) -> int:
     """Characters of prompt that leave room for an answer."""
-    context = int(worker.options.get("context", profile.context))
-    answer = min(profile.max_tokens, context // 2)
+    context = int(worker.options.get("context") or profile.context)
+    answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
     return int((context - answer) * CHARS_PER_TOKEN)

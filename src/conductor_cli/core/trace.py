@@ -13,8 +13,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan, Step
-from conductor_cli.core.pool import Limits, Pool, Usage
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
 
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
 RunState = Literal["planning", "running", "finished", "failed"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.port import Model
-from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_loopback, is_own_address
+from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_free, is_own_address
 from conductor_cli.models.reply import Cost
 
 _REMOTE: Final[dict[str, tuple[type, ...]]] = {
@@ -42,13 +42,11 @@ def kinds() -> tuple[str, ...]:
     return (*PRESETS, "llama")
 
 
-def open_model(worker: Worker, *, environ: Mapping[str, str], self_model: Model | None = None) -> Model:
+def open_model(worker: Worker, *, environ: Mapping[str, str]) -> Model:
     """The model of a worker. Nothing is connected to or loaded yet.
 
     Raises `ConfigError` for what the worker's settings get wrong, `KeyMissing` where its key is not at hand.
     """
-    if worker.kind == "self" and self_model is not None:
-        return self_model
     if worker.kind in PRESETS:
         return _remote(worker, PRESETS[worker.kind], environ)
     opener = _OTHERS.get(worker.kind)
@@ -110,8 +108,8 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
 
 def _cost(worker: Worker, preset: Preset) -> Cost:
     """What is on this machine costs nothing; only OpenRouter's own word on a cost is taken."""
-    if preset.local and is_loopback(base_url_of(worker)):
-        return "unknown" if worker.model.endswith("cloud") else "free"
+    if is_free(worker):
+        return "free"
     return preset.cost if is_own_address(worker) else "unknown"
 
 
@@ -186,5 +184,5 @@ def _check(worker: Worker, known: Mapping[str, tuple[type, ...]]) -> None:
         if not isinstance(value, known[name]) or (isinstance(value, bool) and bool not in known[name]):
             raise ConfigError(
                 f"worker {worker.name!r}: {name} is {value!r:.60}; expected {_CALLED[known[name][-1]]}",
-                hint="conductor config edit",
+                hint="conductor config path names the files",
             )

@@ -6,18 +6,16 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from itertools import count
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConductorError, Failure, ModelError
-from conductor_cli.core.pool import Price, Worker
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import FREE
 from conductor_cli.models.catalog import key_of
 from conductor_cli.models.http import get_json, preload
 from conductor_cli.models.presets import PRESETS, base_url_of
-
-FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 
 SECONDS: Final = 0.3
 """How long a server on this machine may take to answer."""

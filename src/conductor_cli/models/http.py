@@ -188,7 +188,8 @@ class Server:
 
 async def get_json(url: str, *, headers: Mapping[str, str] | None = None, seconds: float, ca_file: str = "") -> Any:  # noqa: ANN401
     """The JSON value at `url`, within `seconds`. Everything that fails is a `ModelError`."""
-    secrets = tuple((headers or {}).values())
+    # A server may echo a key with or without the word before it.
+    secrets = tuple(part for value in (headers or {}).values() for part in (value, value.removeprefix("Bearer ")))
     server = Server(url, headers=headers, secrets=secrets, ca_file=ca_file)
     try:
         async with server.open("GET", "", seconds=seconds, limit=16 * 1024 * 1024) as answer:
@@ -197,7 +198,7 @@ async def get_json(url: str, *, headers: Mapping[str, str] | None = None, second
         await server.close()
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError("broken", f"{server.name} did not answer with JSON: {cleaned(body, secrets)}") from None
 
 

@@ -44,7 +44,7 @@ REASONS: Final[dict[str, ModelErrorKind]] = {
 """What each exception of litellm and of openai means, by the name of the nearest class in its line that stands here."""
 
 _HINTS: Final[dict[ModelErrorKind, str]] = {
-    "auth": "check the key: conductor keys test",
+    "auth": "check the key: conductor workers test",
     "missing": "check the worker's model: litellm writes it provider/model",
     "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE; `conductor doctor` tries each worker",
 }

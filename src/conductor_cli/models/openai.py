@@ -232,7 +232,8 @@ class _Whole:
         """All of it."""
         frame = _frame(self._body.decode("utf-8", "replace"), self._name, self._secrets)
         if not frame.get("choices"):
-            raise ModelError("broken", f"{self._name} answered with something else than a reply: {cleaned(str(frame))}")
+            said = cleaned(str(frame), self._secrets)
+            raise ModelError("broken", f"{self._name} answered with something else than a reply: {said}")
         if (chunk := self._reply.frame(frame)) is not None:
             yield chunk
 

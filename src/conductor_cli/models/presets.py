@@ -121,6 +121,12 @@ def is_local(worker: Worker) -> bool:
     return preset is not None and preset.adapter == "openai" and is_loopback(base_url_of(worker))
 
 
+def is_free(worker: Worker) -> bool:
+    """Whether a call is known to cost nothing: a file, or a model server of this machine. Others may charge."""
+    preset = PRESETS.get(worker.kind)
+    return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
+
+
 def is_loopback(url: str) -> bool:
     """Whether an address is on this machine."""
     try:

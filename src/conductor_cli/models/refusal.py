@@ -66,7 +66,7 @@ _DOES: Final[dict[ModelErrorKind, str]] = {
 }
 
 _HINTS: Final[dict[ModelErrorKind, str]] = {
-    "auth": "check the key: conductor keys test",
+    "auth": "check the key: conductor workers test",
     "missing": "check the worker's model and base_url",
 }
 

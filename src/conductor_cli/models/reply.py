@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Usage
 from conductor_cli.core.thinking import ThinkingSplitter
+from conductor_cli.core.usage import Usage
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
@@ -76,7 +76,9 @@ class Reply:
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
         if finish == "stop" and self._blank:
-            raise ModelError("empty", "the model ended without a word", hint="ask again, or another worker")
+            raise ModelError(
+                "empty", "the model ended without a word", hint="ask again, or another worker", usage=self._counted()
+            )
         yield Chunk(usage=self._counted(), finish=finish)
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:

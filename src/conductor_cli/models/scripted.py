@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 
 Line = str | Chunk | float | ModelError
 """Text, a whole chunk, a pause in seconds, or an error to raise at this point."""

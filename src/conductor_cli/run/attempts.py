@@ -11,8 +11,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import GIVEN, Step
-from conductor_cli.core.pool import NOTHING, Usage, Worker, priced
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.prompts import Seen, worker_messages
+from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.models.port import Model
 from conductor_cli.run.calls import estimated, within
 
@@ -105,7 +106,8 @@ class Attempt:
             self.usage = self._spent(request)
             run.stopped(self.number, run.stop_reason(), self.usage)
             raise
-        except ModelError:
+        except ModelError as error:
+            self._said = error.usage or self._said
             # A call that failed before its first word is taken to have cost nothing.
             begun = self._said is not None or self._written
             self.usage = self._spent(request) if begun else Usage(calls=1)

@@ -20,7 +20,7 @@ def begin(run: Workflow) -> None:
             run=run.id,
             time=setting.wall().isoformat(timespec="milliseconds"),
             question=run.question,
-            pool=setting.pool,
+            pool=setting.pool.public(),
             limits=setting.limits,
             mode=setting.mode,
             conductor=name,
@@ -28,5 +28,7 @@ def begin(run: Workflow) -> None:
         )
     )
     if not run.nested:
+        for text in setting.remarks:
+            run.notice(text)
         for worker, why in setting.absent.items():
             run.notice(f"{worker} is left out: {why.message}")

@@ -12,8 +12,9 @@ from typing import Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Patience, Usage
+from conductor_cli.core.pool import Patience
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
+from conductor_cli.core.usage import Usage
 
 BACKOFF: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 
-from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.core.errors import ConductorUnusable, PolicyError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import check_limits, check_run
 from conductor_cli.core.question import Question
@@ -39,6 +39,11 @@ class Conductor(Setting):
         """
         check_limits(self.limits)
         check_run(self.pool, self.limits)
+        if self.limits.cost is not None and self.model is not None and self.price is None:
+            raise PolicyError(
+                f"a cost limit cannot be kept: no price is known for the conductor {self.name}",
+                hint="plan with a local model, or limit --max-tokens instead",
+            )
         itself = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
         if itself and self.model is None:
             raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")

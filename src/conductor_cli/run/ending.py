@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from conductor_cli.core.errors import Failure
@@ -32,6 +33,17 @@ def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     if last is not None and last.inner is not None and last.inner.answer.strip():
         return last.inner.answer, True
     return None, False
+
+
+def is_other_than_asked(answer: str, question: Question) -> bool:
+    """Whether a JSON Schema was given and the answer is no JSON at all. It is not held against the schema itself."""
+    if question.schema is None:
+        return False
+    try:
+        json.loads(answer)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def last_of(trace: Trace) -> StepRecord | None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Step
-from conductor_cli.core.pool import NOTHING, Usage
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.attempts import seen_by
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import SELF, Accept, Plan, Step, check
 from conductor_cli.core.policy import rules_for
-from conductor_cli.core.pool import NOTHING, Pool, Usage, priced
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.prompts import conductor_request, spelling_for, terms_for
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.run.calls import estimated, wait_before, within
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _announce(run: Workflow, plan: Plan) -> Failure | None:
         if why is not None:
             return replace(why, message=f"the plan names {step.worker}, which is left out: {why.message}")
     try:
-        check(plan, _terms(run).rules)
+        rules = _terms(run).rules
+        check(plan, replace(rules, workers=(*rules.workers, SELF)))  # a step on the conductor itself needs no worker
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint)
     for number, step in enumerate(plan.steps, start=1):
@@ -185,6 +187,10 @@ class _Reader:
             began = run.now()
             try:
                 await self._stream(request)
+            except ModelError as error:
+                # As for workers: a call that failed before its first word is taken to have cost nothing.
+                self.said = error.usage or self.said or (None if self.text else Usage(calls=1))
+                raise
             finally:
                 used = priced(self.said or estimated(request, self.text), price)
                 self.usage = replace(used, seconds=round(run.now() - began, 4))

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
-from conductor_cli.core.pool import Limits, Patience, Pool, Price
+from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.core.usage import Price
 from conductor_cli.models.port import Model
 
 
@@ -21,9 +22,10 @@ class Setting:
 
     `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
     says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
-    the conductor's own, None for a local one that costs nothing. `streams_answer`: a reader shows the answering
+    the conductor's own, None where it is not known. `streams_answer`: a reader shows the answering
     step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
     `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
+    `remarks` are put on the stream as notices when it begins.
     """
 
     model: Model | None
@@ -40,6 +42,7 @@ class Setting:
     streams_answer: bool = False
     seed: int | None = None
     absent: Mapping[str, Failure] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)

@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.ledger import Ledger, Reservation
-from conductor_cli.core.pool import Limits, Pool, Price, Usage
+from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.port import Model
 
 

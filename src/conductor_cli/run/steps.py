@@ -14,7 +14,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, LimitReached, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import substitutes
-from conductor_cli.core.pool import NOTHING, Usage
+from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.attempts import Attempt
 from conductor_cli.run.calls import wait_before
 from conductor_cli.run.nesting import run_nested
@@ -87,6 +87,8 @@ class _Worked:
                     self._fail(failure, call.usage)
                     return None
                 if not error.retryable or turn >= run.setting.limits.attempts:
+                    if error.reason == "connect":
+                        run.shared.down[name] = failure  # other steps need not find out again
                     substitute = self._next()
                     self._fail(failure, call.usage, substitute=substitute)
                     return substitute

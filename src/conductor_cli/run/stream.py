@@ -17,10 +17,10 @@ from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.pool import NOTHING
 from conductor_cli.core.trace import ENDED
+from conductor_cli.core.usage import NOTHING
 from conductor_cli.run.beginning import begin
-from conductor_cli.run.ending import answer_of, failure_of, internal
+from conductor_cli.run.ending import answer_of, failure_of, internal, is_other_than_asked
 from conductor_cli.run.planning import make_plan
 from conductor_cli.run.steps import run_step
 from conductor_cli.run.workflow import StopKind, Workflow
@@ -202,4 +202,6 @@ class Run(Workflow):
             self.emit(ev.RunFailed(at=self.now(), error=self._broken or failure_of(self), usage=usage))
             return
         error = failure_of(self) if partial else None
+        if not partial and not self.nested and is_other_than_asked(answer, self.question):
+            partial, error = True, Failure(kind="partial", message="the answer is no JSON, as the schema asks for")
         self.emit(ev.RunFinished(at=self.now(), answer=answer, usage=usage, partial=partial, error=error))

@@ -15,10 +15,10 @@ from typing import Final, Literal
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import NOTHING, Usage
 from conductor_cli.core.question import Question
 from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.setting import Setting
 from conductor_cli.run.shared import Shared
 

@@ -38,10 +38,13 @@ class Report:
         self._stdout.flush()
 
 
-def report(trace: Trace) -> dict[str, Any]:
-    """The object; `state` is finished, failed or interrupted. Money is text, as in the trace: a float is not exact."""
+def report(trace: Trace, *, live: bool = False) -> dict[str, Any]:
+    """The object; `state` is finished, failed, interrupted, or running while somebody writes the trace (`live`).
+
+    Money is text, as in the trace: a float is not exact.
+    """
     return {
-        "state": trace.state if trace.ended else "interrupted",
+        "state": trace.state if trace.ended else "running" if live else "interrupted",
         "answer": trace.answer if trace.state == "finished" else None,
         "partial": trace.partial,
         "error": dump(trace.error),

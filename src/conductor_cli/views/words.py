@@ -8,8 +8,8 @@ from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Event, Inner, PlanDelta, StepDelta, StepFailed, StopReason
 from conductor_cli.core.plan import GIVEN
-from conductor_cli.core.pool import Usage
 from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.core.usage import Usage
 
 LONGEST: Final = 400
 """Characters of an error's message or hint that are shown."""
@@ -125,6 +125,6 @@ def trouble(trace: Trace, *, kept: bool) -> list[str]:
     lines = [f"conductor: {what}{said}"]
     if trace.error and trace.error.hint:
         lines.append(f"  {one_line(trace.error.hint)[:LONGEST]}")
-    if kept and trace.done():
+    if kept and trace.steps and (trace.plan is None or len(trace.done()) < len(trace.steps)):
         lines.append(f"  resume: conductor ask --resume {one_line(trace.run)}")
     return lines

@@ -19,7 +19,7 @@ from typing import Final
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama.library import Flag, abort_callback, forget, reason
 from conductor_cli.models.llama.loading import Loaded, Options, Stopped
 from conductor_cli.models.llama.prompt import open_template, opens_thinking, pieces

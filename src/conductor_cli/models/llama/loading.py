@@ -15,6 +15,13 @@ from conductor_cli.models.llama.library import Flag, forget, library, reason
 BATCH: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
 
+SMALL: Final = 16 << 20
+"""Models of fewer bytes write with one thread, unless told otherwise.
+
+Measured on two cores, 13 MB, tokens a second: alone 211 with one thread and 244 with two, beside a busy program 182 and
+112. Of a quarter of a megabyte: 3538 and 2792, 3487 and 986. Prompts are read about 1.8 times as fast by two.
+"""
+
 _ALL: Final = 0x7FFFFFFF
 
 
@@ -22,10 +29,10 @@ _ALL: Final = 0x7FFFFFFF
 class Options:
     """How a model is loaded.
 
-    `context` is in tokens, bounded by what the model was trained for. `threads` None means one for each physical core.
-    `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and its memory suffices. `seed` is for
-    requests that have none; None draws one. `repack` rearranges the weights while loading: slower to load, and slower
-    to read prompts where ggml has tiled kernels.
+    `context` is in tokens, bounded by what the model was trained for. `threads` None means one for each physical core,
+    but a small model writes with one. `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and
+    its memory suffices. `seed` is for requests that have none; None draws one. `repack` rearranges the weights while
+    loading: slower to load, and slower to read prompts where ggml has tiled kernels.
     """
 
     context: int = 4096
@@ -105,5 +112,7 @@ class Loaded:
         params = self.lib.llama_context_default_params()
         params.n_ctx = max(1, min(self._options.context, trained))
         params.n_batch = params.n_ubatch = BATCH
-        params.n_threads = params.n_threads_batch = self._options.threads or physical_cores()
+        params.n_threads_batch = self._options.threads or physical_cores()
+        small = self._options.threads is None and self._path.stat().st_size < SMALL
+        params.n_threads = 1 if small else params.n_threads_batch
         return params
