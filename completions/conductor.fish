@@ -49,7 +49,7 @@ complete -c conductor -n "__conductor_at ' ask'" -l max-cost -x -d 'Most US doll
 complete -c conductor -n "__conductor_at ' ask'" -l max-tokens -x -d 'Most tokens for the run, in and out.'
 complete -c conductor -n "__conductor_at ' ask'" -l max-calls -x -d 'Most worker calls for the run.'
 complete -c conductor -n "__conductor_at ' ask'" -l max-time -x -d 'Most seconds for the run.'
-complete -c conductor -n "__conductor_at ' ask'" -l schema -r -F -d 'JSON Schema that the answer should follow.'
+complete -c conductor -n "__conductor_at ' ask'" -l schema -r -F -d 'JSON Schema for the answer; one that is no JSON exits 7.'
 complete -c conductor -n "__conductor_at ' ask'" -l seed -x -d 'Seed for whatever is drawn.'
 complete -c conductor -n "__conductor_at ' ask'" -l gpu-layers -x -d 'Layers of a local model on the GPU.'
 complete -c conductor -n "__conductor_at ' ask'" -l format -x -a 'answer json jsonl' -d 'What goes to stdout: the answer, one JSON object, or the events.'

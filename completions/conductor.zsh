@@ -43,7 +43,7 @@ _conductor_ask() {
     '(--max-tokens)'--max-tokens='[Most tokens for the run, in and out.]:N: ' \
     '(--max-calls)'--max-calls='[Most worker calls for the run.]:N: ' \
     '(--max-time)'--max-time='[Most seconds for the run.]:S: ' \
-    '(--schema)'--schema='[JSON Schema that the answer should follow.]:FILE:_files' \
+    '(--schema)'--schema='[JSON Schema for the answer; one that is no JSON exits 7.]:FILE:_files' \
     '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
     '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
     '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \

@@ -256,3 +256,10 @@ def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
     store.remove(RUN)
     with pytest.raises(UsageError, match="cannot be read"):
         store.trace(RUN)
+
+
+def test_one_file_that_leads_nowhere_hides_no_run(tmp_path: Path) -> None:
+    """A dangling link among the traces is no reason to find none."""
+    (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
+    (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
+    assert Store(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]

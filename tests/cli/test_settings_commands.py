@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import Stage, explained, finished, refuses, replies
+from conductor_cli.cli import app
+from tests.cli.stage import SOURCE, Stage, explained, finished, refuses, replies
 
 
 def settings(stage: Stage) -> dict[str, Any]:
@@ -285,3 +287,25 @@ def test_an_unknown_shell_is_refused(stage: Stage) -> None:
     assert done.code == 2
     explained(done)
     assert "fish" in done.err
+
+
+def test_model_use_says_when_it_is_without_effect(stage: Stage) -> None:
+    """config.toml wins over what the tool writes, and the command says so."""
+    stage.configure(conductor="openai/other")
+    done = stage.inside("model", "use", "ollama/mine")
+    assert "is now" not in done.out
+    assert "openai/other, and wins" in done.err
+
+
+def test_every_command_that_a_hint_names_exists() -> None:
+    """No message sends anybody to a command that is not there (model is also a word of the prose)."""
+    source = "".join(path.read_text() for path in (SOURCE / "conductor_cli").rglob("*.py"))
+    named = set(re.findall(r"conductor (trace|workers|config|keys|setup|chat|serve) ([a-z]+)", source))
+    known = {
+        (group.name, command.name or command.callback.__name__.rstrip("_"))
+        for group in app.registered_groups
+        for command in (group.typer_instance.registered_commands if group.typer_instance else ())
+        if command.callback
+    }
+    assert named
+    assert named - known == set()

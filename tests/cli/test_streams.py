@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli.driving import drive
+from conductor_cli.core.events import Event
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, says, until
 from tests.servers import Seen, Wire, delta, usage
 
@@ -187,3 +193,23 @@ def test_a_slow_reader_gets_every_line(stage: Stage) -> None:
     run = head[0]["run"]
     assert (stage.traces / f"{run}.jsonl").read_text().endswith(done.out)
     assert len(head) + len(done.events) == len((stage.traces / f"{run}.jsonl").read_text().splitlines())
+
+
+def test_a_fault_in_a_view_ends_the_run_and_is_told() -> None:
+    """A view that breaks must not leave the command waiting for it."""
+
+    class Broken:
+        def show(self, _: Event) -> None:
+            raise ValueError("a fault of the view")
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    pool = Pool(workers=(Worker(name="ann", kind="scripted"),))
+    conductor = Conductor(model=Scripted([["A | - | one"]]), pool=pool, workers={"ann": Scripted([["yes"]])})
+
+    async def go() -> int:
+        return await drive(conductor.run(Question(text="q")), Broken(), None)
+
+    with pytest.raises(ValueError, match="a fault of the view"):
+        asyncio.run(asyncio.wait_for(go(), 20))

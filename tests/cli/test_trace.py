@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import THREE, Stage, explained, says
+from tests.cli.stage import THREE, Stage, explained, finished, says, stalls, until
 
 GUARD = """
 import sys
@@ -154,3 +154,16 @@ def test_a_run_that_does_not_exist_is_a_usage_error(stage: Stage) -> None:
         done = stage.inside("trace", *arguments)
         assert done.code == 2
         explained(done)
+
+
+def test_show_of_a_run_that_goes_on_says_so(stage: Stage) -> None:
+    """A trace without an end is interrupted only where nobody writes it any more."""
+    stage.models["alpha"] = stalls("half")
+    stage.models["beta"] = stalls("half")
+    with stage.start("ask", "hi", "--format", "jsonl") as process:
+        until(process.stdout, "step_delta")
+        assert "the run goes on" in stage.inside("trace", "show").out
+        assert stage.inside("trace", "show", "--json").json["state"] == "running"
+        process.terminate()
+        finished(process)
+    assert stage.inside("trace", "show", "--json").json["state"] != "running"

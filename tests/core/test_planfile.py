@@ -70,3 +70,12 @@ def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
         read(text, "plan.json")
     except UsageError:
         return
+
+
+def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
+    """A plan goes through terminals and pipes: line separators inside a text must not cut its JSON."""
+    question = Question(text="a\u2028b\x1b[31m")
+    written = write(question, PLAN, Limits())
+    assert "\u2028" not in written
+    assert "\x1b" not in written
+    assert read(written, "plan.json").question == question

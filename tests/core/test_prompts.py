@@ -296,3 +296,16 @@ def test_what_overflows_a_context_is_shortened_to_fit(
         assert "left out" not in message.content
     else:
         assert notice == "what ann reads was shortened to fit its context"
+
+
+def test_a_question_outlives_what_came_with_it() -> None:
+    """History and files are shortened before a letter of the question is; conductor and worker are both asked it."""
+    question = Question(
+        text="FOLLOWUP?", history=(Turn(question="a" * 40_000, answer="b"),), files=(File(name="f", text="c" * 60_000),)
+    )
+    short = question_text(question, 6000)
+    assert "FOLLOWUP?" in short
+    assert len(short) < 6300
+    (message,), notice = told(question, (), worker=Worker(name="ann", kind="x", options={"context": 4096}))
+    assert "FOLLOWUP?" in message.content
+    assert notice

@@ -436,3 +436,25 @@ def test_a_server_that_lists_no_model_is_told_so(listed: Any) -> None:
     error = failure(script, model="")
     assert error.reason == "missing"
     assert "name the worker's model" in error.hint
+
+
+KEY = "sk-supersecret-123456"
+
+
+def test_a_key_that_a_server_echoes_is_in_no_error() -> None:
+    """A gateway that answers with the headers of the request tells nobody the key."""
+
+    async def echo(seen: Seen, wire: Wire) -> None:
+        await wire.json({"headers": dict(seen.headers)})
+
+    error = failure(echo, key=KEY)
+    assert "something else than a reply" in error.message
+    assert KEY not in error.message
+
+
+def test_an_empty_reply_says_what_it_cost() -> None:
+    """Hidden thinking is billed: the error of a reply without a word carries what the server counted."""
+    error = failure(saying(delta(finish="stop"), usage(1000, 5000)))
+    assert error.reason == "empty"
+    assert error.usage is not None
+    assert (error.usage.tokens_in, error.usage.tokens_out) == (1000, 5000)

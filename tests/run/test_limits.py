@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.errors import Failure, ModelError, PolicyError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import Scripted
@@ -223,3 +223,11 @@ def test_no_limit_is_ever_overshot(
     used = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
     assert used <= limit
     assert run.trace.exit_code in (0, 6)
+
+
+def test_a_cost_limit_needs_a_price_for_the_conductor_too() -> None:
+    """A remote conductor without a price could spend anything: refused before it is called."""
+    price = Price(input=Decimal(1), output=Decimal(1))
+    pool = Pool(workers=tuple(Worker(name=name, kind="x", price=price) for name in ("ann", "bob", "cyd")))
+    with pytest.raises(PolicyError, match="no price is known for the conductor"):
+        play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool))

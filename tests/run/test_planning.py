@@ -307,3 +307,10 @@ def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
     run, events = play(setting(Scripted([["accept"], ["A | - | one"]])))
     assert of(events, ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
     assert not isinstance(run.trace.plan, Accept)
+
+
+def test_a_conductor_that_cannot_be_reached_costs_nothing() -> None:
+    """A refused connection is no paid call, as for workers."""
+    planner = Scripted([[ModelError("connect", "refused")]])
+    run, _ = play(setting(planner, price=Price(input=Decimal(1000), output=Decimal(1000))))
+    assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))

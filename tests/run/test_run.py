@@ -458,3 +458,12 @@ def test_what_cannot_work_is_refused_before_anything_is_called() -> None:
         setting(None).run(QUESTION, plan=plan_of(("self", ())))
     with pytest.raises(ConductorUnusable):
         setting(None, limits=Limits(recursion=1)).run(QUESTION, plan=plan_of(("ann", ())))
+
+
+def test_the_values_of_own_headers_stay_out_of_the_stream() -> None:
+    """They may be keys: the pool that a trace tells of names the headers only."""
+    worker = Worker(name="ann", kind="x", options={"headers": {"Ocp-Apim-Subscription-Key": "topsecret"}})
+    _, events = play(setting("A | - | one", pool=Pool(workers=(worker,)), remarks=("found at hand",)))
+    assert "topsecret" not in "".join(ev.to_line(event) for event in events)
+    assert "Ocp-Apim-Subscription-Key" in ev.to_line(events[0])
+    assert of(events, ev.Notice)[0].text == "found at hand"
