@@ -6,8 +6,8 @@ file gives the same one as folding the live stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, assert_never
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar, assert_never
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
@@ -23,7 +23,7 @@ RunState = Literal["planning", "running", "finished", "failed"]
 ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "skipped"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StepRecord:
     """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`."""
 
@@ -51,7 +51,7 @@ class StepRecord:
         return 0.0 if self.started is None else (now if self.ended is None else self.ended) - self.started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One run as far as it has come. `at` is the time of the newest event."""
 
@@ -98,11 +98,24 @@ _STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
 
 def apply(trace: Trace, event: ev.Event) -> Trace:
     """`trace` after `event`."""
-    return replace(trace, at=event.at, **_changes(trace, event))
+    return changed(trace, at=event.at, **_changes(trace, event))
+
+
+Folded = TypeVar("Folded", "Trace", "StepRecord")
+
+
+def changed(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the fields of `value`
+    """What `dataclasses.replace` gives, in a tenth of its time: this runs twice for every token of every step.
+
+    It is why the two classes here have no slots.
+    """
+    new = object.__new__(type(value))
+    new.__dict__.update(value.__dict__, **changes)
+    return new
 
 
 def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of event
-    """The fields of the trace that an event changes. One `replace` for all of them: this runs for every token."""
+    """The fields of the trace that an event changes."""
     match event:
         case ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner():
             return _of_step(trace, event)
@@ -159,12 +172,12 @@ def _step(record: StepRecord, event: _StepEvent) -> StepRecord:
         case ev.StepStarted():
             return _begin(record, event)
         case ev.StepDelta():
-            return replace(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
+            return changed(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
         case ev.StepFailed():
             return _fail(record, event)
         case ev.StepStopped():
             state: StepState = "stopped" if record.started is not None else "skipped"
-            return replace(
+            return changed(
                 record,
                 state=state,
                 reason=event.reason,
@@ -173,27 +186,27 @@ def _step(record: StepRecord, event: _StepEvent) -> StepRecord:
                 ended=event.at,
             )
         case ev.StepFinished():
-            return replace(
+            return changed(
                 record, state="done", text=event.text, finish=event.finish, error=None,
                 usage=record.usage + event.usage, ended=event.at,
             )  # fmt: skip
         case ev.Inner():
-            return replace(record, inner=apply(record.inner or Trace(), event.event))
+            return changed(record, inner=apply(record.inner or Trace(), event.event))
         case _:
             assert_never(event)
 
 
 def _begin(record: StepRecord, event: ev.StepStarted) -> StepRecord:
-    return replace(
+    return changed(
         record, state="running", worker=event.worker, attempt=event.attempt, prompt=event.prompt, text="",
         thinking="", retry_at=None, started=event.at if record.started is None else record.started,
     )  # fmt: skip
 
 
 def _fail(record: StepRecord, event: ev.StepFailed) -> StepRecord:
-    record = replace(record, error=event.error, usage=record.usage + event.usage)
+    record = changed(record, error=event.error, usage=record.usage + event.usage)
     if event.retry_in is not None:
-        return replace(record, retry_at=event.at + event.retry_in)
+        return changed(record, retry_at=event.at + event.retry_in)
     if event.substitute is not None:
-        return replace(record, worker=event.substitute)
-    return replace(record, state="failed", ended=event.at)
+        return changed(record, worker=event.substitute)
+    return changed(record, state="failed", ended=event.at)

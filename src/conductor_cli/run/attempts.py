@@ -48,7 +48,7 @@ class Attempt:
         request = self._request()
         wanted = request.max_tokens or 0
         model = self.run.setting.workers[self.worker.name]
-        async with self.run.shared.place(model):
+        async with self.run.shared.turn(model), self.run.shared.places:
             read = estimated(request, "").tokens_in
             reservation = await self.run.shared.reserve(read, wanted, self.worker.price)
             began = self.run.now()

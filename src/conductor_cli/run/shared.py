@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.ledger import Ledger, Reservation
@@ -21,20 +21,13 @@ class Shared:
         self.down = dict(absent)
         """Workers that need not be asked again, and why."""
         self._settled = asyncio.Event()
-        self._places = asyncio.Semaphore(limits.parallel)
+        self.places = asyncio.Semaphore(limits.parallel)
+        """As many calls at once as the run allows; substitutes and nested runs need a place too."""
         self._of_model = _turns(pool, models)
 
-    @asynccontextmanager
-    async def place(self, model: Model) -> AsyncIterator[None]:
-        """One of the places for calls, of the run and of this model. Substitutes and nested runs need one too."""
-        async with self.turn(model), self._places:
-            yield
-
-    @asynccontextmanager
-    async def turn(self, model: Model) -> AsyncIterator[None]:
+    def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
         """A turn on a model: a local one that plans and works does one thing at a time, and waiting is no silence."""
-        async with self._of_model.get(id(model), _NO_TURN):
-            yield
+        return self._of_model.get(id(model), _NO_TURN)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True) -> Reservation:
         """Room in the ledger; waits where a running call that settles may make some. Raises `LimitReached`."""
