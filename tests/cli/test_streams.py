@@ -6,6 +6,7 @@ import asyncio
 import json
 import resource
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -211,5 +212,7 @@ def test_a_fault_in_a_view_ends_the_run_and_is_told() -> None:
     async def go() -> int:
         return await drive(conductor.run(Question(text="q")), Broken(), None)
 
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="a fault of the view"):
         asyncio.run(asyncio.wait_for(go(), 20))
+    assert signal.getsignal(signal.SIGINT) is before

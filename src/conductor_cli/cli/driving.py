@@ -60,10 +60,12 @@ async def drive(run: Run, view: View, writer: Writer | None) -> int:
                     _keep(event, writer)
                 shown.show(event)
     finally:
-        await shown.close()
-        listening.leave()
-        if writer is not None:
-            writer.close()
+        try:
+            await shown.close()
+        finally:
+            listening.leave()
+            if writer is not None:
+                writer.close()
     return _told(run, shown, writer)
 
 

@@ -20,10 +20,6 @@ class Card:
     measured: bool = False
     source: str = ""
 
-    def best(self) -> float:
-        """The highest strength, 0 when nothing is known."""
-        return max(self.strengths.values(), default=0.0)
-
     def mean(self) -> float:
         """The mean strength over all tags, 0 when nothing is known."""
         return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0

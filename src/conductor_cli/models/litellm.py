@@ -175,7 +175,6 @@ class LiteLLM:
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,
-            "ssl_verify": option("ca_file"),
             "num_retries": 0,
             "max_retries": 0,
         }
