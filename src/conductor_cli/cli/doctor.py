@@ -97,7 +97,7 @@ def _llama(settings: Settings) -> list[Check]:
 def _conductor_model(settings: Settings) -> list[Check]:
     import asyncio
 
-    from conductor_cli.cli.opening import described, planner_of
+    from conductor_cli.cli.choosing import described, planner_of
     from conductor_cli.core.errors import ConductorError
     from conductor_cli.models.discover import ping
 

@@ -21,7 +21,7 @@ def use(
     ],
 ) -> None:
     """Choose the model that plans, from now on."""
-    from conductor_cli.cli.opening import described, planner_of
+    from conductor_cli.cli.choosing import described, planner_of
     from conductor_cli.cli.output import remark, say
     from conductor_cli.config import load
     from conductor_cli.config.workers import set_value
@@ -44,7 +44,7 @@ def use(
 @app.command("path")
 def path(context: typer.Context) -> None:
     """Print which model plans: a file's path, a URL, or provider/model."""
-    from conductor_cli.cli.opening import planner_of
+    from conductor_cli.cli.choosing import planner_of
     from conductor_cli.cli.output import say
     from conductor_cli.config import load
 

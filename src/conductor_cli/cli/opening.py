@@ -1,4 +1,4 @@
-"""From settings to a `Conductor`: which model plans, which workers there are, and opening them."""
+"""From settings to a `Conductor`: which workers there are, and opening them and the model that plans."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from conductor_cli.cli.choosing import described, planner_of, profile_of
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -21,16 +21,11 @@ from conductor_cli.core.errors import (
 )
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import PROFILES
-from conductor_cli.core.usage import FREE
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.models.port import Model
     from conductor_cli.run import Conductor
-
-IDENTITY: Final = len("sha256-ends:") + 16
-"""Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
 
 
 @dataclass
@@ -67,11 +62,10 @@ async def open_conductor(
     pool = pool.subset(kept) if kept and not only else pool
     model = _open_planner(planner, settings) if planner is not None and planning else None
     workers, absent = _open_workers(pool, settings, planner, model)
-    profile = PROFILES[settings["conductor.profile"]]
     name = described(planner) if planner else "plan file"
     conductor = Conductor(
         model=model, pool=pool, workers=workers, absent=absent, remarks=remarks, name=name,
-        profile=profile, limits=settings.limits, patience=settings.patience,
+        profile=profile_of(settings), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
@@ -81,43 +75,6 @@ async def open_conductor(
 def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
     everything = [*workers.values(), *([model] if model is not None else [])]
     return list({id(item): item for item in everything}.values())
-
-
-def planner_of(settings: Settings) -> Worker:
-    """The model that plans, as a worker of its own: a GGUF file, a URL, a listed worker, or provider/model."""
-    from conductor_cli.models.presets import PRESETS, is_free
-
-    text = settings["conductor.model"]
-    if not text:
-        raise ConductorUnusable(
-            "no conductor model is chosen",
-            hint="conductor model use FILE.gguf, or for one run: --conductor FILE.gguf | URL | provider/model",
-        )
-    if text.startswith(("http://", "https://")):
-        url, _, name = text.partition("#")
-        if "@" in url.partition("://")[2].partition("/")[0]:
-            raise ConfigError("the conductor's address holds a password", hint="list it as a worker, with key_env")
-        return Worker(name="conductor", kind="openai-compatible", model=name, options={"base_url": url})
-    listed = next((item.worker for item in settings.workers if item.worker.name == text), None)
-    if listed is not None:
-        return listed
-    path = Path(text).expanduser()
-    provider, slash, name = text.partition("/")
-    if path.suffix == ".gguf" or path.exists():
-        return _local(path, settings)
-    if slash and provider in PRESETS:
-        hosted = Worker(name="conductor", kind=provider, model=name)
-        return replace(hosted, price=FREE if is_free(hosted) else None)
-    raise ConductorUnusable(
-        f"the conductor model {text!r} is no file, URL, worker or provider/model", hint="conductor model use FILE.gguf"
-    )
-
-
-def _local(path: Path, settings: Settings) -> Worker:
-    options: dict[str, Any] = {"gpu_layers": settings["conductor.gpu_layers"], "context": settings["conductor.context"]}
-    if settings["conductor.threads"]:
-        options["threads"] = settings["conductor.threads"]
-    return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 
 
 async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
@@ -187,18 +144,3 @@ def _open_workers(
     if first is not None and not workers:
         raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     return workers, absent
-
-
-def described(planner: Worker) -> str:
-    """The conductor model's name; a file's with its identity hash, so that a trace says which weights planned."""
-    if planner.kind != "llama":
-        return (
-            f"{planner.kind}/{planner.model}" if planner.model else str(planner.options.get("base_url", planner.kind))
-        )
-    from conductor_cli.models.llama import describe
-
-    try:
-        path = Path(planner.model)
-        return f"{path.name} {describe(path).identity[:IDENTITY]}"
-    except ModelError as error:
-        raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None

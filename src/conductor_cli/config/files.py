@@ -35,6 +35,16 @@ class Places:
         return self.state / "traces"
 
     @property
+    def models(self) -> Path:
+        """What is known of the model files that were pulled or imported; the adapters that were converted."""
+        return self.data / "models"
+
+    @property
+    def prefixes(self) -> Path:
+        """The remembered states of local conductors."""
+        return self.cache / "prefixes"
+
+    @property
     def user_file(self) -> Path:
         return self.config / "config.toml"
 

@@ -103,8 +103,11 @@ class Setting:
 SETTINGS: Final = (
     Setting(name="conductor.model", type="text", default="",
             help="the model that plans: a GGUF file, a URL, or provider/model"),
-    Setting(name="conductor.profile", type="text", default="prompted",
-            choices=("prompted", "prompted-json", "published"), help="how the conductor reads and writes plans"),
+    Setting(name="conductor.profile", type="text", default="auto",
+            choices=("auto", "prompted", "prompted-json", "published"),
+            help="how the conductor reads and writes plans; auto goes by the model"),
+    Setting(name="conductor.adapter", type="text", default="",
+            help="a LoRA adapter in a GGUF file, laid over a local model"),
     Setting(name="conductor.mode", type="text", default="auto", choices=("mini", "auto", "ultra"),
             help="one worker; up to five steps; reasoning and recursion too"),
     Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",

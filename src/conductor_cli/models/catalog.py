@@ -29,6 +29,8 @@ _LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "seed": (int,),
     "repack": (bool,),
     "mmap": (bool,),
+    "adapter": (str,),
+    "prefixes": (str,),
     "temperature": (int, float),
     "max_tokens": (int,),
 }
@@ -136,9 +138,10 @@ def _llama(worker: Worker) -> Model:
     _check(worker, _LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
-    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap")
+    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap", "adapter", "prefixes")
     options: dict[str, Any] = {name: worker.options[name] for name in loading if worker.options.get(name) is not None}
-    return Llama(Path(worker.model).expanduser(), Options(**options))
+    paths = {name: Path(options[name]).expanduser() for name in ("adapter", "prefixes") if name in options}
+    return Llama(Path(worker.model).expanduser(), Options(**options | paths))
 
 
 def _scripted(worker: Worker) -> Model:
