@@ -140,7 +140,9 @@ def _llama(worker: Worker) -> Model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
     loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap", "adapter", "prefixes")
     options: dict[str, Any] = {name: worker.options[name] for name in loading if worker.options.get(name) is not None}
-    paths = {name: Path(options[name]).expanduser() for name in ("adapter", "prefixes") if name in options}
+    paths: dict[str, Any] = {
+        name: Path(options[name]).expanduser() for name in ("adapter", "prefixes") if name in options
+    }
     return Llama(Path(worker.model).expanduser(), Options(**options | paths))
 
 
