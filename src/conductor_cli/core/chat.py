@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from conductor_cli.core.usage import Usage
 
@@ -27,7 +28,9 @@ class Request:
 
     `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammar
     ignores it, and the reader of the text copes. `cuts` are character offsets into the first message's content at
-    which a fixed prefix ends, so that a local model can keep its key/value state. `temperature` None leaves the
+    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, where there are any, are all
+    that the reply may be: a local model then reads one distribution over them instead of writing; `grammar` says the
+    same to others. `schema` is a JSON Schema of the reply, for servers that hold a reply to one. `temperature` None leaves the
     model's own default. `deadline` is how many seconds the whole call may take.
     """
 
@@ -38,6 +41,8 @@ class Request:
     stop: tuple[str, ...] = ()
     grammar: str | None = None
     cuts: tuple[int, ...] = ()
+    choices: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
     deadline: float | None = None
 
 

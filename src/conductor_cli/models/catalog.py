@@ -143,7 +143,7 @@ def _llama(worker: Worker) -> Model:
     paths: dict[str, Any] = {
         name: Path(options[name]).expanduser() for name in ("adapter", "prefixes") if name in options
     }
-    return Llama(Path(worker.model).expanduser(), Options(**options | paths))
+    return Llama(Path(worker.model).expanduser(), Options(**paths, **options))
 
 
 def _scripted(worker: Worker) -> Model:

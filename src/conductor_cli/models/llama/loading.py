@@ -33,7 +33,8 @@ class Options:
     but a small model writes with one. `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and
     its memory suffices. `seed` is for requests that have none; None draws one. `repack` rearranges the weights while
     loading: slower to load, and slower to read prompts where ggml has tiled kernels. `adapter` is a LoRA in a
-    GGUF file, laid over the weights. `prefixes` is the directory in which the states of fixed prefixes are kept; None keeps none.
+    GGUF file, laid over the weights. `prefixes` is the directory in which the states of fixed prefixes are kept; None
+    keeps none.
     """
 
     context: int = 4096
