@@ -28,10 +28,10 @@ class Request:
 
     `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammar
     ignores it, and the reader of the text copes. `cuts` are character offsets into the first message's content at
-    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, where there are any, are all
-    that the reply may be: a local model then reads one distribution over them instead of writing; `grammar` says the
-    same to others. `schema` is a JSON Schema of the reply, for servers that hold a reply to one. `temperature` None leaves the
-    model's own default. `deadline` is how many seconds the whole call may take.
+    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, where there are any, are
+    all that the reply may be: a local model then reads one distribution over them instead of writing; `grammar` says
+    the same to others. `schema` is a JSON Schema of the reply, for servers that hold a reply to one. `temperature` None
+    leaves the model's own default. `deadline` is how many seconds the whole call may take.
     """
 
     messages: tuple[Message, ...]
