@@ -180,7 +180,7 @@ def test_history_and_files_are_part_of_the_question() -> None:
         text="And now?", history=(Turn(question="6*7?", answer="42"),), files=(File(name='a "b".txt', text="data"),)
     )
     text = question_text(question)
-    assert text.startswith("Earlier question: 6*7?\nEarlier answer: 42\n\nAnd now?\n\n<file-")
+    assert text.startswith("Question:\n6*7?\n\nAnswer:\n42\n\nQuestion:\nAnd now?\n\n<file-")
     assert re.search(r'<(file-[0-9a-f]{8}) name="a \\"b\\".txt">\ndata\n</\1>$', text)
 
 

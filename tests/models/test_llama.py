@@ -27,6 +27,7 @@ from conductor_cli.models.llama import Llama, Options, build_info
 from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.library import Flag
+from conductor_cli.models.llama.memory import Memory
 from conductor_cli.models.llama.prompt import Piece
 from tests.tiny_gguf import CHATML, Extra, make
 
@@ -184,7 +185,7 @@ def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
         harmless, harmful = ([*tokens(engine, question)] for question in ("1", attack))
         control = [[token for token in found if not vocabulary.spelling(token)] for found in (harmless, harmful)]
         assert control[0] == control[1] != []
-        spelled = b"".join(map(vocabulary.spelling, vocabulary.tokens([Piece(attack, control=False)], nothing)))
+        spelled = b"".join(map(vocabulary.spelling, vocabulary.tokens([Piece(attack, control=False)], nothing).tokens))
         assert spelled.decode() == attack
 
     on_thread(tiny, look)
@@ -194,7 +195,7 @@ def tokens(engine: Engine, question: str) -> list[int]:
     from conductor_cli.models.llama.prompt import pieces
 
     messages = (Message(role="user", content=question),)
-    return engine.vocabulary.tokens(pieces(engine._template, messages, thinking=True), nothing)
+    return engine.vocabulary.tokens(pieces(engine._template, messages, thinking=True), nothing).tokens
 
 
 def nothing() -> None:
@@ -206,7 +207,7 @@ def test_pieces_of_a_prompt_are_read_as_one_text(sentence: Path) -> None:
 
     def look(engine: Engine) -> None:
         found = tokens(engine, "Check the sum of A")
-        whole = engine.vocabulary.tokens([Piece("<s>[INST] Check the sum of A [/INST]", control=True)], nothing)
+        whole = engine.vocabulary.tokens([Piece("<s>[INST] Check the sum of A [/INST]", control=True)], nothing).tokens
         assert found == whole
         assert found.count(1) == 1
 
@@ -242,7 +243,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(tiny: Path) -> 
         try:
             with pytest.raises(ModelError, match=r"the prompt has \d{3,} tokens, .* holds 256") as error:
                 await reply(model, ask("Check the sum. " * 100))
-            assert error.value.reason == "refused"
+            assert error.value.reason == "length"
             return text(await reply(model, ask()))
         finally:
             await model.close()
@@ -253,7 +254,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(tiny: Path) -> 
 def test_the_context_is_no_larger_than_the_model_was_trained_for(tiny: Path) -> None:
     """A wish beyond it is cut down, not refused."""
     rooms: list[int] = []
-    on_thread(tiny, lambda engine: rooms.append(engine._room), Options(context=1_000_000, threads=1))
+    on_thread(tiny, lambda engine: rooms.append(engine.memory.room), Options(context=1_000_000, threads=1))
     assert rooms == [8192]
 
 
@@ -277,7 +278,7 @@ asyncio.run(go())
 """
     done = run(script, path, letter)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"refused the prompt has \d{5,6} tokens", done.stdout)
+    assert re.match(r"length the prompt has \d{5,6} tokens", done.stdout)
 
 
 # Grammars
@@ -344,17 +345,17 @@ def test_a_grammar_that_cannot_be_used_is_an_error(
 @contextmanager
 def reached(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Event]:
     """An event that is set when the thread begins with this batch of a prompt."""
-    event, begun, check = threading.Event(), 0, Engine._check
+    event, begun, check = threading.Event(), 0, Memory.check
 
-    def counted(engine: Engine) -> None:
+    def counted(memory: Memory) -> None:
         nonlocal begun
-        begun += len(engine._live) >= (batches - 1) * engine._batch
+        begun += len(memory._live) >= (batches - 1) * memory._batch
         if begun:
             event.set()
-        check(engine)
+        check(memory)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_check", counted)
+        patch.setattr(Memory, "check", counted)
         yield event
 
 

@@ -9,7 +9,7 @@ from conductor_cli.core.plan import Accept
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.models.scripted import Scripted
-from conductor_cli.run.planning import REVIEW
+from conductor_cli.run.reading import REVIEW
 from tests.run.kit import (
     QUESTION,
     Counting,

@@ -56,13 +56,14 @@ def test_a_workers_options_go_with_its_calls() -> None:
 
 
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
-    """A small worker gets the head and the tail of a long file, and the reader is told once."""
+    """Conductor and a small worker get the head and the tail of a long file, and the reader is told once of each."""
     pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
     ann = Scripted([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
     _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
-    assert len(notices(events)) == 1
-    assert "what ann reads was shortened" in notices(events)[0]
+    conductor, worker = notices(events)
+    assert conductor.startswith("the conductor reads 6000 of 25055 characters of the question")
+    assert "what ann reads was shortened" in worker
     assert len(ann.requests[1].messages[-1].content) < 4000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,39 +14,145 @@ from conductor_cli.core.usage import FREE
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.models.weights.receipts import Receipt, Shelf
 
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
 
 
 def planner_of(settings: Settings) -> Worker:
-    """The model that plans, as a worker of its own: a GGUF file, a URL, a listed worker, or provider/model."""
-    from conductor_cli.models.presets import PRESETS, is_free
+    """The model that plans, as a worker of its own.
 
+    It is a URL, a listed worker, a model on the shelf, a GGUF file, or provider/model; where nothing is chosen, the
+    shelf's default. Raises `ConductorUnusable` or `ConfigError`.
+    """
     text = settings["conductor.model"]
-    if not text:
-        raise ConductorUnusable(
-            "no conductor model is chosen",
-            hint="conductor model use FILE.gguf, or for one run: --conductor FILE.gguf | URL | provider/model",
-        )
     if text.startswith(("http://", "https://")):
-        url, _, name = text.partition("#")
-        if "@" in url.partition("://")[2].partition("/")[0]:
-            raise ConfigError("the conductor's address holds a password", hint="list it as a worker, with key_env")
-        return Worker(name="conductor", kind="openai-compatible", model=name, options={"base_url": url})
+        return _served(text)
     listed = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if listed is not None:
         return listed
+    receipt = receipt_of(settings)
+    if receipt is not None:
+        return _shelved(receipt, settings)
+    if not text:
+        raise _nothing_chosen(settings)
+    return _named(text, settings)
+
+
+def receipt_of(settings: Settings) -> Receipt | None:
+    """What the shelf knows of the model that plans: by its name or file, or what is taken where nothing is chosen."""
+    shelf, text = shelf_of(settings), settings["conductor.model"]
+    if not text:
+        return _default(shelf)
+    if text.startswith(("http://", "https://")) or any(item.worker.name == text for item in settings.workers):
+        return None
+    found = shelf.find(text)
+    if found is not None:
+        return found
+    path = Path(text).expanduser().absolute()
+    if path.suffix != ".gguf" and not path.is_file():
+        return None
+    return next((receipt for receipt in shelf.receipts() if receipt.path in (path, path.resolve())), None)
+
+
+def shelf_of(settings: Settings) -> Shelf:
+    """Where the receipts of local models are."""
+    from conductor_cli.models.weights.receipts import Shelf
+
+    return Shelf(settings.places.models)
+
+
+def nothing_here(settings: Settings) -> bool:
+    """Whether no model is chosen and none is on the shelf, so that only getting one can help."""
+    return not settings["conductor.model"] and not shelf_of(settings).receipts()
+
+
+def _default(shelf: Shelf) -> Receipt | None:
+    """The registry's first model where it is on the shelf, else the shelf's only one."""
+    from conductor_cli.models.weights.registry import registry
+
+    receipts = shelf.receipts()
+    first = registry()[0].name if receipts else ""
+    found = next((receipt for receipt in receipts if receipt.name == first), None)
+    return found or (receipts[0] if len(receipts) == 1 else None)
+
+
+def _nothing_chosen(settings: Settings) -> ConductorUnusable:
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.weights.registry import registry
+
+    own = "conductor model use FILE.gguf | URL | provider/model"
+    names = ", ".join(receipt.name for receipt in shelf_of(settings).receipts())
+    if names:
+        return ConductorUnusable(f"no conductor model is chosen; here are: {names}", hint="conductor model use NAME")
+    pull = f"conductor model pull   gets {registry()[0].name}, {size_text(registry()[0].size)}"
+    return ConductorUnusable("no conductor model is chosen", hint=f"{pull}\n{own}   takes one of yours")
+
+
+def _served(text: str) -> Worker:
+    url, _, name = text.partition("#")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ConfigError("the conductor's address holds a password", hint="list it as a worker, with key_env")
+    return Worker(name="conductor", kind="openai-compatible", model=name, options={"base_url": url})
+
+
+def _named(text: str, settings: Settings) -> Worker:
+    """A file, a name that the registry knows, or provider/model."""
+    from conductor_cli.models.presets import PRESETS, is_free
+    from conductor_cli.models.weights.registry import registry
+
     path = Path(text).expanduser()
     provider, slash, name = text.partition("/")
     if path.suffix == ".gguf" or path.exists():
         return _local(path, settings)
+    if any(entry.name == text for entry in registry()):
+        raise ConductorUnusable(f"the conductor model {text} is not here yet", hint=f"conductor model pull {text}")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=name)
         return replace(hosted, price=FREE if is_free(hosted) else None)
     raise ConductorUnusable(
-        f"the conductor model {text!r} is no file, URL, worker or provider/model", hint="conductor model use FILE.gguf"
+        f"the conductor model {text!r} is no model that is here, and no file, URL, worker or provider/model",
+        hint="conductor model list, or conductor model use FILE.gguf",
     )
+
+
+def _shelved(receipt: Receipt, settings: Settings) -> Worker:
+    """A model of the shelf; for an adapter its base, with the adapter laid over it."""
+    _check(receipt)
+    if not receipt.base:
+        return _local(receipt.path, settings)
+    if settings["conductor.adapter"]:
+        raise ConfigError(
+            f"conductor.adapter is set, and {receipt.name} is an adapter itself",
+            hint="conductor config set conductor.adapter default",
+        )
+    base = shelf_of(settings).find(receipt.base)
+    if base is not None:
+        _check(base)
+    path = base.path if base is not None else Path(receipt.base)
+    if not path.is_file():
+        raise ConductorUnusable(
+            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=_again(receipt.base)
+        )
+    planner = _local(path, settings)
+    return replace(planner, options={**planner.options, "adapter": str(receipt.path)})
+
+
+def _check(receipt: Receipt) -> None:
+    """Whether the files are still there, by their sizes. Raises `ConductorUnusable`."""
+    fault = receipt.fault()
+    if fault:
+        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=_again(receipt.name))
+
+
+def _again(name: str) -> str:
+    """How to get a model that is gone or damaged."""
+    from conductor_cli.models.weights.registry import registry
+
+    if any(entry.name == name for entry in registry()):
+        return f"conductor model pull {name}"
+    return f"conductor model import FILE --name {name}" if "/" not in name else "put the file there again"
 
 
 def _local(path: Path, settings: Settings) -> Worker:
@@ -54,7 +161,7 @@ def _local(path: Path, settings: Settings) -> Worker:
         options["threads"] = settings["conductor.threads"]
     if settings["conductor.adapter"]:
         options["adapter"] = str(Path(settings["conductor.adapter"]).expanduser().absolute())
-    options["prefixes"] = str(settings.places.prefixes)
+    options["cache"] = str(settings.places.cache)
     return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 
 
@@ -66,9 +173,9 @@ def described(planner: Worker) -> str:
         )
     from conductor_cli.models.llama import describe
 
+    files = [Path(planner.model), *map(Path, filter(None, [planner.options.get("adapter")]))]
     try:
-        path = Path(planner.model)
-        return f"{path.name} {describe(path).identity[:IDENTITY]}"
+        return " + ".join(f"{path.name} {describe(path).identity[:IDENTITY]}" for path in files)
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
 
@@ -76,4 +183,17 @@ def described(planner: Worker) -> str:
 def profile_of(settings: Settings) -> Profile:
     """How the chosen conductor is spoken to: what the settings say, else what is known of the model."""
     name = settings["conductor.profile"]
-    return PROFILES["prompted" if name == "auto" else name]
+    return PROFILES.get(_known_profile(settings) if name == "auto" else name, PROFILES["prompted"])
+
+
+def _known_profile(settings: Settings) -> str:
+    """The profile of the model's receipt, else of the registry's entry for a file that is called like its own."""
+    from conductor_cli.models.weights.registry import registry
+
+    with suppress(ConductorUnusable):  # told where the model is opened; a plan that is there needs none
+        receipt = receipt_of(settings)
+        if receipt is not None:
+            return receipt.profile
+        name = Path(settings["conductor.model"]).name if settings["conductor.model"].endswith(".gguf") else ""
+        return next((entry.profile for entry in registry() if name and Path(entry.parts[0].file).name == name), "")
+    return ""

@@ -51,7 +51,8 @@ class Chunk:
     """A piece of a model's reply.
 
     The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know of the
-    call itself, such as a parameter that the model refused and that was left out.
+    call itself, such as a parameter that the model refused and that was left out. `odds`, of a reply that was chosen
+    from the request's choices by one distribution, is the share of each.
     """
 
     text: str = ""
@@ -59,3 +60,4 @@ class Chunk:
     usage: Usage | None = None
     finish: Finish | None = None
     note: str = ""
+    odds: Mapping[str, float] | None = None

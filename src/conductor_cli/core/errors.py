@@ -124,6 +124,7 @@ ModelErrorKind = Literal[
     "auth",  # key missing or refused: 401, 403
     "missing",  # no such model or address: 404
     "refused",  # the request itself was refused: 400, 413, 422
+    "length",  # the prompt is longer than the model's context
     "rate",  # 429
     "overloaded",  # 5xx, 408, 425, 529
     "connect",  # no connection: DNS, TLS, refused, proxy

@@ -69,16 +69,24 @@ def spelling_for(profile: Profile, terms: Terms) -> Spelling:
 
 
 def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
-    question: Question, pool: Pool, profile: Profile, terms: Terms, *, standing: Sequence[Step] = (), fault: str = ""
+    question: Question,
+    pool: Pool,
+    profile: Profile,
+    terms: Terms,
+    *,
+    room: int = CONDUCTOR_CHARS,
+    standing: Sequence[Step] = (),
+    fault: str = "",
 ) -> Request:
-    """The request that asks for a plan; with `standing`, for the rest of a plan whose first steps are already valid."""
-    fixed = _fixed_part(profile, terms)
-    cards = "\n\nThe workers:\n" + "\n".join(
-        _card_line(label, pool[name], profile) for label, name in terms.labels.items()
-    )
+    """The request that asks for a plan; with `standing`, for the rest of a plan whose first steps are already valid.
+
+    `room` is how many characters of the question it shows.
+    """
+    fixed = _fixed_part(profile, terms) + "\n\n"
+    cards = "The workers:\n" + "\n".join(_card_line(label, pool[name], profile) for label, name in terms.labels.items())
     messages = [
         Message(role="system", content=fixed + cards),
-        Message(role="user", content=_changing_part(question, pool, profile, terms)),
+        Message(role="user", content=_changing_part(question, pool, profile, terms, room)),
     ]
     if standing or fault:
         messages += _repair(standing, fault, profile, terms)
@@ -87,8 +95,18 @@ def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
         max_tokens=profile.sampling.max_tokens,
         temperature=profile.sampling.temperature,
         grammar=spelling_for(profile, terms).grammar(terms),
+        schema=spelling_for(profile, terms).schema(terms),
         cuts=(len(fixed), len(fixed + cards)),
+        choices=tuple(map(terms.label, terms.rules.workers)) if terms.single else (),
     )
+
+
+def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
+    """What a user should hear of a question that the conductor is shown in part, else nothing."""
+    length = len(question_text(question))
+    if length <= room:
+        return ""
+    return f"the conductor reads {room} of {length} characters of the question, its middle left out; workers get all"
 
 
 def _form(profile: Profile, terms: Terms) -> str:
@@ -128,7 +146,7 @@ def _card_line(label: str, worker: Worker, profile: Profile) -> str:
     return f"{label}  {' '.join(part for part in parts if part)}".rstrip()
 
 
-def _changing_part(question: Question, pool: Pool, profile: Profile, terms: Terms) -> str:
+def _changing_part(question: Question, pool: Pool, profile: Profile, terms: Terms, room: int) -> str:
     lines = []
     if not terms.single:
         limit = terms.rules.steps
@@ -141,9 +159,10 @@ def _changing_part(question: Question, pool: Pool, profile: Profile, terms: Term
         lines += [
             "There is an answer at hand, item 0, which workers may see through their access list.",
             f"If it stands, write this in place of a plan:\n{accept}",
-            fenced("answer", shortened(question.given[-1].answer, CONDUCTOR_CHARS)),
+            fenced("answer", shortened(question.given[-1].answer, room)),
         ]
-    return "\n".join([*lines, "", "Question:", question_text(question, CONDUCTOR_CHARS)]).strip()
+    heading = [] if question.history else ["Question:"]
+    return "\n".join([*lines, "", *heading, question_text(question, room)]).strip()
 
 
 def _repair(standing: Sequence[Step], fault: str, profile: Profile, terms: Terms) -> list[Message]:
@@ -160,10 +179,12 @@ def _repair(standing: Sequence[Step], fault: str, profile: Profile, terms: Terms
 def question_text(question: Question, room: int | None = None) -> str:
     """The whole question as one text: earlier turns, the question, each file fenced with its name.
 
+    A later turn's text begins with that of the turn before it, so a model that keeps what it read reads only the rest.
+
     With `room`, in characters, what came with the question is shortened first, each part to an equal share; the
     question itself only where it alone is longer.
     """
-    history = [f"Earlier question: {turn.question}\nEarlier answer: {turn.answer}" for turn in question.history]
+    history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
     asked, files = question.text, [file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
         asked = shortened(asked, room)
@@ -171,7 +192,8 @@ def question_text(question: Question, room: int | None = None) -> str:
         history = [shortened(turn, share) for turn in history]
         files = [shortened(text, share) for text in files]
     named = [fenced("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
-    return "\n\n".join([*history, asked, *named])
+    heading = "Question:\n" if history else ""
+    return "\n\n".join([*history, heading + asked, *named])
 
 
 def fenced(tag: str, text: str, **origin: str) -> str:

@@ -30,7 +30,7 @@ _LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "repack": (bool,),
     "mmap": (bool,),
     "adapter": (str,),
-    "prefixes": (str,),
+    "cache": (str,),
     "temperature": (int, float),
     "max_tokens": (int,),
 }
@@ -138,10 +138,10 @@ def _llama(worker: Worker) -> Model:
     _check(worker, _LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
-    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap", "adapter", "prefixes")
+    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap", "adapter", "cache")
     options: dict[str, Any] = {name: worker.options[name] for name in loading if worker.options.get(name) is not None}
     paths: dict[str, Any] = {
-        name: Path(options[name]).expanduser() for name in ("adapter", "prefixes") if name in options
+        name: Path(options[name]).expanduser() for name in ("adapter", "cache") if name in options
     }
     return Llama(Path(worker.model).expanduser(), Options(**paths, **options))
 

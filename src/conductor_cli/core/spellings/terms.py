@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import GIVEN, Accept, Plan, Rules, Step, check_step
@@ -91,13 +91,17 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """One way to write plans: how it is read, written, constrained and explained to a conductor."""
+    """One way to write plans: how it is read, written, constrained and explained to a conductor.
+
+    `schema` is the JSON Schema of what `grammar` describes, None for a spelling that is no JSON.
+    """
 
     name: str
     parser: Callable[[Terms], Parser]
     spell: Callable[[Plan | Accept, Terms], str]
     grammar: Callable[[Terms], str]
     explain: Callable[[Terms], str]
+    schema: Callable[[Terms], Mapping[str, Any] | None] = lambda terms: None
 
 
 def worker_of(cell: str, terms: Terms) -> str | None:

@@ -117,4 +117,5 @@ def _joined(chunks: list[Chunk]) -> Chunk:
         thinking="".join(chunk.thinking for chunk in chunks),
         usage=chunks[-1].usage,
         finish=chunks[-1].finish,
+        odds=chunks[-1].odds,
     )

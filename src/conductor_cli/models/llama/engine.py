@@ -1,33 +1,39 @@
-"""One loaded model, for one thread: a request becomes chunks, and nothing here waits or is shared.
-
-The keys and values of the last prompt and reply stay in the context; a request that begins with the same tokens pays
-only for the rest.
-"""
+"""One loaded model, for one thread: a request becomes chunks, and nothing here waits or is shared."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.llama.library import Flag, abort_callback, forget, reason
-from conductor_cli.models.llama.loading import Loaded, Options, Stopped
+from conductor_cli.models.llama.library import Flag
+from conductor_cli.models.llama.loading import Loaded, Options
+from conductor_cli.models.llama.memory import Memory
+from conductor_cli.models.llama.prefixes import Prefixes
 from conductor_cli.models.llama.prompt import open_template, opens_thinking, pieces
 from conductor_cli.models.llama.reply import Reply
-from conductor_cli.models.llama.sampling import GrammarSampler, Sampler
-from conductor_cli.models.llama.vocabulary import Vocabulary, common
+from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, drawn, shares
+from conductor_cli.models.llama.vocabulary import Vocabulary
 
-_ABORTED: Final = 2
+ANSWER: Final = 256
+"""Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
+
+
+class _End(NamedTuple):
+    """The last chunk of a reply, still without its usage; how many tokens were written, and thought."""
+
+    chunk: Chunk
+    written: int
+    thought: int = 0
 
 
 class Engine:
@@ -35,17 +41,11 @@ class Engine:
 
     def __init__(self, path: Path, options: Options, flag: Flag) -> None:
         """Load it. Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
-        self._path, self._options, self._flag = path, options, flag
+        self._path, self._options = path, options
         self._loaded = Loaded(path, options, flag)
         self._lib, self._context = self._loaded.lib, self._loaded.context
-        self._memory = self._lib.llama_get_memory(self._context)
-        self._room = int(self._lib.llama_n_ctx(self._context))
-        self._asked = abort_callback(self._lib)
-        # Smaller than BATCH where the context is; llama.cpp aborts the process on a larger one.
-        self._batch = int(self._lib.llama_n_batch(self._context))
-        self._buffer = (ctypes.c_int32 * self._batch)()
-        self._tokens = self._lib.llama_batch_get_one(self._buffer, 0)
-        self._live: list[int] = []
+        prefixes = None if options.cache is None else Prefixes(options.cache / "prefixes", self._loaded.identity)
+        self.memory = Memory(self._lib, self._context, flag, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
         try:
             self._template = open_template(path.name, *self._template_of(self._loaded.model))
@@ -56,57 +56,80 @@ class Engine:
     def answer(self, request: Request, flag: Flag) -> Iterator[Chunk]:
         """The reply, chunk by chunk. Raises `ModelError`, or `Stopped` soon after `flag` is set."""
         began = time.monotonic()
-        self._watch(flag)
-        prompt = pieces(self._template, request.messages, thinking=request.grammar is None)
-        tokens = self.vocabulary.tokens(prompt, self._check)
-        self._check_length(len(tokens))
+        self.memory.watch(flag)
+        spelled = pieces(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
+        prompt = self.vocabulary.tokens(spelled, self.memory.check)
+        self._check_length(len(prompt.tokens), request)
         with closing(self._sampler(request)) as sampler:
-            cached = self._reuse(tokens)
-            self._decode(tokens[cached:])
+            cached = self.memory.read(prompt)
             self._check_numbers()
-            reply = Reply(stop=request.stop, thinking=opens_thinking(prompt) if request.grammar is None else None)
-            room = self._room - len(tokens)
-            most = room if request.max_tokens is None else min(room, request.max_tokens)
-            finish, written = yield from self._write(reply, sampler, most)
-        seconds = time.monotonic() - began
-        usage = Usage(tokens_in=len(tokens), tokens_out=written, tokens_cached=cached, tokens_reasoning=reply.thought,
-                      cost=Decimal(0), seconds=seconds, calls=1)  # fmt: skip
-        yield replace(reply.end(), usage=usage, finish=finish)
+            first = {self.vocabulary.first(text): text for text in request.choices}
+            if first and len(first) == len(request.choices):
+                end = self._choose(first, request)
+            else:
+                thinking = opens_thinking(spelled) if request.grammar is None else None
+                most = self.memory.room - len(prompt.tokens)
+                most = most if request.max_tokens is None else min(most, request.max_tokens)
+                end = yield from self._write(Reply(stop=request.stop, thinking=thinking), sampler, most)
+        usage = Usage(
+            tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thought,
+            cost=Decimal(0), seconds=time.monotonic() - began, calls=1,
+        )  # fmt: skip
+        yield replace(end.chunk, usage=usage)
 
     def close(self) -> None:
         """Give the memory back. No other method may be called afterwards."""
         self._loaded.close()
 
-    def _write(self, reply: Reply, sampler: Sampler, most: int) -> Generator[Chunk, None, tuple[Finish, int]]:
-        """Draw and decode up to `most` tokens; return why it ended and how many there are."""
-        for written in range(most):
+    def _write(self, reply: Reply, sampler: Sampler, most: int) -> Generator[Chunk, None, _End]:
+        """Draw and decode up to `most` tokens."""
+        finish: Finish = "length"
+        written = 0
+        while written < most:
             token = sampler.draw(self._context)
             if self.vocabulary.ends(token):
-                return "stop", written
+                finish = "stop"
+                break
+            written += 1
             chunk = reply.feed(self.vocabulary.spelling(token))
             if chunk.text or chunk.thinking:
                 yield chunk
             if reply.stopped:
-                return "stop", written + 1
-            if written + 1 < most:
-                self._decode([token])
-        return "length", max(0, most)
+                finish = "stop"
+                break
+            if written < most:
+                self.memory.decode([token])
+        return _End(chunk=replace(reply.end(), finish=finish), written=written, thought=reply.thought)
+
+    def _choose(self, first: Mapping[int, str], request: Request) -> _End:
+        """One of the choices, by the distribution of the first token over them: nothing is decoded for it."""
+        logits = self._lib.llama_get_logits_ith(self._context, -1)
+        odds = shares([logits[token] for token in first])
+        at = drawn(odds, request.temperature, self._seed(request))
+        texts = list(first.values())
+        return _End(chunk=Chunk(text=texts[at], finish="stop", odds=dict(zip(texts, odds, strict=True))), written=1)
 
     def _sampler(self, request: Request) -> Sampler:
-        given = self._options.seed if request.seed is None else request.seed
-        seed = int.from_bytes(os.urandom(4)) if given is None else given
+        seed = self._seed(request)
         if request.grammar is None:
             return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
         return GrammarSampler(self.vocabulary, request.grammar, temperature=request.temperature, seed=seed)
 
-    def _check_length(self, tokens: int) -> None:
+    def _seed(self, request: Request) -> int:
+        given = self._options.seed if request.seed is None else request.seed
+        return int.from_bytes(os.urandom(4)) if given is None else given
+
+    def _check_length(self, tokens: int, request: Request) -> None:
         if tokens == 0:
             raise ModelError("refused", "the prompt is empty", hint="ask something")
-        if tokens >= self._room:
+        least = 1 if request.grammar is None or request.choices else min(request.max_tokens or ANSWER, ANSWER)
+        if tokens + max(least, 1) > self.memory.room:
+            left = f" and {least} are kept for the reply" if least > 1 else ""
             raise ModelError(
-                "refused", f"the prompt has {tokens} tokens, and the context of {self._path.name} holds {self._room}",
+                "length",
+                f"the prompt has {tokens} tokens{left}, and the context of {self._path.name} holds {self.memory.room}",
                 hint="ask for less, or give the model a larger context",
-            )  # fmt: skip
+            )
 
     def _check_numbers(self) -> None:
         if math.isnan(self._lib.llama_get_logits_ith(self._context, -1)[0]):
@@ -114,48 +137,6 @@ class Engine:
                 "file", f"the weights in {self._path} are damaged: what they give is no number",
                 hint="get the file again",
             )  # fmt: skip
-
-    def _reuse(self, tokens: list[int]) -> int:
-        """Keep what the context shares with `tokens`, all but the last of them at most; return how many that are."""
-        self._keep(common(self._live, tokens[:-1]))
-        return len(self._live)
-
-    def _keep(self, count: int) -> None:
-        """Forget all but the first `count` tokens, or everything where the model cannot forget a part."""
-        if self._lib.llama_memory_seq_rm(self._memory, 0, count, -1):
-            del self._live[count:]
-        else:
-            self._lib.llama_memory_clear(self._memory, data=True)
-            self._live.clear()
-
-    def _decode(self, tokens: list[int]) -> None:
-        for start in range(0, len(tokens), self._batch):
-            self._check()
-            part = tokens[start : start + self._batch]
-            self._buffer[: len(part)] = part  # type: ignore[assignment]  # ctypes takes plain numbers
-            self._tokens.n_tokens = len(part)
-            code = self._lib.llama_decode(self._context, self._tokens)
-            if code != 0:
-                self._fail(code)
-            self._live += part
-
-    def _fail(self, code: int) -> None:
-        """Bring the context back to what `_live` says, and raise."""
-        self._keep(len(self._live))
-        if code == _ABORTED:
-            raise Stopped
-        raise ModelError("internal", f"llama.cpp could not go on: {reason(f'llama_decode returned {code}')}")
-
-    def _watch(self, flag: Flag) -> None:
-        """From now on `flag` stops the work. It is kept, since llama.cpp has its address."""
-        forget()
-        self._lib.llama_set_abort_callback(self._context, self._asked, flag.address)
-        self._flag = flag
-        self._check()
-
-    def _check(self) -> None:
-        if self._flag.is_set:
-            raise Stopped
 
     def _template_of(self, model: object) -> tuple[str | None, dict[str, str]]:
         source = self._lib.llama_model_chat_template(model, None)

@@ -6,7 +6,6 @@ file's size before it is used. Weights are not read, so only a checksum finds da
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import struct
 from collections.abc import Mapping
@@ -52,31 +51,6 @@ class Header:
         return str(self.values.get("general.architecture", ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """A model file in a few words. `identity` is a hash of its size and its first and last mebibyte, not of it all."""
-
-    name: str
-    architecture: str
-    context: int
-    size: int
-    identity: str
-
-
-def describe(path: Path) -> About:
-    """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
-    header = read_header(path, brief=True)
-    context = header.values.get(f"{header.architecture}.context_length", 0)
-    size = path.stat().st_size
-    return About(
-        name=plain(str(header.values.get("general.name", ""))) or path.stem,
-        architecture=plain(header.architecture),
-        context=context if isinstance(context, int) else 0,
-        size=size,
-        identity=_identity(path, size),
-    )
-
-
 def check(path: Path) -> Header:
     """The header of a file that llama.cpp may be shown. Raises `ModelError` of kind `file` for any other."""
     header = read_header(path)
@@ -111,15 +85,6 @@ def plain(text: str, most: int = 200) -> str:
     """`text` from a file or a library, fit to be shown: one line, no control characters, not too long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def _identity(path: Path, size: int) -> str:
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        digest.update(file.read(MEBIBYTE))
-        file.seek(max(0, size - MEBIBYTE))
-        digest.update(file.read(MEBIBYTE))
-    return f"sha256-ends:{digest.hexdigest()}"
 
 
 def _damaged(path: Path, problem: str) -> ModelError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
+from conductor_cli.models.llama.about import check_parts, describe
 from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.library import Flag, forget, library, reason
 
@@ -22,6 +24,9 @@ Measured on two cores, 13 MB, tokens a second: alone 211 with one thread and 244
 112. Of a quarter of a megabyte: 3538 and 2792, 3487 and 986. Prompts are read about 1.8 times as fast by two.
 """
 
+LARGE: Final = 1 << 30
+"""Models of fewer bytes are loaded so fast either way that it is not worth measuring which."""
+
 _ALL: Final = 0x7FFFFFFF
 
 
@@ -32,19 +37,20 @@ class Options:
     `context` is in tokens, bounded by what the model was trained for. `threads` None means one for each physical core,
     but a small model writes with one. `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and
     its memory suffices. `seed` is for requests that have none; None draws one. `repack` rearranges the weights while
-    loading: slower to load, and slower to read prompts where ggml has tiled kernels. `adapter` is a LoRA in a
-    GGUF file, laid over the weights. `prefixes` is the directory in which the states of fixed prefixes are kept; None
-    keeps none.
+    loading: slower to load, and slower to read prompts where ggml has tiled kernels; None does what was measured to be
+    faster on this machine. `adapter` is a LoRA in a
+    GGUF file, laid over the weights. `cache` is the directory for what is remembered: the states of fixed prefixes,
+    and what was measured of this machine; None remembers nothing.
     """
 
     context: int = 4096
     threads: int | None = None
     gpu_layers: Literal["auto", "all"] | int = "auto"
     seed: int | None = None
-    repack: bool = False
+    repack: bool | None = None
     mmap: bool = True
     adapter: Path | None = None
-    prefixes: Path | None = None
+    cache: Path | None = None
 
 
 class Stopped(Exception):
@@ -52,18 +58,56 @@ class Stopped(Exception):
 
 
 class Loaded:
-    """A model and its context: the pointers that llama.cpp works with."""
+    """A model and its context: the pointers that llama.cpp works with.
+
+    `identity` names all that the keys and values of a text depend on beside the text.
+    """
 
     def __init__(self, path: Path, options: Options, flag: Flag) -> None:
         """Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
-        gguf.check(path)
+        self._header = gguf.check(path)
+        check_parts(path, self._header)
         self.lib = library()
         self._path, self._options = path, options
+        self._threads = options.threads or physical_cores()
+        self.identity = self._identity()
+        self._adapter: Any = None
         self.model, self.context = self._open(flag)
+        try:
+            self._adapt()
+        except ModelError:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.lib.llama_free(self.context)
+        if self._adapter is not None:
+            self.lib.llama_adapter_lora_free(self._adapter)
         self.lib.llama_model_free(self.model)
+
+    def _identity(self) -> str:
+        files = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
+        named = [f"{describe(file).identity} {file.stat().st_mtime_ns}" for file in files]
+        return "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
+
+    def _adapt(self) -> None:
+        """Lay the adapter over the weights."""
+        path = self._options.adapter
+        if path is None:
+            return
+        if gguf.read_header(path).values.get("general.type") != "adapter":
+            raise ModelError("file", f"{path} is no adapter", hint="a LoRA in PEFT form: conductor model import DIR")
+        forget()
+        self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path))
+        if not self._adapter:
+            self._adapter = None
+            raise ModelError(
+                "file", f"{path} cannot be laid over {self._path.name}: {reason('llama.cpp gave no reason')}",
+                hint="an adapter fits the model that it was trained on, and no other",
+            )  # fmt: skip
+        adapters = (self.lib.llama_adapter_lora_p_ctypes * 1)(self._adapter)
+        if self.lib.llama_set_adapters_lora(self.context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0:
+            raise ModelError("file", f"{path} cannot be used: {reason('llama.cpp gave no reason')}")
 
     def _open(self, flag: Flag) -> tuple[Any, Any]:
         layers = self._options.gpu_layers
@@ -107,16 +151,26 @@ class Loaded:
     def _model_params(self, layers: int | str, go_on: object) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_model_default_params()
         params.n_gpu_layers = layers
-        params.use_extra_bufts = self._options.repack
+        params.use_extra_bufts = self._repacks()
         params.load_mode = self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
         params.progress_callback = go_on
         return params
+
+    def _repacks(self) -> bool:
+        """Whether to rearrange the weights: as told, else as measured, and for large files only."""
+        if self._options.repack is not None:
+            return self._options.repack
+        if self._options.cache is None or self._path.stat().st_size < LARGE:
+            return False
+        from conductor_cli.models.llama.repack import choose
+
+        return choose(self._options.cache, self._threads, self._header.values.get("general.file_type"))
 
     def _context_params(self, trained: int) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_context_default_params()
         params.n_ctx = max(1, min(self._options.context, trained))
         params.n_batch = params.n_ubatch = BATCH
-        params.n_threads_batch = self._options.threads or physical_cores()
+        params.n_threads_batch = self._threads
         small = self._options.threads is None and self._path.stat().st_size < SMALL
         params.n_threads = 1 if small else params.n_threads_batch
         return params

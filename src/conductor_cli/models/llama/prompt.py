@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from conductor_cli.core.chat import Message
@@ -35,10 +35,11 @@ run, and some 26,000 of them overflow a stack of 8 MiB (llama.cpp issue 27783): 
 
 
 class Piece(NamedTuple):
-    """Text, and whether special tokens that are spelled in it count."""
+    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends behind it."""
 
     text: str
     control: bool
+    cut: bool = False
 
 
 def open_template(owner: str, source: str | None, names: Mapping[str, str]) -> Template:
@@ -51,8 +52,12 @@ def open_template(owner: str, source: str | None, names: Mapping[str, str]) -> T
         raise _unusable(owner, fault) from fault
 
 
-def pieces(template: Template, messages: Sequence[Message], *, thinking: bool) -> tuple[Piece, ...]:
+def pieces(
+    template: Template, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
+) -> tuple[Piece, ...]:
     """The prompt for `messages`. `thinking` false asks a template that knows the word to leave thinking out.
+
+    `cuts` are character offsets into the first message, as in a `Request`.
 
     A template that refuses or forgets the system's words, or a second turn of one side, gets them in the next turn of
     the user. Raises `ModelError` of kind `file`.
@@ -60,13 +65,13 @@ def pieces(template: Template, messages: Sequence[Message], *, thinking: bool) -
     from conductor_cli.models.llama.template import TemplateFault
 
     try:
-        return _render(template, messages, thinking=thinking)
+        return _render(template, messages, cuts, thinking=thinking)
     except TemplateFault as fault:
         folded = _folded(messages)
         if folded == tuple(messages):
             raise _unusable(template.owner, fault) from fault
     try:
-        return _render(template, folded, thinking=thinking)
+        return _render(template, folded, cuts, thinking=thinking)
     except TemplateFault as fault:
         raise _unusable(template.owner, fault) from fault
 
@@ -87,7 +92,9 @@ def slices(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _render(template: Template, messages: Sequence[Message], *, thinking: bool) -> tuple[Piece, ...]:
+def _render(
+    template: Template, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
+) -> tuple[Piece, ...]:
     from conductor_cli.models.llama.template import TemplateFault
 
     secret = secrets.token_hex(8)
@@ -100,15 +107,21 @@ def _render(template: Template, messages: Sequence[Message], *, thinking: bool) 
         raise TemplateFault(f"it leaves out message {list(content).index(lost[0]) + 1}")
     # A space before a content is part of the content's first token in every vocabulary.
     parts = re.split(f"( ?m{secret}n[0-9]+e)", text)
-    found = (_piece(part, content) for part in parts)
+    first = next(iter(content), "")
+    found = (piece for part in parts for piece in _pieces(part, content, cuts if part.endswith(first) else ()))
     return tuple(piece for piece in found if piece.text)
 
 
-def _piece(part: str, content: Mapping[str, str]) -> Piece:
+def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[Piece]:
+    """A part of the template's text, or a message's content, parted where a fixed prefix ends."""
     mark = part.removeprefix(" ")
-    if mark in content:
-        return Piece(text=part.removesuffix(mark) + content[mark], control=False)
-    return Piece(text=part, control=True)
+    if mark not in content:
+        return [Piece(text=part, control=True)]
+    space, text = part.removesuffix(mark), content[mark]
+    ends = sorted({cut for cut in cuts if 0 < cut <= len(text)})
+    cut = [Piece(text=text[start:end], control=False, cut=True) for start, end in pairwise((0, *ends))]
+    cut.append(Piece(text=text[ends[-1] if ends else 0 :], control=False))
+    return [cut[0]._replace(text=space + cut[0].text), *cut[1:]]
 
 
 def _folded(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import math
+import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -111,6 +114,21 @@ class GrammarSampler(Sampler):
                 return token
             tokens = tokens[tokens["id"] != token]
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
+
+
+def shares(logits: Sequence[float]) -> list[float]:
+    """The softmax of `logits`: what share of the distribution over them each has."""
+    top = max(logits)
+    weights = [math.exp(logit - top) for logit in logits]
+    return [weight / sum(weights) for weight in weights]
+
+
+def drawn(odds: Sequence[float], temperature: float | None, seed: int) -> int:
+    """Where in `odds` the draw falls: on the likeliest without a temperature."""
+    if temperature is None or not temperature > 0:
+        return max(range(len(odds)), key=odds.__getitem__)
+    weights = [share ** (1 / temperature) for share in odds]
+    return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
 
 
 def _apply(lib: Any, sampler: Any, tokens: Any) -> Any:  # noqa: ANN401 - C pointers and an array

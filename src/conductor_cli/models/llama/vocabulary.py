@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from conductor_cli.models.llama.prompt import Piece, slices
 
@@ -12,6 +12,13 @@ _SPM = 1
 """llama.cpp's number for the vocabulary of SentencePiece, whose tokenizer puts a space before each text."""
 
 _HIDE_SPECIAL = (False,)
+
+
+class Prompt(NamedTuple):
+    """The tokens of a prompt; `cuts` are the counts of tokens after which a fixed prefix ends."""
+
+    tokens: list[int]
+    cuts: tuple[int, ...] = ()
 
 
 class Vocabulary:
@@ -45,17 +52,25 @@ class Vocabulary:
         text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
         return "" if text is None else bytes(text).decode("utf-8", "replace")
 
-    def tokens(self, prompt: Sequence[Piece], check: Callable[[], None]) -> list[int]:
+    def tokens(self, prompt: Sequence[Piece], check: Callable[[], None]) -> Prompt:
         """The tokens of a prompt, with the token that begins a text where the model wants one. `check` may raise."""
         tokens: list[int] = []
+        cuts: list[int] = []
         for piece in prompt:
             for part in slices(piece.text):
                 check()
                 tokens += self._split(part, control=piece.control, first=not tokens)
+            if piece.cut:
+                cuts.append(len(tokens))
         start = int(self.lib.llama_vocab_bos(self.pointer))
         if start >= 0 and self.lib.llama_vocab_get_add_bos(self.pointer) and tokens[:1] != [start]:
             tokens.insert(0, start)
-        return tokens
+            cuts = [cut + 1 for cut in cuts]
+        return Prompt(tokens=tokens, cuts=tuple(cuts))
+
+    def first(self, text: str) -> int:
+        """The first token of a reply that is `text`, -1 where there is none."""
+        return next(iter(self._tokenize(text, control=False)), -1)
 
     def candidates(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
         """All tokens with their logits, as an array of llama.cpp's token data."""

@@ -1,0 +1,94 @@
+"""A model file in a few words, and the files that a divided one consists of."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.gguf import LAYERS, MEBIBYTE, Header, plain, read_header
+
+_PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
+"""How the parts of a divided file are called; llama.cpp finds the others by the name of the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """A model file in a few words. `size` is in bytes, of all parts together.
+
+    `identity` is a hash of the sizes and of the first and last mebibyte of each part, not of it all.
+    """
+
+    name: str
+    architecture: str
+    context: int
+    size: int
+    identity: str
+
+
+def describe(path: Path) -> About:
+    """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
+    header = read_header(path, brief=True)
+    context = header.values.get(f"{header.architecture}.context_length", 0)
+    files = parts(path)
+    return About(
+        name=plain(str(header.values.get("general.name", ""))) or path.stem,
+        architecture=plain(header.architecture),
+        context=context if isinstance(context, int) else 0,
+        size=sum(file.stat().st_size for file in files),
+        identity=_identity(files),
+    )
+
+
+def parts(path: Path) -> tuple[Path, ...]:
+    """All files of the model whose first is `path`, by their names. Raises `ModelError` of kind `file`."""
+    match = _PART.fullmatch(path.name)
+    if match is None or int(match["count"]) < 2:
+        return (path,)
+    if int(match["count"]) > 10 * LAYERS:
+        raise ModelError("file", f"{path} says that it is one of {int(match['count'])} files", hint="name another file")
+    files = [
+        path.with_name(f"{match['name']}-{number:05}-of-{match['count']}.gguf")
+        for number in range(1, int(match["count"]) + 1)
+    ]
+    if int(match["number"]) != 1:
+        raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first one: {files[0]}")
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
+        raise ModelError("file", f"{path} is divided, and not here: {shown}", hint="put all parts in one directory")
+    return tuple(files)
+
+
+def check_parts(path: Path, header: Header) -> None:
+    """Whether `path`, if it is divided, is whole. Raises `ModelError` of kind `file`."""
+    files = parts(path)
+    count = header.values.get("split.count", 1)
+    if count in (0, 1) and len(files) == 1:
+        return
+    if count != len(files):
+        raise ModelError(
+            "file", f"{path} says that its model has {plain(str(count))} parts, and its name says {len(files)}",
+            hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
+        )  # fmt: skip
+    for number, file in enumerate(files):
+        other = header if number == 0 else read_header(file)
+        if other.values.get("split.no") != number or other.values.get("split.count") != count:
+            raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
+
+
+def _identity(files: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                digest.update(str(size).encode() + file.read(MEBIBYTE))
+                file.seek(max(0, size - MEBIBYTE))
+                digest.update(file.read(MEBIBYTE))
+        except OSError as error:
+            raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
+    return f"sha256-ends:{digest.hexdigest()}"

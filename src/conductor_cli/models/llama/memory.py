@@ -1,0 +1,131 @@
+"""What a context has read: the tokens whose keys and values it holds, and reading more. For one thread.
+
+A prompt that begins with tokens that were read before pays only for the rest: those of the last prompt are still in the
+context, and those of a fixed prefix may be on disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.library import Flag, abort_callback, forget, reason
+from conductor_cli.models.llama.loading import Stopped
+from conductor_cli.models.llama.prefixes import Prefixes
+from conductor_cli.models.llama.vocabulary import Prompt, common
+
+_ABORTED: Final = 2
+
+_SEQUENCE: Final = 0
+"""llama.cpp's number of the only sequence in our contexts."""
+
+
+class Memory:
+    """The keys and values in one context. `room` is how many tokens it holds, `read` how many it holds now."""
+
+    def __init__(self, lib: Any, context: Any, flag: Flag, prefixes: Prefixes | None) -> None:  # noqa: ANN401
+        """`prefixes` None remembers nothing on disk. `flag` is kept, since llama.cpp has its address."""
+        self._lib, self._context, self._flag, self._prefixes = lib, context, flag, prefixes
+        self._memory = lib.llama_get_memory(context)
+        self.room = int(lib.llama_n_ctx(context))
+        self._asked = abort_callback(lib)
+        # Smaller than asked for where the context is; llama.cpp aborts the process on a larger one.
+        self._batch = int(lib.llama_n_batch(context))
+        self._buffer = (ctypes.c_int32 * self._batch)()
+        self._tokens = lib.llama_batch_get_one(self._buffer, 0)
+        self._live: list[int] = []
+
+    def watch(self, flag: Flag) -> None:
+        """From now on `flag` stops the work."""
+        forget()
+        self._lib.llama_set_abort_callback(self._context, self._asked, flag.address)
+        self._flag = flag
+        self.check()
+
+    def check(self) -> None:
+        """Raises `Stopped` when the flag is set."""
+        if self._flag.is_set:
+            raise Stopped
+
+    def read(self, prompt: Prompt) -> int:
+        """Read a prompt, as far as it was not read before; return how many of its tokens were.
+
+        The state at each of its cuts is kept on disk, unless it came from there. Raises `ModelError` or `Stopped`.
+        """
+        tokens = prompt.tokens
+        cached = self._reuse(tokens, prompt.cuts)
+        for cut in prompt.cuts:
+            if cut > len(self._live):
+                self.decode(tokens[len(self._live) : cut])
+                self._remember()
+        self.decode(tokens[len(self._live) :])
+        return cached
+
+    def decode(self, tokens: list[int]) -> None:
+        """Read `tokens` behind what was read. Raises `ModelError` or `Stopped`; what was read before stays."""
+        for start in range(0, len(tokens), self._batch):
+            self.check()
+            part = tokens[start : start + self._batch]
+            self._buffer[: len(part)] = part  # type: ignore[assignment]  # ctypes takes plain numbers
+            self._tokens.n_tokens = len(part)
+            code = self._lib.llama_decode(self._context, self._tokens)
+            if code != 0:
+                self._fail(code)
+            self._live += part
+
+    def _reuse(self, tokens: list[int], cuts: Sequence[int]) -> int:
+        """Keep what the context shares with `tokens`, all but the last of them at most, or take more from disk."""
+        shared = common(self._live, tokens[:-1])
+        longest = max((cut for cut in cuts if cut < len(tokens)), default=0)
+        if self._prefixes is None or longest <= shared or not self._restore(tokens, cuts, shared):
+            self._keep(shared)
+        return len(self._live)
+
+    def _restore(self, tokens: list[int], cuts: Sequence[int], shared: int) -> bool:
+        """Put the longest state on disk that fits in place of what was read, if it saves more than `shared` tokens."""
+        assert self._prefixes is not None
+        for cut in sorted(cuts, reverse=True):
+            state = self._prefixes.load(tokens[:cut]) if shared < cut < len(tokens) else None
+            if state is not None:
+                self._forget()
+                used = self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE)
+                if used == len(state):
+                    self._live = tokens[:cut]
+                    return True
+                self._forget()  # llama.cpp does not take it: it is made again
+                return False
+        return False
+
+    def _remember(self) -> None:
+        """Keep the state of what was read on disk, where there is a place for it."""
+        if self._prefixes is None or not self._prefixes.wants(self._live):
+            return
+        size = int(self._lib.llama_state_seq_get_size(self._context, _SEQUENCE))
+        if not 0 < size <= self._prefixes.most:
+            return
+        try:
+            state = (ctypes.c_uint8 * size)()
+        except MemoryError:
+            return
+        if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size:
+            self._prefixes.save(self._live, state)
+
+    def _keep(self, count: int) -> None:
+        """Forget all but the first `count` tokens, or everything where the model cannot forget a part."""
+        if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
+            del self._live[count:]
+        else:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._lib.llama_memory_clear(self._memory, data=True)
+        self._live = []
+
+    def _fail(self, code: int) -> None:
+        """Bring the context back to what `_live` says, and raise."""
+        self._keep(len(self._live))
+        if code == _ABORTED:
+            raise Stopped
+        raise ModelError("internal", f"llama.cpp could not go on: {reason(f'llama_decode returned {code}')}")

@@ -1,0 +1,172 @@
+"""Reading what the conductor writes: its text becomes steps while it comes, and each is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Request
+from conductor_cli.core.errors import ConductorError, ModelError, PlanError
+from conductor_cli.core.plan import SELF, Accept, Plan, Step
+from conductor_cli.core.prompts import (
+    CONDUCTOR_CHARS,
+    conductor_notice,
+    conductor_request,
+    question_text,
+    spelling_for,
+)
+from conductor_cli.core.spellings import Parsed, Terms
+from conductor_cli.core.usage import NOTHING, Usage, priced
+from conductor_cli.run.calls import estimated, within
+
+if TYPE_CHECKING:
+    from conductor_cli.models.port import Model
+    from conductor_cli.run.workflow import Workflow
+
+REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
+LEAST_SHOWN: Final = 200
+"""Characters of a question below which a conductor is not shown less: its context is too small for anything."""
+CLOSING: Final = " \t\r\n`}])."
+"""What may follow a whole plan without being worth a word: the end of a fence or of the JSON around it."""
+
+
+class Reader:
+    """Reads one reply of the conductor and announces its steps."""
+
+    def __init__(self, run: Workflow, model: Model, terms: Terms) -> None:
+        self.run = run
+        self.model = model
+        self.terms = terms
+        self.parser = spelling_for(run.setting.profile, terms).parser(terms)
+        self.accepted: Accept | None = None
+        self.whole = False
+        self.cut = False
+        self.text = ""
+        self.odds: Mapping[str, float] = {}
+        self.notice = ""
+        self.said: Usage | None = None
+        self.usage = NOTHING
+
+    async def read(self, standing: tuple[Step, ...], fault: str) -> None:
+        """Ask and stream the reply. Raises `PlanError`, `ModelError`, `LimitReached`; what was announced stands.
+
+        A conductor whose context is too small for the question is shown less of it.
+        """
+        run = self.run
+        room = CONDUCTOR_CHARS
+        while True:
+            request = conductor_request(
+                run.question, run.setting.pool, run.setting.profile, self.terms,
+                room=room, standing=standing, fault=fault,
+            )  # fmt: skip
+            self.notice = conductor_notice(run.question, room)
+            try:
+                return await self._ask(request)
+            except ModelError as error:
+                if error.reason != "length" or self.text or room <= LEAST_SHOWN:
+                    raise
+                room = min(room, len(question_text(run.question))) // 2
+
+    async def _ask(self, request: Request) -> None:
+        run = self.run
+        wanted, price = request.max_tokens or 0, run.setting.price
+        async with run.shared.turn(self.model):
+            reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
+            request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
+            began = run.now()
+            try:
+                await self._stream(request)
+            except ModelError as error:
+                # As for workers: a call that failed before its first word is taken to have cost nothing.
+                self.said = error.usage or self.said or (None if self.text else Usage(calls=1))
+                raise
+            finally:
+                used = priced(self.said or estimated(request, self.text), price)
+                self.usage = replace(used, seconds=round(run.now() - began, 4))
+                run.shared.settle(reservation, self.usage)
+
+    async def _stream(self, request: Request) -> None:
+        async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:
+            async for chunk in chunks:
+                if self.notice:
+                    self.run.notice(self.notice)
+                    self.notice = ""
+                self.said = chunk.usage or self.said
+                self.odds = chunk.odds or self.odds
+                self.cut = chunk.finish == "length"
+                if chunk.note:
+                    self.run.notice(f"the conductor: {chunk.note}")
+                if self.whole and chunk.text.strip(CLOSING):
+                    return  # the plan stands; what it goes on to say about it is not worth waiting for
+                self._take(chunk.text)
+        if self.cut and not self.whole and not self.terms.single:
+            raise PlanError("the text was cut by its token limit", line=self.text[-200:].strip())
+        if not self.whole:
+            self._accept(self.parser.end())
+
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        self.text += text
+        self.run.emit(ev.PlanDelta(at=self.run.now(), text=text))
+        if not self.whole:
+            self._accept(self.parser.feed(text))
+
+    def _accept(self, parsed: Iterable[Parsed | Accept]) -> None:
+        for item in parsed:
+            if isinstance(item, Accept):
+                self.accepted, self.whole = item, True
+                return
+            self.whole = item.last
+            announce_step(self.run, item)
+            if item.last:
+                return
+
+    def ready(self) -> None:
+        reasoning = self.parser.reasoning or _spelled(self.odds, self.terms)
+        plan_ready(self.run, self.accepted or plan_of(self.run, reasoning), self._told())
+
+    def reject(self, attempt: int, text: str, error: ConductorError) -> None:
+        usage = self._told()
+        self.run.emit(
+            ev.PlanRejected(
+                at=self.run.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint, usage=usage
+            )
+        )
+
+    def _told(self) -> Usage:
+        usage, self.usage = self.usage, NOTHING
+        return usage
+
+    def settle(self) -> None:
+        """What no event has told of counts all the same."""
+        self.run.untold += self._told()
+
+
+def _spelled(odds: Mapping[str, float], terms: Terms) -> str:
+    """The shares of a choice by the names of the workers, the likeliest first."""
+    likeliest = sorted(odds.items(), key=lambda item: -item[1])
+    return ", ".join(f"{terms.labels[label]} {share:.2f}" for label, share in likeliest)
+
+
+def announce_step(run: Workflow, item: Parsed) -> None:
+    """A planned step; behind the last one, with `--recursion`, a review by the conductor itself."""
+    appended = item.last and run.appended > 0
+    run.planned(item.number, item.step, last=item.last and not appended)
+    if appended:
+        everything = tuple(range(1, item.number + 1))
+        run.planned(item.number + 1, Step(worker=SELF, subtask=REVIEW, access=everything), last=True)
+
+
+def plan_of(run: Workflow, reasoning: str = "") -> Plan:
+    """The plan that the announced steps make."""
+    return Plan(steps=tuple(record.step for record in run.trace.steps), reasoning=reasoning.strip())
+
+
+def plan_ready(run: Workflow, plan: Plan | Accept, usage: Usage = NOTHING) -> None:
+    """Say that the plan is whole, and start what can start."""
+    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage))
+    run.advance()
