@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from conductor_cli.cli import looking
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.looking import Check
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
     from conductor_cli.models.discover import Ping
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was looked at. `state` is ok, warning or failed; a failure has the exit code it would lead to."""
-
-    name: str
-    state: str
-    found: str
-    hint: str = ""
-    code: int = 0
 
 
 def doctor(context: typer.Context, json: opt.Json = False) -> None:
@@ -42,8 +32,8 @@ def doctor(context: typer.Context, json: opt.Json = False) -> None:
         width = max(len(check.name) for check in checks)
         for check in checks:
             say(f"{check.state:8} {check.name:{width}}  {check.found}")
-            if check.hint:
-                say(f"{'':8} {'':{width}}  {check.hint}")
+            for line in check.hint.splitlines():
+                say(f"{'':8} {'':{width}}  {line}")
     raise typer.Exit(next((check.code for check in checks if check.code), 0))
 
 
@@ -73,46 +63,6 @@ def _versions(settings: Settings) -> list[Check]:
                 Check(name=name, state="failed", found="not installed", hint="install conductor-llm again", code=1)
             )
     return checks
-
-
-def _llama(settings: Settings) -> list[Check]:
-    from conductor_cli.core.errors import ModelError
-    from conductor_cli.models.llama import build_info
-
-    del settings
-    try:
-        build = build_info()
-    except ModelError as error:
-        return [Check(name="llama.cpp", state="failed", found=error.message, hint=error.hint, code=5)]
-    gpu = "layers can run on a GPU" if build["gpu"] else "CPU only"
-    return [
-        Check(
-            name="llama.cpp",
-            state="ok",
-            found=f"llama-cpp-python {build['llama-cpp-python']}, {gpu}",
-        )
-    ]
-
-
-def _conductor_model(settings: Settings) -> list[Check]:
-    import asyncio
-
-    from conductor_cli.cli.choosing import described, planner_of
-    from conductor_cli.core.errors import ConductorError
-    from conductor_cli.models.discover import ping
-
-    name = "conductor model"
-    try:
-        planner = planner_of(settings)
-        found = described(planner)
-    except ConductorError as error:
-        return [Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
-    reached = asyncio.run(ping(planner, environ=settings.environ, seconds=3.0))
-    if reached is not None and reached.failure is not None:
-        failure = reached.failure
-        return [Check(name=name, state="failed", found=f"{found}, {failure.message}", hint=failure.hint, code=5)]
-    answer = "" if reached is None else f", answered in {reached.seconds:.2f} s"
-    return [Check(name=name, state="ok", found=found + answer)]
 
 
 def _workers(settings: Settings) -> list[Check]:
@@ -153,8 +103,10 @@ def _worker(worker: Worker, reached: Ping | None, settings: Settings) -> Check:
     return Check(name=name, state="ok", found=f"{found}, answered in {reached.seconds:.2f} s")
 
 
-def _disk(settings: Settings) -> list[Check]:
+def _traces(settings: Settings) -> list[Check]:
     import shutil
+
+    from conductor_cli.cli.amounts import size_text
 
     directory = settings.places.traces
     try:
@@ -165,9 +117,7 @@ def _disk(settings: Settings) -> list[Check]:
             Check(name="traces", state="failed", found=f"{directory}: {error.strerror}", hint="mend its rights", code=3)
         ]
     few = free < 1 << 28
-    return [
-        Check(name="traces", state="warning" if few else "ok", found=f"{directory}, {free / (1 << 30):.1f} GiB free")
-    ]
+    return [Check(name="traces", state="warning" if few else "ok", found=f"{directory}, {size_text(free)} free")]
 
 
 def _commands(settings: Settings) -> list[Check]:
@@ -190,4 +140,7 @@ def _commands(settings: Settings) -> list[Check]:
     ]
 
 
-LOOKS: tuple[Callable[[Settings], list[Check]], ...] = (_versions, _llama, _conductor_model, _workers, _disk, _commands)
+LOOKS: tuple[Callable[[Settings], list[Check]], ...] = (
+    _versions, looking.llama, looking.gpu, looking.memory, looking.conductor_model, _workers, looking.disk, _traces,
+    _commands,
+)  # fmt: skip

@@ -14,7 +14,10 @@ from collections import deque
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.build import RANGE, missing
 from conductor_cli.models.llama.gguf import plain
+
+_INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5
@@ -97,12 +100,12 @@ def _open() -> tuple[Any, Any]:
     _set_environment()
     try:
         import llama_cpp
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ModelError(
-            "file",
-            f"llama.cpp cannot be used: {plain(str(error))}",
-            hint="install it: python -m pip install --force-reinstall llama-cpp-python",
-        ) from error
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
+        raise ModelError("file", f"llama.cpp cannot be used: {plain(str(error))}", hint=_INSTALL) from error
+    absent = missing(llama_cpp)
+    if absent:
+        what = f"llama-cpp-python {plain(str(llama_cpp.__version__))} has no {absent}"
+        raise ModelError("file", f"llama.cpp cannot be used: {what}", hint=_INSTALL)
     heard = llama_cpp.llama_log_callback(_hear)
     llama_cpp.llama_log_set(heard, None)
     llama_cpp.llama_backend_init()

@@ -1,0 +1,163 @@
+"""What is used of llama-cpp-python, and what the installed build of it has: versions, functions, backends, devices.
+
+llama-cpp-python follows llama.cpp's C interface, which changes without notice. So all that is used is named here. A
+test compares this with our source, and `missing` with what is installed, before anything is called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+OLDEST: Final = (0, 3, 36)
+BEFORE: Final = (0, 4)
+"""The versions of llama-cpp-python that are supported: from the one on, and before the other."""
+
+RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, BEFORE))}"
+"""The same, as pip takes it."""
+
+FUNCTIONS: Final = (
+    "LLAMA_LOAD_MODE_MMAP", "LLAMA_LOAD_MODE_NONE", "ggml_abort_callback", "llama_adapter_lora_free",
+    "llama_adapter_lora_init", "llama_adapter_lora_p_ctypes", "llama_backend_init", "llama_batch_free",
+    "llama_batch_get_one", "llama_batch_init", "llama_context_default_params", "llama_decode", "llama_free",
+    "llama_get_logits_ith", "llama_get_memory", "llama_init_from_model", "llama_log_callback", "llama_log_set",
+    "llama_memory_clear", "llama_memory_seq_rm", "llama_model_chat_template", "llama_model_default_params",
+    "llama_model_free", "llama_model_get_vocab", "llama_model_has_decoder", "llama_model_has_encoder",
+    "llama_model_load_from_file", "llama_model_n_ctx_train", "llama_n_batch", "llama_n_ctx",
+    "llama_print_system_info", "llama_progress_callback", "llama_sampler_accept", "llama_sampler_apply",
+    "llama_sampler_chain_add", "llama_sampler_chain_default_params", "llama_sampler_chain_init",
+    "llama_sampler_free", "llama_sampler_init_dist", "llama_sampler_init_grammar", "llama_sampler_init_greedy",
+    "llama_sampler_init_temp", "llama_sampler_sample", "llama_set_abort_callback", "llama_set_adapters_lora",
+    "llama_state_seq_get_data", "llama_state_seq_get_size", "llama_state_seq_set_data",
+    "llama_supports_gpu_offload", "llama_synchronize", "llama_token_data", "llama_token_data_array",
+    "llama_token_data_p", "llama_token_to_piece", "llama_tokenize", "llama_vocab_bos", "llama_vocab_eos",
+    "llama_vocab_get_add_bos", "llama_vocab_get_text", "llama_vocab_is_eog", "llama_vocab_n_tokens",
+    "llama_vocab_type",
+)  # fmt: skip
+"""The names that are used of the module `llama_cpp`, private ones excepted."""
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "llama_model_params": ("n_gpu_layers", "use_extra_bufts", "load_mode", "progress_callback"),
+    "llama_context_params": ("n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch"),
+}
+"""The fields that are set, by their structure. ctypes takes a wrong name without a word."""
+
+_KINDS: Final = ("cpu", "gpu", "gpu", "accelerator")
+"""llama.cpp's types of devices by their number; the third shares the memory of the processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What llama.cpp can work on: its kind is cpu, gpu or accelerator."""
+
+    name: str
+    about: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """The installed llama.cpp. `features` are what it was built to use of the processor, or finds there.
+
+    `backends` and `devices` are empty where llama.cpp does not tell. `gpu` is whether layers can be put on a GPU.
+    """
+
+    version: str
+    features: frozenset[str]
+    backends: tuple[str, ...]
+    devices: tuple[Device, ...]
+    gpu: bool
+
+    @property
+    def supported(self) -> bool:
+        return supported(self.version)
+
+
+def supported(version: str) -> bool:
+    """Whether this version of llama-cpp-python is one that is tested."""
+    found = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return found >= OLDEST and found[: len(BEFORE)] < BEFORE
+
+
+def missing(lib: Any) -> str:  # noqa: ANN401 - a module of C functions
+    """The first name that is used and not there, or empty."""
+    absent = [name for name in FUNCTIONS if not hasattr(lib, name)]
+    for structure, names in FIELDS.items():
+        known = {field[0] for field in getattr(getattr(lib, structure, None), "_fields_", ())}
+        absent += [f"{structure}.{name}" for name in names if name not in known]
+    return absent[0] if absent else ""
+
+
+def build_of(lib: Any) -> Build:  # noqa: ANN401 - the module, as `library` gives it
+    """What the installed build has. With a GPU backend this wakes the GPU's driver."""
+    gpu = bool(lib.llama_supports_gpu_offload())
+    said = read_system(lib.llama_print_system_info().decode("utf-8", "replace"))
+    backends, devices = _asked(Path(lib.__file__).parent / "lib")
+    names = dict.fromkeys((*backends, *said))
+    return Build(
+        version=str(lib.__version__), features=said.get("CPU", frozenset()), backends=tuple(names), devices=devices,
+        gpu=gpu,
+    )  # fmt: skip
+
+
+def read_system(text: str) -> dict[str, frozenset[str]]:
+    """What each backend says that it has, from `CUDA : USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 |`."""
+    found: dict[str, set[str]] = {}
+    owner = "CPU"
+    for item in text.split("|"):
+        head, colon, rest = item.rpartition(" : ")
+        if colon:
+            owner = head.strip()
+        name, _, value = rest.partition("=")
+        if name.strip():
+            found.setdefault(owner, set())
+            if value.strip() not in {"", "0"}:
+                found[owner].add(name.strip())
+    return {name: frozenset(values) for name, values in found.items()}
+
+
+def _asked(directory: Path) -> tuple[tuple[str, ...], tuple[Device, ...]]:
+    """Ggml's own list of backends and devices; nothing where a function or a library is not where it is expected."""
+    with suppress(OSError, AttributeError, ValueError, StopIteration):
+        ggml = _Ggml(directory)
+        backends = tuple(ggml.text("reg_name", ggml.item("reg_get", number)) for number in range(ggml.count("reg")))
+        return backends, tuple(ggml.device(number) for number in range(ggml.count("dev")))
+    return (), ()
+
+
+class _Ggml:
+    """A few functions of ggml, which llama_cpp does not pass on."""
+
+    def __init__(self, directory: Path) -> None:
+        names = (
+            name for stem in ("ggml", "ggml-base") for name in (f"lib{stem}.so", f"lib{stem}.dylib", f"{stem}.dll")
+        )
+        self._doors = [ctypes.CDLL(str(directory / name)) for name in names if (directory / name).exists()]
+
+    def count(self, what: str) -> int:
+        return int(self._function(f"{what}_count", ctypes.c_size_t)())
+
+    def item(self, name: str, number: int) -> Any:  # noqa: ANN401 - a C pointer
+        return ctypes.c_void_p(self._function(name, ctypes.c_void_p)(ctypes.c_size_t(number)))
+
+    def text(self, name: str, pointer: Any) -> str:  # noqa: ANN401 - a C pointer
+        return bytes(self._function(name, ctypes.c_char_p)(pointer) or b"").decode("utf-8", "replace")
+
+    def device(self, number: int) -> Device:
+        pointer = self.item("dev_get", number)
+        kind = int(self._function("dev_type", ctypes.c_int)(pointer))
+        return Device(
+            name=self.text("dev_name", pointer), about=self.text("dev_description", pointer),
+            kind=_KINDS[kind] if kind < len(_KINDS) else "accelerator",
+        )  # fmt: skip
+
+    def _function(self, name: str, result: Any) -> Any:  # noqa: ANN401 - a C type and function
+        whole = f"ggml_backend_{name}"
+        function = next(getattr(door, whole) for door in self._doors if hasattr(door, whole))
+        function.restype = result
+        return function

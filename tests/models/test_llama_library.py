@@ -1,0 +1,158 @@
+"""What is used of llama-cpp-python against what is installed: an update that changes it fails here, and loudly."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.models.llama import build
+from conductor_cli.models.llama.build import FIELDS, FUNCTIONS, build_of, missing, read_system, supported
+
+HERE = Path(__file__).resolve().parents[2]
+SOURCE = HERE / "src/conductor_cli/models/llama"
+OWNERS = {"lib", "_lib", "llama_cpp"}
+
+lib = pytest.importorskip("llama_cpp", reason="llama_cpp is not installed")
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    """Everything in the source of the local adapter, with its place."""
+    for path in sorted(SOURCE.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            yield f"{path.name}:{getattr(node, 'lineno', 0)}", node
+
+
+def of_library(node: ast.AST) -> str:
+    """The NAME of a node that reads `lib.NAME`, `self._lib.NAME` or the like."""
+    if not isinstance(node, ast.Attribute) or node.attr.startswith("_"):
+        return ""
+    owner = node.value
+    name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+    return node.attr if name in OWNERS else ""
+
+
+def test_every_name_that_is_used_is_listed() -> None:
+    """`FUNCTIONS` is what the source uses: add what is new, take out what is used no more."""
+    used = {name for _, node in nodes() if (name := of_library(node))}
+    assert sorted(used - set(FUNCTIONS)) == []
+    assert sorted(set(FUNCTIONS) - used) == []
+
+
+def test_every_name_is_installed() -> None:
+    """The installed llama_cpp has each function, type and constant, and each field that is set."""
+    assert missing(lib) == ""
+
+
+def test_every_field_that_is_set_is_listed() -> None:
+    """`params.NAME = …` names a field that `FIELDS` knows: ctypes would take any name without a word."""
+    set_ = {
+        target.attr
+        for _, node in nodes()
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "params"
+    }
+    assert set_
+    assert set_ == {name for names in FIELDS.values() for name in names}
+
+
+def test_every_call_passes_as_many_arguments_as_the_function_takes() -> None:
+    """By its place in the source; ctypes drops arguments that are given by name, so there may be none."""
+    wrong, seen = [], 0
+    for place, node in nodes():
+        if not isinstance(node, ast.Call) or not (name := of_library(node.func)):
+            continue
+        wanted = getattr(getattr(lib, name), "argtypes", None)
+        if not isinstance(wanted, list | tuple) or any(isinstance(argument, ast.Starred) for argument in node.args):
+            continue
+        seen += 1
+        if len(node.args) != len(wanted) or node.keywords:
+            wrong.append(f"{place}: {name} takes {len(wanted)} by position")
+    assert seen > 30
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("0.3.36", True), ("0.3.37", True), ("0.3.36+cu124", True), ("0.3.36.post1", True),
+        ("0.3.35", False), ("0.4.0", False), ("0.4", False), ("1.0.0", False), ("0.3", False), ("unknown", False),
+    ],
+)  # fmt: skip
+def test_the_supported_versions(version: str, fits: bool) -> None:
+    """From the oldest that was tested, and before the next that may change everything."""
+    assert supported(version) is fits
+
+
+def test_the_installed_version_is_supported() -> None:
+    """What these tests run with is inside the range."""
+    assert supported(lib.__version__)
+
+
+def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
+    """The oldest version stands in both."""
+    assert f'"{build.RANGE.partition(",")[0]}' in (HERE / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("del llama_cpp.llama_decode", "has no llama_decode"),
+        ("del llama_cpp.llama_model_params", "has no llama_model_params.n_gpu_layers"),
+    ],
+)
+def test_a_missing_function_is_named_at_the_start(change: str, said: str) -> None:
+    """The first use of the library fails with its name and what to install, not a call in the middle of a run."""
+    script = (
+        f"import llama_cpp; {change}\n"
+        "from conductor_cli.models.llama.library import library\n"
+        "from conductor_cli.core.errors import ModelError\n"
+        "try: library()\n"
+        "except ModelError as error: print(error.reason, error.message, error.hint, sep='|')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    reason, message, hint = done.stdout.strip().split("|")
+    assert reason == "file"
+    assert said in message
+    assert build.RANGE in hint
+
+
+def test_the_build_says_what_it_has() -> None:
+    """The processor is a backend and a device of every build, and on x86 and ARM it has features."""
+    from conductor_cli.models.llama.library import library
+
+    found = build_of(library())
+    assert found.supported
+    assert "CPU" in found.backends
+    assert "cpu" in {device.kind for device in found.devices}
+    assert found.features
+    assert found.gpu == any(device.kind == "gpu" for device in found.devices)
+
+
+def test_devices_that_cannot_be_asked_are_left_out(tmp_path: Path) -> None:
+    """Where ggml's library is not where it was, the rest is still told."""
+
+    class Elsewhere:
+        """The module, as if it were installed in another form."""
+
+        __file__ = str(tmp_path / "__init__.py")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+    found = build_of(Elsewhere())
+    assert (found.devices, found.backends) == ((), ("CPU",))
+
+
+def test_the_system_line_is_read_by_backend() -> None:
+    """What is 0 is not there; a backend's name stands before its first feature only."""
+    text = "CUDA : ARCHS = 750,800 | USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 | OPENMP = 1 | "
+    assert read_system(text) == {"CUDA": {"ARCHS", "USE_GRAPHS"}, "CPU": {"SSE3", "OPENMP"}}
+    assert read_system("AVX = 1 | AVX2 = 0 | ") == {"CPU": {"AVX"}}
+    assert read_system("") == {}
