@@ -75,7 +75,7 @@ def on_thread(path: Path, look: Callable[[Engine], object], options: Options = O
     async def go() -> None:
         model = Llama(path, options)
         try:
-            await model._run(work)
+            await model.do(work)
         finally:
             await model.close()
 
@@ -611,7 +611,7 @@ def test_a_small_model_writes_with_one_thread(tiny: Path) -> None:
     found: list[tuple[int, int]] = []
 
     def look(engine: Engine) -> None:
-        lib, context = engine._lib, engine._context
+        lib, context = engine._lib, engine.context
         found.append((lib.llama_n_threads(context), lib.llama_n_threads_batch(context)))
 
     for options in (Options(), Options(threads=3)):

@@ -54,22 +54,37 @@ async def open_conductor(
     `only` are the workers that a command line names, `stored` those of a run that is resumed, as far as they exist.
     Raises `ConductorUnusable`, `KeyMissing` or `ConfigError`.
     """
-    from conductor_cli.run import Conductor
-
     planner = planner_of(settings) if planning else None
     pool, remarks = await pool_of(settings, planner, only)
     kept = [name for name in stored if name in pool]
     pool = pool.subset(kept) if kept and not only else pool
     model = _open_planner(planner, settings) if planner is not None and planning else None
     workers, absent = _open_workers(pool, settings, planner, model)
-    name = described(planner) if planner else "plan file"
-    conductor = Conductor(
-        model=model, pool=pool, workers=workers, absent=absent, remarks=remarks, name=name,
-        profile=profile_of(settings), limits=settings.limits, patience=settings.patience,
-        mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None, streams_answer=streams, seed=seed, random=random.Random(seed),  # noqa: S311 - jitter, no secret
+    conductor = _conductor(settings, planner, model, pool)
+    conductor = replace(
+        conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed,
+        random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     return Opened(conductor=conductor, models=_distinct(model, workers))
+
+
+async def open_planner(settings: Settings) -> Opened:
+    """Open the model that plans and none of the workers, though it knows of all. Raises as `open_conductor`."""
+    planner = planner_of(settings)
+    pool, _ = await pool_of(settings, planner, ())
+    model = _open_planner(planner, settings)
+    return Opened(conductor=_conductor(settings, planner, model, pool), models=[model])
+
+
+def _conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:
+    from conductor_cli.run import Conductor
+
+    return Conductor(
+        model=model, pool=pool, workers={}, name=described(planner) if planner else "plan file",
+        profile=profile_of(settings), limits=settings.limits, patience=settings.patience,
+        mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
+        price=planner.price if planner else None,
+    )  # fmt: skip
 
 
 def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:

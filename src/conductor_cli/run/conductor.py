@@ -6,14 +6,17 @@ Handed ready models; it never opens one and knows no adapter.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from conductor_cli.core.errors import ConductorUnusable, PolicyError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import check_limits, check_run
+from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.setting import Setting
 from conductor_cli.run.shared import Shared
 from conductor_cli.run.stream import Run
@@ -52,3 +55,19 @@ class Conductor(Setting):
             setting=self, question=question, id=new_run_id(self.wall()), shared=shared, given_plan=plan, resumed=resume,
             only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
         )  # fmt: skip
+
+    async def prepare(self) -> Usage:
+        """Have the model read all that stands before a question, so that one that remembers need not do it again.
+
+        Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already. Raises `ModelError`,
+        or `ConductorUnusable` without a model.
+        """
+        if self.model is None:
+            raise ConductorUnusable("there is no conductor model to prepare", hint="name one: conductor model use")
+        terms = self.terms(down=(), given=False, depth_left=max(self.limits.recursion, 1))
+        request = conductor_request(Question(text="-"), self.pool, self.profile, terms)
+        used = NOTHING
+        async with aclosing(self.model.stream(replace(request, max_tokens=0))) as chunks:
+            async for chunk in chunks:
+                used = chunk.usage or used
+        return used

@@ -15,9 +15,6 @@ from conductor_cli.core.errors import ConductorError, Failure, FailureKind, Limi
 from conductor_cli.core.plan import SELF, Accept, Plan, Step, check
 from conductor_cli.core.policy import rules_for
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.prompts import (
-    terms_for,
-)
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.core.trace import StepRecord, Trace
@@ -52,12 +49,8 @@ async def make_plan(run: Workflow) -> Failure | None:
 
 
 def _terms(run: Workflow, first: int = 1) -> Terms:
-    setting = run.setting
-    rules = rules_for(
-        setting.pool, setting.limits, down=run.shared.down, given=bool(run.question.given), depth_left=run.depth_left
-    )
-    terms = terms_for(setting.profile, setting.pool, rules, setting.mode, exact=setting.exact)
-    return replace(terms, first=first)
+    given = bool(run.question.given)
+    return replace(run.setting.terms(down=run.shared.down, given=given, depth_left=run.depth_left), first=first)
 
 
 def _announce(run: Workflow, plan: Plan) -> Failure | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
+from conductor_cli.core.policy import rules_for
 from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.core.prompts import terms_for
+from conductor_cli.core.spellings import Terms
 from conductor_cli.core.usage import Price
 from conductor_cli.models.port import Model
 
@@ -46,3 +49,8 @@ class Setting:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
+
+    def terms(self, *, down: Collection[str], given: bool, depth_left: int) -> Terms:
+        """The terms in which the conductor writes; see `rules_for`."""
+        rules = rules_for(self.pool, self.limits, down=down, given=given, depth_left=depth_left)
+        return terms_for(self.profile, self.pool, rules, self.mode, exact=self.exact)

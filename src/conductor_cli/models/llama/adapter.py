@@ -10,17 +10,20 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.call import Call, Work
+from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.gguf import plain
+from conductor_cli.models.llama.library import Flag
 from conductor_cli.models.llama.loading import Options, Stopped
+
+T = TypeVar("T")
 
 PATIENCE: Final = 5.0
 """Seconds that `close` waits for the thread, which on a CPU needs less than 0.2 to stop."""
@@ -43,7 +46,23 @@ class Llama:
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` when that cannot be done."""
-        await self._run(lambda _engine, _flag: ())
+        await self.do(lambda _engine, _flag: None)
+
+    async def do(self, work: Callable[[Engine, Flag], T]) -> T:
+        """Have the model's thread do something with the loaded model. Raises what `work` does, as a `ModelError`."""
+        found: list[T] = []
+
+        def run(engine: Engine, flag: Flag) -> tuple[Chunk, ...]:
+            found.append(work(engine, flag))
+            return ()
+
+        call = self._submit(Call(run, None))
+        try:
+            while await call.take():
+                pass
+        finally:
+            await call.stop()
+        return found[0]
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
@@ -59,14 +78,6 @@ class Llama:
         self._stop()
         if self._started:
             await asyncio.to_thread(self._ended.wait, PATIENCE)
-
-    async def _run(self, work: Work) -> None:
-        call = self._submit(Call(work, None))
-        try:
-            while await call.take():
-                pass
-        finally:
-            await call.stop()
 
     def _submit(self, call: Call) -> Call:
         with self._lock:

@@ -22,7 +22,7 @@ from conductor_cli.models.llama.prefixes import Prefixes
 from conductor_cli.models.llama.prompt import open_template, opens_thinking, pieces
 from conductor_cli.models.llama.reply import Reply
 from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, drawn, shares
-from conductor_cli.models.llama.vocabulary import Vocabulary
+from conductor_cli.models.llama.vocabulary import Prompt, Vocabulary
 
 ANSWER: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
@@ -43,9 +43,9 @@ class Engine:
         """Load it. Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
         self._path, self._options = path, options
         self._loaded = Loaded(path, options, flag)
-        self._lib, self._context = self._loaded.lib, self._loaded.context
+        self._lib, self.context = self._loaded.lib, self._loaded.context
         prefixes = None if options.cache is None else Prefixes(options.cache / "prefixes", self._loaded.identity)
-        self.memory = Memory(self._lib, self._context, flag, prefixes)
+        self.memory = Memory(self._lib, self.context, flag, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
         try:
             self._template = open_template(path.name, *self._template_of(self._loaded.model))
@@ -57,8 +57,7 @@ class Engine:
         """The reply, chunk by chunk. Raises `ModelError`, or `Stopped` soon after `flag` is set."""
         began = time.monotonic()
         self.memory.watch(flag)
-        spelled = pieces(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
-        prompt = self.vocabulary.tokens(spelled, self.memory.check)
+        prompt = self.prompt(request)
         self._check_length(len(prompt.tokens), request)
         with closing(self._sampler(request)) as sampler:
             cached = self.memory.read(prompt)
@@ -67,7 +66,7 @@ class Engine:
             if first and len(first) == len(request.choices):
                 end = self._choose(first, request)
             else:
-                thinking = opens_thinking(spelled) if request.grammar is None else None
+                thinking = prompt.thinks if request.grammar is None else None
                 most = self.memory.room - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
                 end = yield from self._write(Reply(stop=request.stop, thinking=thinking), sampler, most)
@@ -76,6 +75,15 @@ class Engine:
             cost=Decimal(0), seconds=time.monotonic() - began, calls=1,
         )  # fmt: skip
         yield replace(end.chunk, usage=usage)
+
+    def prompt(self, request: Request) -> Prompt:
+        """The tokens of a request's messages. Raises `ModelError` or `Stopped`."""
+        spelled = pieces(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
+        return self.vocabulary.tokens(spelled, self.memory.check)._replace(thinks=opens_thinking(spelled))
+
+    def draw(self, sampler: Sampler) -> int:
+        """The next token."""
+        return sampler.draw(self.context)
 
     def close(self) -> None:
         """Give the memory back. No other method may be called afterwards."""
@@ -86,7 +94,7 @@ class Engine:
         finish: Finish = "length"
         written = 0
         while written < most:
-            token = sampler.draw(self._context)
+            token = self.draw(sampler)
             if self.vocabulary.ends(token):
                 finish = "stop"
                 break
@@ -103,7 +111,7 @@ class Engine:
 
     def _choose(self, first: Mapping[int, str], request: Request) -> _End:
         """One of the choices, by the distribution of the first token over them: nothing is decoded for it."""
-        logits = self._lib.llama_get_logits_ith(self._context, -1)
+        logits = self._lib.llama_get_logits_ith(self.context, -1)
         odds = shares([logits[token] for token in first])
         at = drawn(odds, request.temperature, self._seed(request))
         texts = list(first.values())
@@ -132,7 +140,7 @@ class Engine:
             )
 
     def _check_numbers(self) -> None:
-        if math.isnan(self._lib.llama_get_logits_ith(self._context, -1)[0]):
+        if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
             raise ModelError(
                 "file", f"the weights in {self._path} are damaged: what they give is no number",
                 hint="get the file again",

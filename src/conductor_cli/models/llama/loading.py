@@ -164,7 +164,8 @@ class Loaded:
             return False
         from conductor_cli.models.llama.repack import choose
 
-        return choose(self._options.cache, self._threads, self._header.values.get("general.file_type"))
+        kind = self._header.values.get("general.file_type")
+        return isinstance(kind, int) and choose(self._options.cache, self._threads, kind)
 
     def _context_params(self, trained: int) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_context_default_params()

@@ -21,6 +21,8 @@ _ABORTED: Final = 2
 _SEQUENCE: Final = 0
 """llama.cpp's number of the only sequence in our contexts."""
 
+_DATA_TOO: Final = (True,)
+
 
 class Memory:
     """The keys and values in one context. `room` is how many tokens it holds, `read` how many it holds now."""
@@ -55,7 +57,7 @@ class Memory:
         The state at each of its cuts is kept on disk, unless it came from there. Raises `ModelError` or `Stopped`.
         """
         tokens = prompt.tokens
-        cached = self._reuse(tokens, prompt.cuts)
+        cached = self.reuse(prompt)
         for cut in prompt.cuts:
             if cut > len(self._live):
                 self.decode(tokens[len(self._live) : cut])
@@ -75,12 +77,18 @@ class Memory:
                 self._fail(code)
             self._live += part
 
-    def _reuse(self, tokens: list[int], cuts: Sequence[int]) -> int:
-        """Keep what the context shares with `tokens`, all but the last of them at most, or take more from disk."""
+    def reuse(self, prompt: Prompt) -> int:
+        """Keep what the context shares with a prompt, all but its last token at most, or take more from disk.
+
+        Returns how many tokens need not be read.
+        """
+        tokens, cuts = prompt.tokens, prompt.cuts
         shared = common(self._live, tokens[:-1])
         longest = max((cut for cut in cuts if cut < len(tokens)), default=0)
         if self._prefixes is None or longest <= shared or not self._restore(tokens, cuts, shared):
-            self._keep(shared)
+            self.keep(shared)
+            if self._prefixes is not None and len(self._live) < shared:  # a model that cannot forget a part
+                self._restore(tokens, cuts, 0)
         return len(self._live)
 
     def _restore(self, tokens: list[int], cuts: Sequence[int], shared: int) -> bool:
@@ -95,6 +103,7 @@ class Memory:
                     self._live = tokens[:cut]
                     return True
                 self._forget()  # llama.cpp does not take it: it is made again
+                self._prefixes.drop(tokens[:cut])
                 return False
         return False
 
@@ -112,7 +121,7 @@ class Memory:
         if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size:
             self._prefixes.save(self._live, state)
 
-    def _keep(self, count: int) -> None:
+    def keep(self, count: int) -> None:
         """Forget all but the first `count` tokens, or everything where the model cannot forget a part."""
         if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
             del self._live[count:]
@@ -120,12 +129,12 @@ class Memory:
             self._forget()
 
     def _forget(self) -> None:
-        self._lib.llama_memory_clear(self._memory, data=True)
+        self._lib.llama_memory_clear(self._memory, *_DATA_TOO)
         self._live = []
 
     def _fail(self, code: int) -> None:
         """Bring the context back to what `_live` says, and raise."""
-        self._keep(len(self._live))
+        self.keep(len(self._live))
         if code == _ABORTED:
             raise Stopped
         raise ModelError("internal", f"llama.cpp could not go on: {reason(f'llama_decode returned {code}')}")

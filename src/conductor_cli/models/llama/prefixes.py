@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import json
 import os
+import secrets
 import time
 from array import array
 from collections.abc import Sequence
@@ -48,12 +49,17 @@ class Prefixes:
 
     def wants(self, tokens: Sequence[int]) -> bool:
         """Whether the state of these tokens is worth keeping and not there yet."""
-        return len(tokens) >= LEAST and not self._path(tokens).exists()
+        try:
+            return len(tokens) >= LEAST and not self._path(tokens).exists()
+        except OSError:  # a directory that is somebody else's
+            return False
 
     def load(self, tokens: Sequence[int]) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
         """The state after `tokens`, whole and sound, or None. A file that is neither is deleted."""
         path = self._path(tokens)
         try:
+            if not path.is_file():  # a pipe would be waited for
+                raise ValueError("no file")  # noqa: TRY301
             with path.open("rb") as file:
                 head, size = _head(file.readline(_HEAD)), os.fstat(file.fileno()).st_size - file.tell()
                 if head.get("key") != self._key(tokens) or head.get("size") != size or not 0 < size <= self.most:
@@ -61,25 +67,27 @@ class Prefixes:
                 state = (ctypes.c_uint8 * size)()
                 if file.readinto(state) != size or hashlib.sha256(state).hexdigest() != head.get("sha256"):
                     raise ValueError("damaged")  # noqa: TRY301
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, MemoryError):
-            with suppress(OSError):
-                path.unlink()
+        except (OSError, ValueError, RecursionError, MemoryError):
+            self.drop(tokens)
             return None
         with suppress(OSError):
             os.utime(path)
         return state
+
+    def drop(self, tokens: Sequence[int]) -> None:
+        """Delete the state after `tokens`, so that it is made again."""
+        with suppress(OSError):
+            self._path(tokens).unlink()
 
     def save(self, tokens: Sequence[int], state: Any) -> None:  # noqa: ANN401 - a ctypes array of bytes
         """Keep the state after `tokens`, whole or not at all; a disk that has no room for it is no failure."""
         head = {"format": FORMAT, "key": self._key(tokens), "tokens": len(tokens), "size": len(state)}
         head["sha256"] = hashlib.sha256(state).hexdigest()
         path = self._path(tokens)
-        new = path.with_name(f".{path.name}.{os.getpid()}")
+        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # two threads, and two containers, share a number
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(json.dumps(head).encode() + b"\n")
                 file.write(state)
                 file.flush()
@@ -119,7 +127,7 @@ def _states(directory: Path) -> list[tuple[os.stat_result, Path]]:
                 stat, path = entry.stat(), Path(entry.path)
                 if path.suffix == SUFFIX:
                     found.append((stat, path))
-                elif time.time() - stat.st_mtime > ABANDONED:
+                elif entry.name.startswith(".") and time.time() - stat.st_mtime > ABANDONED:
                     path.unlink()
     return found
 

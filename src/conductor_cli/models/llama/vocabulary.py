@@ -15,10 +15,14 @@ _HIDE_SPECIAL = (False,)
 
 
 class Prompt(NamedTuple):
-    """The tokens of a prompt; `cuts` are the counts of tokens after which a fixed prefix ends."""
+    """The tokens of a prompt.
+
+    `cuts` are the counts of tokens after which a fixed prefix ends; `thinks` says that its last words open thinking.
+    """
 
     tokens: list[int]
     cuts: tuple[int, ...] = ()
+    thinks: bool = False
 
 
 class Vocabulary:

@@ -1,0 +1,146 @@
+"""Whether llama.cpp should rearrange ("repack") weights while it loads them: measured once, remembered for a machine.
+
+Repacked weights take longer to load and memory of their own. Whether they are faster depends on which kernels ggml has
+for the processor and for the type of the weights, so a small made-up model is read with them and without: `trial`, in
+a process of its own, since llama.cpp may die of it. Built by a compiler that is too old for AMX (GCC 12 is), it does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import secrets
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.library import library
+from conductor_cli.models.llama.trial import Measured
+
+GAIN: Final = 1.2
+"""Prompts must be read this many times as fast to be worth the longer load and the memory."""
+
+PATIENCE: Final = 60.0
+"""Seconds after which a trial is given up; it takes about two."""
+
+KINDS: Final = {2: "Q4_0", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"}
+"""What can be measured, by the number that a file has as `general.file_type`."""
+
+_FILE: Final = "repack.json"
+_MOST: Final = 100
+_LONGEST: Final = 1 << 20
+_DEATHS: Final = ("SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT")
+_WINDOWS_DEATHS: Final = 0xC0000000
+
+
+def choose(directory: Path, threads: int, file_type: int) -> bool:
+    """Whether to repack the weights of files whose `general.file_type` is this, read with so many threads.
+
+    As `repack.json` in `directory` remembers; else as measured now, in about two seconds. Never raises: where something
+    fails, or the type is not in `KINDS`, or a GPU does the reading, weights stay as they are.
+    """
+    kind = KINDS.get(file_type, "")
+    try:
+        if not kind or library().llama_supports_gpu_offload():
+            return False
+        name = key(kind, threads)
+        known = remembered(directory, name)
+        if known is not None:
+            return known
+        measured = measure(kind, threads)
+    except ModelError:
+        return False
+    with suppress(OSError):
+        remember(directory, name, measured)
+    return pays(measured)
+
+
+def pays(measured: Measured) -> bool:
+    """Whether repacking reads prompts so much faster that it is worth its price."""
+    return measured.gain >= GAIN
+
+
+def measure(kind: str, threads: int) -> Measured:
+    """Run a trial; where llama.cpp dies of repacked weights, the gain is 0. Raises `ModelError` where it says nothing.
+
+    llama.cpp must not be at work elsewhere meanwhile, or the figures mean little.
+    """
+    command = [sys.executable, "-P", "-m", "conductor_cli.models.llama.trial", kind, str(threads)]
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE,
+            check=False,
+        )  # fmt: skip
+        said = [json.loads(line) for line in done.stdout.splitlines()]
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise ModelError("internal", f"repacking could not be measured: {type(error).__name__}") from error
+    if done.returncode == 0 and len(said) == 2:
+        return Measured(plain=said[1]["plain"], gain=said[1]["gain"])
+    if len(said) == 1 and _died(done.returncode):
+        return Measured(plain=said[0]["plain"], gain=0.0)
+    raise ModelError("internal", f"repacking could not be measured: the trial ended with {done.returncode}")
+
+
+def key(kind: str, threads: int) -> str:
+    """What a measurement holds for: the processor, the build of llama.cpp, the weights, the threads."""
+    lib = library()
+    built = lib.llama_print_system_info().decode("utf-8", "replace")
+    able = ",".join(item.split()[-3] for item in built.split("|") if item.endswith("= 1 "))
+    return f"{processor()}; llama-cpp-python {lib.__version__} with {able}; {kind}; {threads} threads"
+
+
+def processor() -> str:
+    """The name of the processor, as the system gives it."""
+    with suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+        told = (line.partition(":") for line in first.splitlines())
+        known = {name.strip(): value.strip() for name, _, value in told}
+        wanted = ("model name", "model", "stepping", "CPU implementer", "CPU part", "CPU revision")
+        return " ".join(known[name] for name in wanted if name in known)
+    return platform.processor() or platform.machine()
+
+
+def remembered(directory: Path, name: str) -> bool | None:
+    """Whether repacking was worth it when `name`, a `key`, was measured; None where it was not."""
+    entry = _read(directory).get(name)
+    return None if entry is None else pays(entry)
+
+
+def remember(directory: Path, name: str, measured: Measured) -> None:
+    """Keep a measurement, and the latest ninety-nine others. Raises `OSError` where the disk refuses."""
+    kept = [(other, entry) for other, entry in _read(directory).items() if other != name]
+    told = {
+        other: {"plain": round(entry.plain, 1), "gain": round(entry.gain, 3)}
+        for other, entry in [*kept, (name, measured)][-_MOST:]
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    new = directory / f".{_FILE}.{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        new.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        new.replace(directory / _FILE)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _read(directory: Path) -> dict[str, Measured]:
+    """What is remembered; a file that is damaged is as none."""
+    try:
+        with (directory / _FILE).open("rb") as file:
+            told = json.loads(file.read(_LONGEST))
+        found = {name: Measured(plain=entry["plain"] / 1, gain=entry["gain"] / 1) for name, entry in told.items()}
+    except (OSError, ValueError, AttributeError, LookupError, TypeError, ArithmeticError, RecursionError):
+        return {}
+    return {name: entry for name, entry in found.items() if math.isfinite(entry.plain) and math.isfinite(entry.gain)}
+
+
+def _died(code: int) -> bool:
+    """Whether a process ended by a fault of its own, not because somebody ended it."""
+    if sys.platform == "win32":
+        return code >= _WINDOWS_DEATHS
+    return -code in {getattr(signal, name) for name in _DEATHS}
