@@ -47,6 +47,7 @@ def ask(
     ] = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
+    adapter: opt.Adapter = None,
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
     no_trace: opt.NoTrace = False,
@@ -58,7 +59,7 @@ def ask(
     flags = opt.limit_flags(
         steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
-    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
+    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter}
     flags |= {"conductor.mode": mode.value if mode else None}
     flags |= {"output.progress": progress.value if progress else None}
     if resume is not None and (question or file or system or schema or continued):

@@ -133,7 +133,7 @@ def _shelved(receipt: Receipt, settings: Settings) -> Worker:
     path = base.path if base is not None else Path(receipt.base)
     if not path.is_file():
         raise ConductorUnusable(
-            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=_again(receipt.base)
+            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=again(receipt.base)
         )
     planner = _local(path, settings)
     return replace(planner, options={**planner.options, "adapter": str(receipt.path)})
@@ -143,10 +143,10 @@ def _check(receipt: Receipt) -> None:
     """Whether the files are still there, by their sizes. Raises `ConductorUnusable`."""
     fault = receipt.fault()
     if fault:
-        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=_again(receipt.name))
+        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=again(receipt.name))
 
 
-def _again(name: str) -> str:
+def again(name: str) -> str:
     """How to get a model that is gone or damaged."""
     from conductor_cli.models.weights.registry import registry
 

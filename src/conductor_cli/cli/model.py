@@ -1,53 +1,216 @@
-"""`conductor model`: which model plans."""
+"""`conductor model`: which model plans, and the local ones: getting, checking, measuring and removing them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_cli.core.errors import UsageError
+from conductor_cli.cli import bench
+from conductor_cli.cli import options as opt
+from conductor_cli.core.errors import ConductorUnusable, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.receipts import Receipt
 
 app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
+app.command("bench")(bench.bench)
+
+Use = Annotated[
+    bool | None,
+    typer.Option("--use/--no-use", help="Let it plan from now on; without this it does where none is chosen yet."),
+]
+
+
+def _settings(context: typer.Context) -> Settings:
+    from conductor_cli.config import load
+
+    return load(os.environ, {"output.color": context.obj.color}, context.obj.config)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: opt.Json = False) -> None:
+    """List the models that are here and those that can be pulled."""
+    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.shelving import HEADS, rows
+
+    found = rows(_settings(context))
+    if json:
+        say_json([row.data() for row in found])
+    else:
+        table(HEADS, [row.cells() for row in found])
+
+
+@app.command("pull")
+def pull(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A name of model list; without one, the default.")
+    ] = None,
+    use: Use = None,
+) -> None:
+    """Get a model: checked by its SHA-256, going on where an earlier try ended."""
+    from conductor_cli.cli.output import say
+    from conductor_cli.cli.pulling import fetch, here, told
+    from conductor_cli.cli.shelving import settle
+    from conductor_cli.models.weights.registry import find, registry
+
+    settings = _settings(context)
+    entry = registry()[0] if name is None else find(name)
+    receipt = here(entry, settings)
+    if receipt is None:
+        fresh = fetch(entry, settings, quiet=context.obj.quiet)
+        told(fresh, say)
+    else:
+        say(f"{entry.name} is here already: {receipt.path}")
+    settle((receipt or fresh).name, settings, context.obj.config, use=use)
+    if receipt is None:
+        _after(fresh, context.obj.config, quiet=context.obj.quiet)
+
+
+def _after(receipt: Receipt, config: str | None, *, quiet: bool) -> None:
+    """Read the fixed part of the prompt now, where the model that has come is the one that plans."""
+    from conductor_cli.cli.choosing import receipt_of
+    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.preparing import is_worth_it, prepare, told
+    from conductor_cli.config import load
+
+    settings = load(os.environ, {}, config)
+    if receipt_of(settings) != receipt or not is_worth_it(settings):
+        return
+    if not quiet:
+        remark("reading the fixed part of the prompt, so that no question has to wait for it …")
+    used = prepare(settings)
+    if not quiet:
+        remark(told(used))
+
+
+@app.command("prepare")
+def prepare_(
+    context: typer.Context,
+    yields: Annotated[bool, typer.Option("--yield", hidden=True, help="Run only when nothing else wants to.")] = False,
+) -> None:
+    """Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes."""
+    from conductor_cli.cli.output import say
+    from conductor_cli.cli.preparing import prepare, told, yield_to_others
+
+    if yields:
+        yield_to_others()
+    say(told(prepare(_settings(context))))
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="A GGUF file, or a LoRA in PEFT form: its directory or file.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
+    base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model that a LoRA is laid over.")] = "",
+    copy: Annotated[bool, typer.Option("--copy", help="Make a copy of its own, also across disks.")] = False,
+    use: Use = None,
+) -> None:
+    """Take a model file that is on this machine: checked, recognised, not stored twice."""
+    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.pulling import told
+    from conductor_cli.cli.shelving import settle
+    from conductor_cli.cli.watching import reading, watching
+    from conductor_cli.models.weights.adopt import Wanted, adopt
+
+    settings = _settings(context)
+    wanted = Wanted(path=path.expanduser(), name=name, base=base, copy=copy)
+    with watching(settings, quiet=context.obj.quiet) as watch:
+        adopted = adopt(wanted, shelf_of(settings), reading(watch))
+    receipt = adopted.receipt
+    say(f"{receipt.name} is here{' already' if adopted.before else ''}:")
+    told(receipt, say)
+    if not adopted.own:
+        remark("the file is used where it lies, on another disk: keep it there, or import it with --copy")
+    settle(receipt.name, settings, context.obj.config, use=use)
 
 
 @app.command("use")
 def use(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="FILE|URL|PROVIDER/MODEL", help="A GGUF file, a server's URL, or provider/model.")
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|URL|PROVIDER/MODEL", help="A name of model list, a GGUF file, a URL, or provider/model."
+        ),
     ],
 ) -> None:
     """Choose the model that plans, from now on."""
-    from conductor_cli.cli.choosing import described, planner_of
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.choosing import described, planner_of, shelf_of
+    from conductor_cli.cli.preparing import prepare_in_background
+    from conductor_cli.cli.shelving import choose
     from conductor_cli.config import load
-    from conductor_cli.config.workers import set_value
 
     if not model.strip():
-        raise UsageError("no model is named", hint="conductor model use FILE.gguf | URL | provider/model")
+        raise UsageError("no model is named", hint="conductor model use NAME | FILE.gguf | URL | provider/model")
+    settings = _settings(context)
     path = Path(model).expanduser()
-    chosen = str(path.absolute()) if path.exists() else model
-    settings = load(os.environ, {"conductor.model": chosen}, context.obj.config)
-    name = described(planner_of(settings))
-    set_value(settings.places, "conductor.model", chosen)
-    after = load(os.environ, {}, context.obj.config)
-    if after["conductor.model"] == chosen:
-        say(f"the conductor model is now {name}")
+    named = shelf_of(settings).find(model) is not None
+    chosen = str(path.absolute()) if path.exists() and not named else model
+    name = described(planner_of(load(os.environ, {"conductor.model": chosen}, context.obj.config)))
+    choose(chosen, name, settings, context.obj.config)
+    prepare_in_background(context.obj)
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE]", help="Which; without one, the model that plans.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Read a model's files again and compare them with what is known of them; 5 when one is damaged."""
+    from conductor_cli.cli.output import say, say_json
+    from conductor_cli.cli.shelving import verified
+    from conductor_cli.cli.watching import reading, watching
+
+    settings = _settings(context)
+    with watching(settings, quiet=context.obj.quiet) as watch:
+        results = verified(name, settings, reading(watch))
+    if json:
+        say_json([result.data() for result in results])
     else:
-        say(f"written: {name}")
-        remark(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
+        for result in results:
+            for line in result.lines():
+                say(line)
+    if any(result.problem for result in results):
+        raise typer.Exit(ConductorUnusable("").exit_code)
+
+
+@app.command("rm")
+def rm(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A model that is here.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a model: what conductor put on the disk for it, and no other file."""
+    from conductor_cli.cli.shelving import removed
+
+    removed(name, _settings(context), yes=yes)
 
 
 @app.command("path")
-def path(context: typer.Context) -> None:
-    """Print which model plans: a file's path, a URL, or provider/model."""
+def path(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A model that is here; without one, what plans.")
+    ] = None,
+) -> None:
+    """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
     from conductor_cli.cli.choosing import planner_of
     from conductor_cli.cli.output import say
-    from conductor_cli.config import load
+    from conductor_cli.cli.shelving import known
 
-    settings = load(os.environ, {}, context.obj.config)
+    settings = _settings(context)
+    if name is not None:
+        say(str(known(name, settings).path))
+        return
     planner = planner_of(settings)
     say(planner.model if planner.kind == "llama" else settings["conductor.model"])

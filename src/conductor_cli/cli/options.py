@@ -90,6 +90,9 @@ Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for 
 GpuLayers = Annotated[
     str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model on the GPU.")
 ]
+Adapter = Annotated[
+    str | None, typer.Option("--adapter", metavar="FILE", help="A LoRA adapter (GGUF) laid over a local conductor.")
+]
 FormatOption = Annotated[
     Format, typer.Option("--format", help="What goes to stdout: the answer, one JSON object, or the events.")
 ]

@@ -18,6 +18,7 @@ def plan(
     max_steps: opt.MaxSteps = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
+    adapter: opt.Adapter = None,
     progress: opt.ProgressOption = None,
     no_trace: opt.NoTrace = False,
 ) -> None:
@@ -31,6 +32,7 @@ def plan(
 
     flags = {
         "limits.steps": max_steps, "conductor.model": conductor, "conductor.gpu_layers": gpu_layers,
+        "conductor.adapter": adapter,
         "conductor.mode": mode.value if mode else None, "output.progress": progress.value if progress else None,
     }  # fmt: skip
     only = opt.names_of(workers)

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from conductor_cli.cli.driving import drive, open_trace
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.cli.options import Globals
+from conductor_cli.cli.pulling import offer
 from conductor_cli.config import Settings, load
 from conductor_cli.core.plan import Accept, Plan
 from conductor_cli.core.question import Question
@@ -45,18 +46,19 @@ class Session:
         seed: int | None = None,
     ) -> int:  # fmt: skip
         """Run a question to its end; returns the exit code."""
+        if self._plans(plan, resume):
+            offer(self.settings, quiet=self.options.quiet)
         return asyncio.run(self._run(question, only, plan, resume, seed))
 
     async def _run(
         self, question: Question, only: Sequence[str], plan: Plan | None, resume: Trace | None, seed: int | None
     ) -> int:
         streams = self.output == "answer" and sys.stdout.isatty()
-        whole = plan is not None or (resume is not None and isinstance(resume.plan, Plan))
         opened = await open_conductor(
             self.settings,
             only=only,
             stored=resume.pool.names if resume is not None else (),
-            planning=not whole or self._recursive(plan, resume),
+            planning=self._plans(plan, resume),
             streams=streams,
             seed=seed,
         )
@@ -66,6 +68,11 @@ class Session:
             return await drive(run, self.view(), writer)
         finally:
             await opened.close()
+
+    def _plans(self, plan: Plan | None, resume: Trace | None) -> bool:
+        """Whether the conductor model is needed."""
+        whole = plan is not None or (resume is not None and isinstance(resume.plan, Plan))
+        return not whole or self._recursive(plan, resume)
 
     def _recursive(self, plan: Plan | None, resume: Trace | None) -> bool:
         """Whether a plan that is already there needs the conductor all the same, for a step on itself."""
@@ -78,6 +85,7 @@ class Session:
         self, question: Question, *, only: Sequence[str], seed: int | None
     ) -> tuple[Plan | Accept | None, Opened, int]:
         """Only plan: the plan, what it was planned with (closed again), and the exit code."""
+        offer(self.settings, quiet=self.options.quiet)
         return asyncio.run(self._plan(question, only, seed))
 
     async def _plan(

@@ -84,6 +84,7 @@ def add(
 ) -> None:
     """Add a worker, or change one that was added."""
     from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config.workers import change, checked
 
     settings = _settings(context)
@@ -102,6 +103,7 @@ def add(
     listed = next(item for item in _settings(context).workers if item.worker.name == name)
     if listed.source != str(settings.places.own_file):
         remark(f"{listed.source} names a worker {name}, too; what stands there wins")
+    prepare_in_background(context.obj)
 
 
 def _try(worker: Worker, settings: Settings) -> None:
@@ -149,6 +151,7 @@ def _price(text: str | None) -> dict[str, str] | None:
 def _changed(context: typer.Context, name: str, table: dict[str, Any] | None, done: str) -> None:
     """Change or remove the tool's own entry. It is not read as a worker first: it may be what is to be mended."""
     from conductor_cli.cli.output import say
+    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import places
     from conductor_cli.config.workers import change, named
 
@@ -163,6 +166,7 @@ def _changed(context: typer.Context, name: str, table: dict[str, Any] | None, do
         raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
     change(where, name, table)
     say(f"{done} {name}")
+    prepare_in_background(context.obj)
 
 
 @app.command("rm")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.port import Model
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_free, is_own_address
 from conductor_cli.models.reply import Cost
+
+if TYPE_CHECKING:
+    from conductor_cli.models.llama import Options
 
 _REMOTE: Final[dict[str, tuple[type, ...]]] = {
     "base_url": (str,),
@@ -104,7 +107,8 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
     own = is_own_address(worker)
     cap = preset.cap if own else "max_tokens"
     model = worker.model or (preset.model if own else "")
-    dialect = Dialect(cap=cap, cost=_cost(worker, preset), grammar=preset.grammar)
+    form = preset.form if own or preset.local else "ask"
+    dialect = Dialect(cap=cap, cost=_cost(worker, preset), form=form)
     return OpenAI(model, base_url, key=key, options=worker.options, dialect=dialect)
 
 
@@ -133,17 +137,23 @@ def _litellm(worker: Worker, preset: Preset, key: str) -> Model:
 
 
 def _llama(worker: Worker) -> Model:
-    from conductor_cli.models.llama import Llama, Options
+    from conductor_cli.models.llama import Llama
+
+    options = llama_options(worker)
+    return Llama(Path(worker.model).expanduser(), options)
+
+
+def llama_options(worker: Worker) -> Options:
+    """How the file of a local worker is loaded. Raises `ConfigError`."""
+    from conductor_cli.models.llama import Options
 
     _check(worker, _LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
-    loading = ("context", "threads", "gpu_layers", "seed", "repack", "mmap", "adapter", "cache")
-    options: dict[str, Any] = {name: worker.options[name] for name in loading if worker.options.get(name) is not None}
-    paths: dict[str, Any] = {
-        name: Path(options[name]).expanduser() for name in ("adapter", "cache") if name in options
-    }
-    return Llama(Path(worker.model).expanduser(), Options(**paths, **options))
+    given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
+    paths: dict[str, Any] = {name: Path(given[name]).expanduser() for name in ("adapter", "cache") if name in given}
+    of_requests = ("temperature", "max_tokens")
+    return Options(**{name: value for name, value in (given | paths).items() if name not in of_requests})
 
 
 def _scripted(worker: Worker) -> Model:

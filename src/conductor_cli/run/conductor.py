@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorUnusable, PolicyError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import check_limits, check_run
@@ -56,6 +57,11 @@ class Conductor(Setting):
             only_plan=only_plan, depth_left=max(self.limits.recursion, 1), appended=self.limits.recursion,
         )  # fmt: skip
 
+    def asks(self, question: Question) -> Request:
+        """What the model is first asked to plan `question`."""
+        terms = self.terms(down=(), given=bool(question.given), depth_left=max(self.limits.recursion, 1))
+        return conductor_request(question, self.pool, self.profile, terms)
+
     async def prepare(self) -> Usage:
         """Have the model read all that stands before a question, so that one that remembers need not do it again.
 
@@ -64,10 +70,9 @@ class Conductor(Setting):
         """
         if self.model is None:
             raise ConductorUnusable("there is no conductor model to prepare", hint="name one: conductor model use")
-        terms = self.terms(down=(), given=False, depth_left=max(self.limits.recursion, 1))
-        request = conductor_request(Question(text="-"), self.pool, self.profile, terms)
         used = NOTHING
-        async with aclosing(self.model.stream(replace(request, max_tokens=0))) as chunks:
+        request = replace(self.asks(Question(text="-")), max_tokens=0)
+        async with aclosing(self.model.stream(request)) as chunks:
             async for chunk in chunks:
                 used = chunk.usage or used
         return used

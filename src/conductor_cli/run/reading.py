@@ -18,6 +18,7 @@ from conductor_cli.core.prompts import (
     question_text,
     spelling_for,
 )
+from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.run.calls import estimated, within
@@ -66,9 +67,9 @@ class Reader:
             try:
                 return await self._ask(request)
             except ModelError as error:
-                if error.reason != "length" or self.text or room <= LEAST_SHOWN:
+                room = min(room, _longest(run.question)) // 2
+                if error.reason != "length" or self.text or room < LEAST_SHOWN:
                     raise
-                room = min(room, len(question_text(run.question))) // 2
 
     async def _ask(self, request: Request) -> None:
         run = self.run
@@ -76,24 +77,25 @@ class Reader:
         async with run.shared.turn(self.model):
             reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
             request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
-            began = run.now()
+            began, self.said = run.now(), None
             try:
                 await self._stream(request)
             except ModelError as error:
-                # As for workers: a call that failed before its first word is taken to have cost nothing.
-                self.said = error.usage or self.said or (None if self.text else Usage(calls=1))
+                # As for workers: a call that failed before its first word is taken to have cost nothing. One whose
+                # prompt is too long was not even read, and is made again with less.
+                unread = Usage(calls=0 if error.reason == "length" else 1)
+                self.said = error.usage or self.said or (None if self.text else unread)
                 raise
             finally:
                 used = priced(self.said or estimated(request, self.text), price)
-                self.usage = replace(used, seconds=round(run.now() - began, 4))
-                run.shared.settle(reservation, self.usage)
+                used = replace(used, seconds=round(run.now() - began, 4))
+                self.usage += used
+                run.shared.settle(reservation, used)
 
     async def _stream(self, request: Request) -> None:
         async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:
             async for chunk in chunks:
-                if self.notice:
-                    self.run.notice(self.notice)
-                    self.notice = ""
+                self._tell()
                 self.said = chunk.usage or self.said
                 self.odds = chunk.odds or self.odds
                 self.cut = chunk.finish == "length"
@@ -106,6 +108,12 @@ class Reader:
             raise PlanError("the text was cut by its token limit", line=self.text[-200:].strip())
         if not self.whole:
             self._accept(self.parser.end())
+
+    def _tell(self) -> None:
+        """Say once that the conductor reads less than was asked, also where it is asked a second time."""
+        if self.notice and all(said.text != self.notice for said in self.run.trace.notices):
+            self.run.notice(self.notice)
+        self.notice = ""
 
     def _take(self, text: str) -> None:
         if not text:
@@ -144,6 +152,11 @@ class Reader:
     def settle(self) -> None:
         """What no event has told of counts all the same."""
         self.run.untold += self._told()
+
+
+def _longest(question: Question) -> int:
+    """The length of what is shown to a conductor in part where it is long: the question, or the answer at hand."""
+    return max([len(question_text(question)), *(len(given.answer) for given in question.given[-1:])])
 
 
 def _spelled(odds: Mapping[str, float], terms: Terms) -> str:

@@ -156,10 +156,15 @@ class _Base:
         """Whether the model reads and writes with one matrix: then it has no `output.weight`."""
         name = b"output.weight"
         wanted = struct.pack("<Q", len(name)) + name + struct.pack("<I", 2)
-        try:
-            return not any(wanted in path.open("rb").read(4 * LONGEST) for path in parts(self._path))
-        except OSError as error:
-            raise unreadable(self._path, error) from error
+        for path in parts(self._path):
+            try:
+                with path.open("rb") as file:
+                    head = file.read(4 * LONGEST)
+            except OSError as error:
+                raise unreadable(path, error) from error
+            if wanted in head:
+                return False
+        return True
 
     def _number(self, key: str, otherwise: int | None = None) -> int:
         name = f"{self.architecture}.{key}"
@@ -232,7 +237,8 @@ def _read_config(path: Path) -> _Config:
         raise damaged(path, "is damaged: lora_alpha is no number to scale by")
     if not all(_PATTERN.fullmatch(key) for key in alphas):
         raise ModelError("file", f"{path}: alpha_pattern has expressions beside names of modules", hint=_MERGE)
-    return _Config(alpha=alpha, alphas=alphas, root=bool(told.get("use_rslora")))
+    # A whole number would be written as one, and llama.cpp aborts the process on an alpha that is.
+    return _Config(alpha=float(alpha), alphas=alphas, root=bool(told.get("use_rslora")))
 
 
 def _problem(told: Mapping[str, Any]) -> str:

@@ -1,0 +1,100 @@
+"""The fixed part of a local conductor's prompt: read once, here or in the background, and remembered on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.options import Globals
+    from conductor_cli.config import Settings
+    from conductor_cli.core.usage import Usage
+
+LARGE: Final = 256 << 20
+"""Smaller model files read their prompt about as fast as a question can be typed."""
+
+PATIENCE: Final = 900.0
+"""Seconds that one process waits for another that is reading a prompt."""
+
+
+def prepare(settings: Settings) -> Usage:
+    """Have the chosen conductor read all that stands before a question, with the pool of now.
+
+    Returns what that took. One process does this at a time. Raises `ConductorUnusable`.
+    """
+    import filelock
+
+    settings.places.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(settings.places.cache / "prepare.lock", timeout=PATIENCE):
+            return asyncio.run(_prepare(settings))
+    except filelock.Timeout:
+        raise ConductorUnusable("another conductor has been reading its prompt for long", hint="try it later") from None
+
+
+async def _prepare(settings: Settings) -> Usage:
+    from conductor_cli.cli.opening import open_planner
+
+    opened = await open_planner(settings)
+    try:
+        return await opened.conductor.prepare()
+    except ModelError as error:
+        raise ConductorUnusable(error.message, hint=error.hint) from None
+    finally:
+        await opened.close()
+
+
+def told(used: Usage) -> str:
+    """What `prepare` has done, in words."""
+    read = used.tokens_in - used.tokens_cached
+    if read < used.tokens_cached:
+        return f"the fixed part of the prompt was remembered already: {used.tokens_cached} of {used.tokens_in} tokens"
+    return f"the fixed part of the prompt is remembered: {read} tokens, read in {used.seconds:.1f} s"
+
+
+def is_worth_it(settings: Settings) -> bool:
+    """Whether the chosen conductor is a local model so large that its prompt should be read beforehand."""
+    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.models.llama import describe
+
+    if not settings["conductor.prepare"]:
+        return False
+    with suppress(ConductorError):  # told by the command that needs the model
+        planner = planner_of(settings)
+        return planner.kind == "llama" and describe(Path(planner.model)).size >= LARGE
+    return False
+
+
+def prepare_in_background(options: Globals) -> None:
+    """Have a process of its own read the prompt, now that the pool or the conductor has changed; say so.
+
+    It outlives this command, yields to whatever else runs, and ends at once where nothing is new.
+    """
+    from conductor_cli.cli.output import remark
+    from conductor_cli.config import load
+
+    chosen = ["--config", options.config] if options.config else []
+    with suppress(OSError, ConductorError):
+        settings = load(os.environ, {}, options.config)
+        if not is_worth_it(settings):
+            return
+        subprocess.Popen(  # noqa: S603 - this very program
+            [sys.executable, "-m", "conductor_cli", "--quiet", *chosen, "model", "prepare", "--yield"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=dict(settings.environ),
+        )  # fmt: skip
+        if not options.quiet:
+            remark("the conductor reads its prompt anew, in the background; conductor model prepare waits for it")
+
+
+def yield_to_others() -> None:
+    """From now on this process runs when no other wants to."""
+    with suppress(AttributeError, OSError):  # no such thing on Windows
+        os.nice(15)

@@ -1,0 +1,141 @@
+"""Getting a model of the registry: what it will take, the transfer, what came of it, and the one question of `ask`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.amounts import size_text, time_text
+from conductor_cli.cli.output import remark
+from conductor_cli.core.errors import ConductorUnusable
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.pull import Quote
+    from conductor_cli.models.weights.receipts import Receipt
+    from conductor_cli.models.weights.registry import Entry
+
+USUAL: Final = 10_000_000
+"""Bytes a second that a question about a transfer reckons with, and says so."""
+
+TRUST: Final = {
+    "registry": "as conductor's registry says",
+    "hub": "as the hub says, pinned from now on",
+    "mirror": "as {endpoint} says, which proves nothing; pinned from now on",
+    "file": "nothing to compare it with",
+}
+"""What a SHA-256 was compared with, in words."""
+
+
+def here(entry: Entry, settings: Settings) -> Receipt | None:
+    """The whole model of this entry, if it is on the shelf and still what the registry means."""
+    from conductor_cli.cli.choosing import shelf_of
+
+    receipt = shelf_of(settings).find(entry.name)
+    if receipt is None or receipt.fault() or len(receipt.files) != len(entry.parts):
+        return None
+    pairs = zip(entry.parts, receipt.files, strict=True)
+    return receipt if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
+
+
+def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
+    """Say what it takes, then get the model. Raises `ConductorUnusable` where it cannot be had or has no room."""
+    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.watching import watching
+    from conductor_cli.models.weights.pull import pull, quote
+
+    offer = quote(entry, settings.environ)
+    if not quiet:
+        for line in [*_terms(entry, offer), *_fit(entry)]:
+            remark(line)
+    _check_room(offer)
+    try:
+        with watching(settings, quiet=quiet) as watch:
+            return pull(entry, shelf_of(settings), settings.environ, watch)
+    except KeyboardInterrupt:
+        if not quiet:
+            remark(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
+        raise
+
+
+def _terms(entry: Entry, offer: Quote) -> list[str]:
+    """Size, licence, where from and where to."""
+    rest = f", {size_text(offer.missing)} of it to get" if offer.missing < entry.size else ""
+    lines = [
+        f"{entry.name}: {size_text(entry.size)}{rest}, licence {entry.licence}",
+        f"from {entry.repo} at {entry.revision[:12]}, to {offer.where}, {size_text(offer.free)} free",
+    ]
+    if entry.licence != "Apache-2.0":
+        lines.append(f"{entry.licence} is not Apache-2.0: what it allows stands at https://huggingface.co/{entry.repo}")
+    return lines
+
+
+def _fit(entry: Entry) -> list[str]:
+    """The memory it needs beside what the machine has, and a smaller model where that is too much."""
+    from conductor_cli.models.machine import memory
+    from conductor_cli.models.weights.registry import registry
+
+    found = memory()
+    if not found.total or not entry.memory:
+        return [f"memory: needs about {size_text(entry.memory)}"] if entry.memory else []
+    line = f"memory: needs about {size_text(entry.memory)}; this machine has {size_text(found.total)}"
+    if entry.memory > found.total:
+        fitting = [other for other in registry() if other.memory <= found.total and not other.base]
+        best = max(fitting, key=lambda other: other.size, default=None)
+        smaller = [f"smaller: conductor model pull {best.name}"] if best else []
+        return [f"{line}: too little, it would be very slow or fail", *smaller]
+    if entry.memory > found.available > 0:
+        return [f"{line}, of which only {size_text(found.available)} are free now: close something first"]
+    return [line]
+
+
+def _check_room(offer: Quote) -> None:
+    if offer.missing > offer.free:
+        raise ConductorUnusable(
+            f"{size_text(offer.missing)} are to be got, and {offer.where} has {size_text(offer.free)} free",
+            hint="free the disk, or name a directory on another one: HF_HOME=DIRECTORY",
+        )
+
+
+def told(receipt: Receipt, said: Callable[[str], None]) -> None:
+    """Say where a model is, and what its SHA-256 was compared with."""
+    against = TRUST[receipt.trust].format(endpoint=receipt.endpoint)
+    for file in receipt.files:
+        said(f"{file.path}")
+        said(f"SHA-256 {file.sha256}: {against}")
+
+
+def offer(settings: Settings, *, quiet: bool) -> None:
+    """Where no model plans at all, ask a person once whether to get the default one, and get it.
+
+    Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
+    """
+    from conductor_cli.cli.choosing import nothing_here
+
+    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not nothing_here(settings):
+        return
+    from conductor_cli.config.workers import set_value
+    from conductor_cli.models.weights.pull import quote
+    from conductor_cli.models.weights.registry import registry
+
+    entry = registry()[0]
+    terms = quote(entry, settings.environ)
+    _check_room(terms)
+    takes = f"about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else "it is there"
+    remark("There is no conductor model yet, the one that plans.")
+    remark(f"{entry.name}: {size_text(entry.size)}, licence {entry.licence}, to {terms.where}; {takes}.")
+    if agreed("Get it now?", otherwise=True):
+        told(fetch(entry, settings, quiet=quiet), remark)
+        set_value(settings.places, "conductor.model", entry.name)
+
+
+def agreed(question: str, *, otherwise: bool) -> bool:
+    """A person's yes or no on the terminal; `otherwise` is what a bare Enter means. The end of input is a no."""
+    sys.stderr.write(f"{question} [{'Y/n' if otherwise else 'y/N'}] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        remark("")
+    word = answer.strip().lower()
+    return word in {"y", "yes"} or (otherwise and answer != "" and not word)

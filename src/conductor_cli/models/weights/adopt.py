@@ -1,0 +1,272 @@
+"""A model file that is already on this machine -> the shelf: checked, hashed, recognised, and not stored twice.
+
+A file on the shelf's own file system gets a second name there (a hard link), so that it stays when the first name is
+deleted; one on another file system is used where it is, unless a copy is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.models.llama import gguf
+from conductor_cli.models.llama.about import check_parts, parts
+from conductor_cli.models.weights.digest import pieces, sha256_of
+from conductor_cli.models.weights.receipts import File, Receipt, Shelf
+from conductor_cli.models.weights.registry import Entry, find, registry
+
+ADAPTER: Final = "adapter_config.json"
+"""A directory with this file holds a LoRA in PEFT form."""
+
+_PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
+
+Tell = Callable[[Path, int, int], None]
+"""Hears of which file how many bytes are read, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to take onto the shelf. `name` may be empty; `base` belongs to adapters; `copy` makes a copy of its own."""
+
+    path: Path
+    name: str = ""
+    base: str = ""
+    copy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A receipt; `before`: it was there already. `own`: the shelf has the files itself, not only their place."""
+
+    receipt: Receipt
+    before: bool = False
+    own: bool = True
+
+
+def adopt(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
+    """Take a GGUF file, all parts of a divided one, or a LoRA in PEFT form onto the shelf.
+
+    Raises `ModelError` of kind `file` for what cannot be used, `ConductorUnusable` for a base that is unknown or a disk
+    that is too small, `UsageError` for a name that is taken.
+    """
+    if wanted.path.is_dir() or wanted.path.suffix == ".safetensors":
+        return _converted(wanted, shelf, tell)
+    files, base = _checked(wanted, shelf)
+    hashed = tuple(_hashed(path, tell) for path in files)
+    entry = recognised(hashed, strict=not wanted.name)
+    name = wanted.name or (entry.name if entry else name_of(wanted.path))
+    before = _already(name, hashed, base, shelf)
+    if before is not None:
+        return Adopted(receipt=before, before=True, own=_is_own(before, shelf))
+    kept = _kept(hashed, shelf.folder(name), copy=wanted.copy)
+    receipt = replace(_receipt(name, kept or hashed, wanted, entry), base=base)
+    shelf.put(receipt)
+    return Adopted(receipt=receipt, own=kept is not None)
+
+
+def name_of(path: Path) -> str:
+    """A name for the shelf from a file's."""
+    stem = _PART.sub("", path.stem if path.suffix in {".gguf", ".safetensors"} else path.name)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "model"
+
+
+def recognised(files: Sequence[File], *, strict: bool = True) -> Entry | None:
+    """The registry's entry that these files are, by SHA-256, or where the registry has none by name and size.
+
+    Raises `ModelError` where name and size are those of an entry and the SHA-256 is not, if `strict`.
+    """
+    for entry in registry():
+        if len(entry.parts) != len(files):
+            continue
+        pairs = list(zip(entry.parts, files, strict=True))
+        alike = all(part.size == file.size and Path(part.file).name == file.path.name for part, file in pairs)
+        if all(part.sha256 == file.sha256 if part.sha256 else alike for part, file in pairs):
+            return entry
+        if alike and strict:
+            raise ModelError(
+                "file", f"{files[0].path} is called like {entry.name} and is as large, but its SHA-256 is another",
+                hint=f"it is damaged, or another file: conductor model pull {entry.name}, or import it with --name",
+            )  # fmt: skip
+    return None
+
+
+def _checked(wanted: Wanted, shelf: Shelf) -> tuple[tuple[Path, ...], str]:
+    """All files of the model, after a look at what they say of themselves, and an adapter's base."""
+    path = wanted.path.absolute()
+    header = gguf.check(path)
+    check_parts(path, header)
+    if is_adapter(header):
+        return parts(path), _base(wanted, shelf)[0]
+    if wanted.base:
+        raise UsageError(f"{wanted.path} is a whole model: it is laid over nothing", hint="leave --base out")
+    return parts(path), ""
+
+
+def is_adapter(header: gguf.Header) -> bool:
+    """Whether a GGUF file holds an adapter, which is no model by itself."""
+    return header.values.get("general.type") == "adapter"
+
+
+def _base(wanted: Wanted, shelf: Shelf) -> tuple[str, Path | None]:
+    """The model that an adapter is laid over, as its receipt keeps it, and its file; None where that is not here yet.
+
+    A model of the shelf or the registry is kept by its name, a file by its whole path.
+    """
+    if not wanted.base:
+        raise UsageError(f"{wanted.path} is an adapter: a part of a model", hint="name the whole one: --base NAME|FILE")
+    receipt = shelf.find(wanted.base)
+    path = Path(wanted.base).expanduser().absolute() if receipt is None else receipt.path
+    if receipt is None and not path.is_file():
+        return find(wanted.base).name, None
+    if is_adapter(gguf.check(path)):
+        raise UsageError(f"--base {wanted.base} is an adapter itself", hint="name the whole model it was trained on")
+    return (str(path) if receipt is None else receipt.name), path
+
+
+def _hashed(path: Path, tell: Tell) -> File:
+    size = path.stat().st_size
+    return File(path=path, size=size, sha256=sha256_of(path, lambda done: tell(path, done, size)))
+
+
+def _already(name: str, files: Sequence[File], base: str, shelf: Shelf) -> Receipt | None:
+    """The whole model of this name and content, if it is on the shelf. Raises `UsageError` where another one is."""
+    found = shelf.find(name)
+    if found is None or found.fault():
+        return None
+    if [file.sha256 for file in found.files] == [file.sha256 for file in files]:
+        return found if found.base == base else None
+    raise UsageError(
+        f"another model is called {name}: {found.path}", hint=f"--name OTHER, or first: conductor model rm {name}"
+    )
+
+
+def _is_own(receipt: Receipt, shelf: Shelf) -> bool:
+    return all(file.path.parent == shelf.folder(receipt.name) for file in receipt.files)
+
+
+def _receipt(name: str, files: tuple[File, ...], wanted: Wanted, entry: Entry | None) -> Receipt:
+    known = entry is not None and all(part.sha256 for part in entry.parts)
+    return Receipt(
+        name=name, files=files, source=f"file:{wanted.path.absolute()}", trust="registry" if known else "file",
+        licence=entry.licence if entry else _licence(files[0].path), profile=entry.profile if entry else "prompted",
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+
+
+def _licence(path: Path) -> str:
+    """What the file says of its own licence."""
+    return gguf.plain(str(gguf.read_header(path).values.get("general.license", "")), 60)
+
+
+def _kept(files: Sequence[File], folder: Path, *, copy: bool) -> tuple[File, ...] | None:
+    """The files under the shelf's own names for them; None where only a copy could do that and none is wanted."""
+    if copy:
+        check_room(folder, sum(file.size for file in files))
+    made: list[Path] = []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in files:
+            target = folder / file.path.name
+            if not (target.exists() and target.samefile(file.path)):
+                (_copy if copy else _link)(file, target)
+                made.append(target)
+    except (OSError, ModelError) as error:
+        for target in made:
+            target.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
+        if isinstance(error, OSError) and not copy:
+            return None
+        raise error if isinstance(error, ModelError) else _no_copy(folder, error) from None
+    return tuple(File(path=folder / file.path.name, size=file.size, sha256=file.sha256) for file in files)
+
+
+def _link(file: File, target: Path) -> None:
+    """A second name for the file. Raises `OSError` where the file system has none."""
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.link(file.path.resolve(), new)
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _copy(file: File, target: Path) -> None:
+    """A copy, under its name only once it is whole and what was checked. Raises `OSError` or `ModelError`."""
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    digest = hashlib.sha256()
+    try:
+        with new.open("wb") as copy:
+            for piece in pieces(file.path):
+                digest.update(piece)
+                copy.write(piece)
+            copy.flush()
+            os.fsync(copy.fileno())
+        if digest.hexdigest() != file.sha256:
+            raise ModelError("file", f"{file.path} was changed while it was copied", hint="import it again")
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Whether the disk of a directory that may not exist yet has room. Raises `ConductorUnusable`."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        raise ConductorUnusable(
+            f"{size:,} bytes do not fit on the disk of {there}, which has {free:,} free", hint="free the disk"
+        )
+
+
+def _no_copy(folder: Path, error: OSError) -> ConductorUnusable:
+    return ConductorUnusable(
+        f"nothing can be stored in {folder}: {error.strerror}", hint="check the disk and its rights"
+    )
+
+
+def _converted(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
+    """A LoRA in PEFT form, as an adapter in a GGUF file of the shelf's own."""
+    directory = wanted.path if wanted.path.is_dir() else wanted.path.parent
+    if not (directory / ADAPTER).is_file():
+        raise ModelError(
+            "file", f"{directory} holds no {ADAPTER}, so there is no LoRA in it",
+            hint="a whole model is imported as a GGUF file: name the file",
+        )  # fmt: skip
+    base, whole = _base(wanted, shelf)
+    if whole is None:
+        raise ConductorUnusable(
+            f"{base} is not here yet, and an adapter is made for its base", hint=f"conductor model pull {base}"
+        )
+    name = wanted.name or name_of(directory.absolute())
+    folder = shelf.folder(name)
+    target, new = folder / f"{name}.gguf", folder / f".{name}.{os.getpid()}.gguf"
+    from conductor_cli.models.llama.lora import convert  # needs numpy
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        convert(wanted.path, whole, new)
+        gguf.check(new)
+        hashed = _hashed(new, lambda _, done, size: tell(target, done, size))
+        before = _already(name, (hashed,), base, shelf)
+        if before is not None:
+            return Adopted(receipt=before, before=True)
+        new.replace(target)
+    except OSError as error:
+        raise _no_copy(folder, error) from None
+    finally:
+        new.unlink(missing_ok=True)
+        with suppress(OSError):  # it is in use
+            folder.rmdir()
+    receipt = _receipt(name, (replace(hashed, path=target),), wanted, None)
+    shelf.put(replace(receipt, base=base))
+    return Adopted(receipt=replace(receipt, base=base))

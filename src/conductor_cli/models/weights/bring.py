@@ -1,0 +1,226 @@
+"""One file of a model: asked for, fetched if it is not here, checked, and only then given its name in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.models.weights.cache import Cache, alone
+from conductor_cli.models.weights.digest import pieces
+from conductor_cli.models.weights.hub import Download, Found, Hub, Refused, ask, unusable
+from conductor_cli.models.weights.plain import patiently
+from conductor_cli.models.weights.progress import Meter, Pace, Tell
+from conductor_cli.models.weights.receipts import PINS, File, Shelf
+from conductor_cli.models.weights.transfer import transfer
+
+MARGIN: Final = 256 << 20
+"""Bytes that stay free on the disk."""
+
+_HASH: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What a file is: its size, its SHA-256, and the hash by which git knows it."""
+
+    size: int
+    sha256: str
+    git: str
+
+    def are(self, sha256: str, etag: str, size: int = 0) -> bool:
+        """Whether they are what was expected, as far as that is known. An ETag that is no hash says nothing."""
+        if sha256:
+            return self.sha256 == sha256
+        hashed = {64: self.sha256, 40: self.git}.get(len(etag))
+        return hashed == etag if hashed else size in {0, self.size}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A file of a repository. `size` and `sha256` as the registry has them; `pin` is the SHA-256 of an earlier pull.
+
+    `later`: bytes that will be wanted after this file.
+    """
+
+    repo: str
+    revision: str
+    file: str
+    size: int = 0
+    sha256: str = ""
+    pin: str = ""
+    later: int = 0
+
+    @property
+    def known(self) -> str:
+        return self.sha256 or self.pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """A file that is in the cache, whole and checked, and the commit in whose snapshot it is."""
+
+    file: File
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a pull stands on."""
+
+    cache: Cache
+    hub: Hub
+    shelf: Shelf
+    environ: Mapping[str, str]
+    tell: Tell
+    pace: Pace
+
+
+class Bringer:
+    """Brings files into the cache. What it has read once it does not read again."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._environ = setting.environ
+        self._cache = setting.cache
+        self._hub = setting.hub
+        self._shelf = setting.shelf
+        self._tell = setting.tell
+        self._pace = setting.pace
+        self._sums: dict[Path, Sums] = {}
+
+    def bring(self, wanted: Wanted) -> Brought:
+        """Ask the hub for the file and bring what is missing of it. Raises `ConductorUnusable`, or `OSError`."""
+        waiting = Meter(self._tell, "waiting", wanted.file, wanted.size)
+        lock = self._cache.lock(wanted.repo, f"conductor-llm-{self._cache.begun(wanted.repo, wanted.file).folder.name}")
+        with alone(lock, lambda: waiting.once("another process is fetching it")):
+            found = self._ask(wanted)
+            self._agree(wanted, found)
+            key = found.etag if _HASH.fullmatch(found.etag) else wanted.known
+            with alone(self._cache.lock(wanted.repo, key or found.etag), lambda: waiting.once("another tool has it")):
+                blob = self._here(wanted, found, key) or self._fetched(wanted, found, key)
+                return self._stored(wanted, found, blob)
+
+    def sums(self, path: Path, name: str) -> Sums:
+        """What the file at `path` is, read whole unless that was done before. Raises `ConductorUnusable`."""
+        real = path.resolve()
+        if real not in self._sums:
+            self._sums[real] = self._read(real, name)
+        return self._sums[real]
+
+    def _read(self, path: Path, name: str) -> Sums:
+        size = path.stat().st_size
+        meter = Meter(self._tell, "checking", name, size)
+        sha256, git = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        small = size < MARGIN  # git's own hash stands for small files only
+        done = 0
+        try:
+            for piece in pieces(path):
+                sha256.update(piece)
+                if small:
+                    git.update(piece)
+                done += len(piece)
+                meter.at(done)
+        except ModelError as error:
+            raise ConductorUnusable(error.message, hint=error.hint) from None
+        return Sums(size=done, sha256=sha256.hexdigest(), git=git.hexdigest())
+
+    def _ask(self, wanted: Wanted) -> Found:
+        meter = Meter(self._tell, "asking", wanted.file, wanted.size)
+        meter.at(0)
+        try:
+            found = patiently(
+                lambda: ask(self._hub, wanted.repo, wanted.revision, wanted.file, self._pace.stall),
+                self._pace, meter.note,
+            )  # fmt: skip
+        except (Refused, ModelError) as error:
+            raise unusable(error, self._hub, wanted.repo, wanted.revision, wanted.file) from None
+        return found if found.size else replace(found, size=wanted.size)
+
+    def _agree(self, wanted: Wanted, found: Found) -> None:
+        """Whether the hub has what is expected. Raises `ConductorUnusable` before a byte is fetched or replaced."""
+        host = self._hub.host
+        if wanted.known and found.sha256 and found.sha256 != wanted.known:
+            raise self._other(wanted, found.sha256, host)
+        if wanted.size and found.size != wanted.size:
+            raise ConductorUnusable(
+                f"{host} has {wanted.file} of {wanted.repo} with {found.size:,} bytes, the registry {wanted.size:,}",
+                hint="the file was changed: update conductor-llm, or the registry",
+            )
+
+    def _other(self, wanted: Wanted, sha256: str, host: str) -> ConductorUnusable:
+        if wanted.sha256:
+            return ConductorUnusable(
+                f"{host} has another {wanted.file} of {wanted.repo} than the registry: "
+                f"SHA-256 {sha256}, not {wanted.known}",
+                hint="nothing was replaced; the file or the mirror was changed: update conductor-llm, or the registry",
+            )
+        return ConductorUnusable(
+            f"{host} has another {wanted.file} of {wanted.repo} than at the first pull: "
+            f"SHA-256 {sha256}, not {wanted.known}",
+            hint=f"nothing was replaced; to take the new one, delete its line in {self._shelf.directory / PINS}",
+        )
+
+    def _here(self, wanted: Wanted, found: Found, key: str) -> Path | None:
+        """The file, if it is in the cache and whole, whoever brought it."""
+        place = self._cache.place(wanted.repo, found.commit, wanted.file)
+        for path in (self._cache.blob(wanted.repo, key), place) if key else (place,):
+            alike = path.is_file() and (not found.size or path.stat().st_size == found.size)
+            if alike and self.sums(path, wanted.file).are(wanted.known or found.sha256, found.etag, found.size):
+                return path
+        return None
+
+    def _fetched(self, wanted: Wanted, found: Found, key: str) -> Path:
+        """The file, brought to its end and checked. What was continued and turns out wrong is begun anew, once."""
+        begun = self._cache.begun(wanted.repo, wanted.file, found.etag)
+        for last in (False, True):
+            begun.start(found.size)
+            download = Download(hub=self._hub, repo=wanted.repo, file=wanted.file, found=found, part=begun.part)
+            self._check_room(wanted, download)
+            in_one = self._transfer(wanted, download)
+            sums = self._read(begun.part, wanted.file)
+            if sums.are(wanted.known or found.sha256, found.etag, found.size):
+                break
+            begun.drop()
+            if in_one or last:
+                raise self._wrong(wanted, found, sums)
+        Meter(self._tell, "storing", wanted.file, sums.size).at(sums.size)
+        blob = self._cache.keep(begun.part, wanted.repo, key or sums.sha256)
+        begun.drop()
+        self._sums[blob.resolve()] = sums
+        return blob
+
+    def _transfer(self, wanted: Wanted, download: Download) -> bool:
+        meter = Meter(self._tell, "fetching", wanted.file, download.found.size)
+        meter.at(download.begun)
+        try:
+            return transfer(download, self._environ, self._pace, meter)
+        except (Refused, ModelError) as error:
+            raise unusable(error, self._hub, wanted.repo, wanted.revision, wanted.file) from None
+
+    def _check_room(self, wanted: Wanted, download: Download) -> None:
+        needed, free = max(0, download.found.size - download.begun) + wanted.later, self._cache.free
+        if free < needed + MARGIN:
+            raise ConductorUnusable(
+                f"{needed:,} bytes are still to come, and {free:,} are free on the disk of {self._cache.directory}",
+                hint=f"free the disk ({MARGIN >> 20} MiB stay free), or name another: HF_HOME",
+            )
+
+    def _wrong(self, wanted: Wanted, found: Found, sums: Sums) -> ConductorUnusable:
+        expected = wanted.known or found.etag
+        got = sums.git if len(expected) == 40 else sums.sha256
+        return ConductorUnusable(
+            f"what came as {wanted.file} of {wanted.repo} has the hash {got}, and {expected} was expected",
+            hint="it was deleted, nothing else was; pull again, or from another HF_ENDPOINT",
+        )
+
+    def _stored(self, wanted: Wanted, found: Found, blob: Path) -> Brought:
+        sums = self.sums(blob, wanted.file)
+        place = self._cache.place(wanted.repo, found.commit, wanted.file)
+        self._cache.link(blob, place)
+        if not wanted.known:
+            self._shelf.pin(wanted.repo, wanted.file, sums.sha256)
+        return Brought(file=File(path=place, size=sums.size, sha256=sums.sha256), commit=found.commit)

@@ -1,0 +1,146 @@
+"""What is on the shelf: read again and compared with its receipt, and removed.
+
+Removed is only what conductor put there: what was pulled, from the hub's cache with every name it has there, and the
+shelf's own files. A file that was imported and is used where it lies stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.models.llama import gguf
+from conductor_cli.models.llama.about import check_parts
+from conductor_cli.models.weights.digest import sha256_of
+from conductor_cli.models.weights.receipts import File, Receipt, Shelf
+
+_REPO: Final = "models--"
+"""How the directory of a model's repository begins in the hub's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A file that was read again. `problem` is empty where it is as it was; `sha256` where it could not be read."""
+
+    path: Path
+    sha256: str = ""
+    problem: str = ""
+
+
+def check(receipt: Receipt, tell: Callable[[Path, int, int], None]) -> tuple[Checked, ...]:
+    """Every file of a model, read whole and compared with the receipt; its header, too."""
+    return tuple(_check_file(file, receipt, tell) for file in receipt.files)
+
+
+def check_plain(path: Path, tell: Callable[[Path, int, int], None]) -> Checked:
+    """A file without a receipt: its header and its SHA-256, which nobody can compare."""
+    try:
+        _check_header(path)
+        size = path.stat().st_size
+        return Checked(path=path, sha256=sha256_of(path, lambda done: tell(path, done, size)))
+    except ModelError as error:
+        return Checked(path=path, problem=error.message)
+
+
+def _check_file(file: File, receipt: Receipt, tell: Callable[[Path, int, int], None]) -> Checked:
+    path = file.path
+    try:
+        size = path.stat().st_size
+        if size != file.size:
+            return Checked(path=path, problem=f"it has {size:,} bytes instead of {file.size:,}")
+        sha256 = sha256_of(path, lambda done: tell(path, done, size))
+        if sha256 != file.sha256:
+            return Checked(path=path, sha256=sha256, problem=f"its SHA-256 was {file.sha256}")
+        if path == receipt.path:
+            _check_header(path)
+    except OSError as error:
+        return Checked(path=path, problem=f"it cannot be read: {error.strerror}")
+    except ModelError as error:
+        return Checked(path=path, problem=error.message)
+    return Checked(path=path, sha256=sha256)
+
+
+def _check_header(path: Path) -> None:
+    check_parts(path, gguf.check(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What `remove` takes away: files with all their names, and the bytes this frees; `left` are files that stay."""
+
+    names: tuple[Path, ...] = ()
+    freed: int = 0
+    left: tuple[Path, ...] = ()
+
+
+def removal(receipt: Receipt, shelf: Shelf) -> Removal:
+    """What would go with this model. A file that another model of the shelf uses, too, is left."""
+    shared = {file.path.resolve() for other in shelf.receipts() if other.name != receipt.name for file in other.files}
+    names: list[Path] = []
+    left: list[Path] = []
+    freed = 0
+    for file in receipt.files:
+        found = _names(file.path, receipt, shelf)
+        if found and file.path.resolve() not in shared:
+            names += found
+            freed += _frees(file.path.resolve())
+        elif file.path.exists():
+            left.append(file.path)
+    return Removal(names=tuple(names), freed=freed, left=tuple(left))
+
+
+def remove(receipt: Receipt, shelf: Shelf) -> Removal:
+    """Take a model off the shelf. Raises `ConductorUnusable` for a file that stays; then the receipt does, too."""
+    going = removal(receipt, shelf)
+    try:
+        for path in going.names:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConductorUnusable(
+            f"{error.filename} cannot be removed: {error.strerror}", hint="end what uses it, or mend its rights"
+        ) from None
+    for repo in {repo for path in going.names if (repo := _repo_of(path)) is not None}:
+        _tidy(repo)
+    shelf.drop(receipt.name)
+    return going
+
+
+def _names(path: Path, receipt: Receipt, shelf: Shelf) -> list[Path]:
+    """Every name under which conductor put the file where it is; none for a file that is somebody else's."""
+    if path.parent == shelf.folder(receipt.name):
+        return [path]
+    real = path.resolve()
+    repo = _repo_of(real)
+    if repo is None or not receipt.source.startswith("hub:"):
+        return []
+    links = [link for link in repo.joinpath("snapshots").rglob("*") if link.is_symlink() and link.resolve() == real]
+    return [*links, real]
+
+
+def _frees(path: Path) -> int:
+    """Bytes that go with a file: none while it has a name elsewhere."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0
+    return found.st_size if found.st_nlink == 1 else 0
+
+
+def _repo_of(path: Path) -> Path | None:
+    """The directory of the repository in whose cache a file is."""
+    return next((parent for parent in path.parents if parent.name.startswith(_REPO)), None)
+
+
+def _tidy(repo: Path) -> None:
+    """Take away directories that are empty now, and the repository's own when it holds no file any more."""
+    for folder in sorted((path for path in repo.glob("snapshots/**/*") if path.is_dir()), reverse=True):
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+    # The last of these: what a pull that was stopped has of another file.
+    if not any(any(repo.glob(names)) for names in ("snapshots/*/*", "blobs/*", ".conductor-llm/*")):
+        shutil.rmtree(repo, ignore_errors=True)

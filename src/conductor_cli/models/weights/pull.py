@@ -1,0 +1,172 @@
+"""A registry's entry -> its files in the hub's cache, each with its SHA-256 checked before it has its name.
+
+What is already there, from an earlier pull or from any other tool, is checked and used. What is begun is continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.models.weights.bring import Bringer, Setting, Wanted
+from conductor_cli.models.weights.cache import Cache, check_names
+from conductor_cli.models.weights.hub import Hub
+from conductor_cli.models.weights.progress import PACE, Pace, Tell
+from conductor_cli.models.weights.receipts import File, Receipt, Shelf, Trust
+from conductor_cli.models.weights.registry import Entry, Part
+from conductor_cli.models.weights.transfer import NO_ROOM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """What a pull would take: bytes still to fetch, as far as sizes are known, and bytes free where they go."""
+
+    entry: Entry
+    missing: int
+    free: int
+    where: Path
+    cached: bool
+
+
+def quote(entry: Entry, environ: Mapping[str, str]) -> Quote:
+    """What a pull of this entry would take, by a look at the disk. Raises `ConductorUnusable` for bad names."""
+    _check_names(entry)
+    cache = Cache.of(environ)
+    cached = bool(_commit(cache, entry, [part.sha256 for part in entry.parts]))
+    missing = 0 if cached else sum(_missing(cache, entry, part) for part in entry.parts)
+    return Quote(entry=entry, missing=missing, free=cache.free, where=cache.directory, cached=cached)
+
+
+def pull(entry: Entry, shelf: Shelf, environ: Mapping[str, str], tell: Tell, pace: Pace = PACE) -> Receipt:
+    """Bring a model onto this machine and its receipt onto the shelf.
+
+    Not for use inside an event loop. Interrupted, it leaves what the next pull goes on with. Raises
+    `ConductorUnusable`, and `ConfigError` where the shelf cannot be written.
+    """
+    _check_names(entry)
+    cache, hub = Cache.of(environ), Hub.of(environ)
+    work = _Pull(entry, Setting(cache=cache, hub=hub, shelf=shelf, environ=environ, tell=tell, pace=pace))
+    try:
+        receipt = work.from_cache() or work.from_hub()
+    except OSError as error:
+        raise _cannot_store(cache.directory, error) from None
+    shelf.put(receipt)
+    return receipt
+
+
+def _check_names(entry: Entry) -> None:
+    for part in entry.parts:
+        check_names(entry.repo, entry.revision, part.file)
+
+
+def _missing(cache: Cache, entry: Entry, part: Part) -> int:
+    if part.sha256 and _is_file(cache.blob(entry.repo, part.sha256), part.size):
+        return 0
+    begun = cache.begun(entry.repo, part.file).part
+    return max(0, part.size - (begun.stat().st_size if begun.exists() else 0))
+
+
+def _commit(cache: Cache, entry: Entry, hashes: Sequence[str]) -> str:
+    """The commit of a snapshot that has all parts of these hashes; one that the revision was at for unknown hashes."""
+    commits = cache.commits(entry.repo, entry.revision)
+    for commit in commits if all(hashes) else commits[:1]:
+        places = [cache.place(entry.repo, commit, part.file) for part in entry.parts]
+        if all(_fits(*pair) for pair in zip(places, entry.parts, hashes, strict=True)):
+            return commit
+    return ""
+
+
+def _fits(place: Path, part: Part, sha256: str) -> bool:
+    """Whether this may be the file, by its size and, where that tells it, by the name that it has among the blobs."""
+    if not _is_file(place, part.size):
+        return False
+    first = place.parent / place.readlink() if place.is_symlink() else place
+    return not sha256 or first.name == sha256 or len(first.name) != len(sha256)
+
+
+def _is_file(path: Path, size: int) -> bool:
+    return path.is_file() and (not size or path.stat().st_size == size)
+
+
+class _Pull:
+    """One pull, while it goes on."""
+
+    def __init__(self, entry: Entry, setting: Setting) -> None:
+        self._entry = entry
+        self._setting = setting
+        self._bringer = Bringer(setting)
+        missing = [_missing(setting.cache, entry, part) for part in entry.parts]
+        self._wanted = tuple(
+            Wanted(
+                repo=entry.repo, revision=entry.revision, file=part.file, size=part.size, sha256=part.sha256,
+                pin=setting.shelf.pin_of(entry.repo, part.file), later=sum(missing[number:]),
+            )
+            for number, part in enumerate(entry.parts, start=1)
+        )  # fmt: skip
+
+    def from_cache(self) -> Receipt | None:
+        """The receipt of what is there already. The hub is not asked for what is pinned, nor when it may not be."""
+        cache, hub = self._setting.cache, self._setting.hub
+        hashes = [wanted.known for wanted in self._wanted]
+        commit = _commit(cache, self._entry, hashes) if all(hashes) or hub.offline else ""
+        files = [self._checked(wanted, commit) for wanted in self._wanted] if commit else [None]
+        if all(files):
+            return self._as_before(self._receipt([file for file in files if file], commit))
+        if hub.offline:
+            raise ConductorUnusable(
+                f"HF_HUB_OFFLINE is set, and {self._entry.name} is not whole in {cache.directory}",
+                hint="pull it without HF_HUB_OFFLINE, or: conductor model import FILE",
+            )
+        return None
+
+    def from_hub(self) -> Receipt:
+        """The receipt of what the hub has, fetched as far as it is not here. All parts are of one commit."""
+        commit, files = self._entry.revision, []
+        for wanted in self._wanted:
+            brought = self._bringer.bring(replace(wanted, revision=commit))
+            commit = brought.commit
+            files.append(brought.file)
+        self._setting.cache.refer(self._entry.repo, self._entry.revision, commit)
+        return self._receipt(files, commit)
+
+    def _checked(self, wanted: Wanted, commit: str) -> File | None:
+        """A file of a snapshot, if it is what it should be: as known, else as its name among the blobs says."""
+        place = self._setting.cache.place(wanted.repo, commit, wanted.file)
+        sums = self._bringer.sums(place, wanted.file)
+        right = sums.are(wanted.known, place.readlink().name if place.is_symlink() else "")
+        return File(path=place, size=sums.size, sha256=sums.sha256) if right else None
+
+    def _receipt(self, files: Sequence[File], commit: str) -> Receipt:
+        entry = self._entry
+        return Receipt(
+            name=entry.name, files=tuple(files), source=f"hub:{entry.repo}@{commit}", endpoint=self._setting.hub.shown,
+            trust=self._trust(), licence=entry.licence, profile=entry.profile, base=entry.base,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )  # fmt: skip
+
+    def _as_before(self, receipt: Receipt) -> Receipt:
+        """Nobody was asked: what vouched for the same files when they were pulled still does."""
+        before = self._setting.shelf.find(receipt.name)
+        if receipt.trust == "registry" or before is None or before.files != receipt.files or before.trust == "file":
+            return receipt
+        return replace(receipt, trust=before.trust, endpoint=before.endpoint)
+
+    def _trust(self) -> Trust:
+        if all(part.sha256 for part in self._entry.parts):
+            return "registry"
+        return "hub" if self._setting.hub.official else "mirror"
+
+
+def _cannot_store(directory: Path, error: OSError) -> ConductorUnusable:
+    if error.errno in NO_ROOM:
+        return ConductorUnusable(
+            f"the disk of {directory} is full, or the file may not be so large",
+            hint="free the disk, or name another: HF_HOME; a pull goes on where it stopped",
+        )
+    return ConductorUnusable(
+        f"{error.filename or directory} cannot be written: {error.strerror}",
+        hint="check its rights, or name another: HF_HOME",
+    )

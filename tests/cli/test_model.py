@@ -1,0 +1,541 @@
+"""`conductor model`: what is listed, pulled, imported, chosen, verified and removed, by the real command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.cli.amounts import size_text, time_text
+from conductor_cli.cli.choosing import planner_of, profile_of
+from conductor_cli.cli.watching import Rate
+from conductor_cli.config import load
+from tests.cli.stage import Done, Stage, explained
+from tests.cli.test_terminal import terminal
+from tests.tiny_gguf import make
+
+HEAD = """as_of = "2026-11-20"
+[shapes.tiny]
+family = "tiny"
+parameters = 1
+layers = 2
+heads = 2
+width = 16
+[shapes.vast]
+family = "vast"
+parameters = 1
+layers = 10_000
+heads = 10_000
+width = 10_000
+"""
+
+
+def entry(name: str, *files: Path, sized: bool = True, hashed: bool = True, **more: str) -> str:
+    """A registry's entry for files as they are."""
+    keys = {"name": name, "shape": "tiny", "repo": f"acme/{name}", "revision": "main", "licence": "Apache-2.0"}
+    lines = ["[[models]]", *(f'{key} = "{value}"' for key, value in ({**keys, "about": "a test's"} | more).items())]
+    for file in files:
+        lines += ["[[models.parts]]", f'file = "{file.name}"']
+        lines += [f"size = {file.stat().st_size}"] if sized else []
+        lines += [f'sha256 = "{sha256(file)}"'] if hashed else []
+    return "\n".join(lines)
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def desk(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A desk with two workers and no conductor; the registry knows `small`, which is the tiny model, and `other`."""
+    stage.configure(conductor="-")
+    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    register(stage, entry("small", tiny, profile="published"), entry("other", tiny, hashed=False, sized=False))
+    monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(stage.home / "registry.toml"))
+    return stage
+
+
+def register(stage: Stage, *entries: str) -> None:
+    (stage.home / "registry.toml").write_text("\n".join((HEAD, *entries)) + "\n")
+
+
+def chosen(stage: Stage) -> str:
+    """What the tool's own file says of the model."""
+    text = stage.own.read_text() if stage.own.exists() else ""
+    return str(tomllib.loads(text).get("conductor", {}).get("model", ""))
+
+
+def row(stage: Stage, name: str) -> dict[str, object]:
+    listed = stage.inside("model", "list", "--json").json
+    return next(item for item in listed if item["name"] == name)
+
+
+def taken(stage: Stage, file: Path, *more: str) -> Done:
+    done = stage.inside("model", "import", file, *more)
+    assert done.code == 0, done.err
+    return done
+
+
+# list
+
+
+def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """Each model of the registry, then others of the shelf, with size, licence, memory and state."""
+    assert row(desk, "small") == {
+        "name": "small", "state": "not here", "in_use": False, "default": True, "size": tiny.stat().st_size,
+        "memory": row(desk, "small")["memory"], "licence": "Apache-2.0", "source": "hub:acme/small@main", "path": None,
+        "base": None, "trust": None, "about": "a test's",
+    }  # fmt: skip
+    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    done = desk.inside("model", "list")
+    heads, *lines = (line.split() for line in done.out.splitlines())
+    assert heads == ["NAME", "SIZE", "MEMORY", "LICENCE", "STATE", "SOURCE"]
+    assert lines[0][0] == "small"
+    assert lines[0][-4:-1] == ["not", "here,", "default"]
+    assert lines[2][:2] == ["*", "mine"]
+    assert " in use " in done.out.splitlines()[3]
+    assert [row(desk, "mine")[key] for key in ("in_use", "state", "trust")] == [True, "here", "file"]
+
+
+def test_the_list_says_what_plans_where_it_is_no_model_of_the_shelf(desk: Stage, tiny: Path) -> None:
+    """A file or a server that was chosen is a row of its own."""
+    for name in ("openai/gpt-9", str(tiny)):
+        assert desk.inside("model", "use", name).code == 0
+        assert row(desk, name)["in_use"] is True
+    assert row(desk, str(tiny))["size"] == tiny.stat().st_size
+
+
+def test_the_list_says_what_is_damaged(desk: Stage, tiny: Path) -> None:
+    """A file that is gone or has another size is seen without reading it."""
+    taken(desk, tiny, "--copy")
+    Path(str(row(desk, "small")["path"])).unlink()
+    assert row(desk, "small")["state"] == "damaged"
+
+
+# import
+
+
+def test_an_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
+    """The first model that comes is in use; it goes on planning when the file it came from is deleted."""
+    mine = make(tmp_path / "mine.gguf", seed=3)
+    done = taken(desk, mine)
+    assert sha256(mine) in done.out
+    assert "the conductor model is now mine" in done.out
+    assert done.err == ""
+    mine.unlink()
+    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
+    assert asked.code == 0, asked.err
+    assert asked.json["conductor"].startswith("mine.gguf ")
+
+
+def test_a_second_model_does_not_take_over(desk: Stage, tmp_path: Path) -> None:
+    """What plans goes on planning, unless `--use` says otherwise."""
+    taken(desk, make(tmp_path / "one.gguf", seed=1))
+    done = taken(desk, make(tmp_path / "two.gguf", seed=2))
+    assert "to let it plan: conductor model use two" in done.out
+    assert chosen(desk) == "one"
+    taken(desk, make(tmp_path / "three.gguf", seed=3), "--use")
+    assert chosen(desk) == "three"
+
+
+def test_an_imported_model_is_recognised(desk: Stage, tiny: Path) -> None:
+    """A file of the registry's is taken under its name there, and is spoken to by its profile."""
+    done = taken(desk, tiny)
+    assert done.out.startswith("small is here:\n")
+    assert "as conductor's registry says" in done.out
+    assert profile_of(load(os.environ)).name == "published"
+    assert taken(desk, tiny).out.startswith("small is here already:\n")
+
+
+def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -> None:
+    """Without hard links between two file systems nothing is copied, and the person is told to keep the file."""
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == desk.home.stat().st_dev:
+        pytest.skip("there is no second file system at /dev/shm")
+    file = elsewhere / f"conductor-test-{os.getpid()}.gguf"
+    try:
+        shutil.copy(tiny, file)
+        done = taken(desk, file)
+        assert "used where it lies" in done.err
+        assert desk.inside("model", "path", "small").out == f"{file}\n"
+        assert "stays" in desk.inside("model", "rm", "small", "--yes").err
+        assert file.exists()
+        taken(desk, file, "--copy")
+        assert desk.inside("model", "path", "small").out != f"{file}\n"
+    finally:
+        file.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
+def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str) -> None:
+    """A missing file, a text, a directory: 5, in three lines, and nothing is on the shelf."""
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+    elif name == "text.gguf":
+        path.write_text("I am a text.\n" * 100)
+    done = desk.inside("model", "import", path, "--base", "small") if "." not in name else desk.inside(
+        "model", "import", path
+    )  # fmt: skip
+    assert done.code == 5
+    explained(done)
+    assert [item["state"] for item in desk.inside("model", "list", "--json").json] == ["not here", "not here"]
+
+
+def test_a_name_that_is_no_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
+    """`--name` cannot lead out of the shelf: 2."""
+    done = desk.inside("model", "import", tiny, "--name", "../../x")
+    assert done.code == 2
+    explained(done)
+
+
+# use, path
+
+
+def test_a_model_of_the_shelf_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """`model use NAME` keeps the name; `model path` prints the file; `--conductor NAME` is for one run."""
+    taken(desk, tiny)
+    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine.gguf ")
+    assert chosen(desk) == "mine"
+    assert desk.inside("model", "path").out == desk.inside("model", "path", "mine").out
+    asked = desk.run("plan", "How many?", "--conductor", "small", "--max-steps", "1")
+    assert asked.code in {0, 1}
+    assert "small" not in asked.err
+
+
+def test_a_model_that_is_only_in_the_registry_has_to_be_pulled(desk: Stage) -> None:
+    """`use`, `path` and `verify` of a name that is not here: 5, and the command to run."""
+    for command in ("use", "path", "verify"):
+        done = desk.inside("model", command, "small")
+        assert done.code == 5
+        explained(done)
+        assert "conductor model pull small" in done.err
+    assert chosen(desk) == ""
+
+
+@pytest.mark.parametrize("command", ["path", "verify", "pull"])
+def test_a_name_that_nobody_knows_has_neighbours(desk: Stage, command: str) -> None:
+    """A mistyped name: 5, and the names that are like it."""
+    done = desk.inside("model", command, "smal")
+    assert done.code == 5
+    explained(done)
+    assert "small" in done.err
+
+
+def test_without_a_choice_the_default_plans_or_the_only_one(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """Nothing chosen: the registry's first model if it is here, else the only one; of two others none is guessed."""
+    taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
+    assert planner_of(load(os.environ)).model.endswith("one.gguf")
+    taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
+    done = desk.inside("ask", "hi")
+    assert done.code == 5
+    explained(done)
+    assert "one, two" in done.err
+    taken(desk, tiny, "--no-use")
+    assert planner_of(load(os.environ)).model.endswith(tiny.name)
+    assert chosen(desk) == ""
+
+
+def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
+    """The file of a receipt deleted or cut: 5, the file is named, and the hint says how to get it again."""
+    taken(desk, tiny, "--copy")
+    path = Path(str(row(desk, "small")["path"]))
+    path.write_bytes(path.read_bytes()[:-1])
+    for damage in ("bytes instead of", "not there any more"):
+        done = desk.run("ask", "hi")
+        assert done.code == 5
+        explained(done)
+        assert damage in done.err
+        assert "conductor model pull small" in done.err
+        path.unlink(missing_ok=True)
+
+
+def test_a_damaged_receipt_is_told(desk: Stage, tiny: Path) -> None:
+    """A receipt that is no TOML: 5 for each command that needs it, and the file is named."""
+    taken(desk, tiny)
+    receipt = desk.home / "data/conductor-llm/models/small/receipt.toml"
+    receipt.write_text("name = [")
+    for command in (("model", "list"), ("model", "path"), ("ask", "hi"), ("model", "verify")):
+        done = desk.inside(*command)
+        assert done.code == 5
+        explained(done)
+        assert str(receipt) in done.err
+
+
+def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: Stage, tiny: Path) -> None:
+    """A file that was never imported: its name is that of the registry's `small`; a setting wins over that."""
+    for given, expected in ((str(tiny), "published"), ("/x/none.gguf", "prompted"), ("openai/x", "prompted")):
+        assert profile_of(load(os.environ, {"conductor.model": given})).name == expected
+    flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
+    assert profile_of(load(os.environ, flags)).name == "prompted-json"
+
+
+# adapters
+
+
+def lora(path: Path, width: int = 64) -> Path:
+    """A LoRA for the tiny model, in a GGUF file: it changes one matrix."""
+    import gguf
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    for end, shape in (("lora_a", (4, width)), ("lora_b", (width, 4))):
+        writer.add_tensor(f"blk.0.attn_q.weight.{end}", draw.standard_normal(shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_an_adapter_plans_over_its_base(desk: Stage, tmp_path: Path) -> None:
+    """A LoRA of the shelf is its base with the adapter laid over; the trace names both files."""
+    taken(desk, make(tmp_path / "whole.gguf", seed=1))
+    taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
+    planner = planner_of(load(os.environ))
+    assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == ("whole.gguf", "trained.gguf")
+    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
+    assert asked.code == 0, asked.err
+    assert "whole.gguf sha256-ends:" in asked.json["conductor"]
+    assert " + trained.gguf sha256-ends:" in asked.json["conductor"]
+    assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["trained", "whole"]
+
+
+def peft(directory: Path) -> Path:
+    """The same in PEFT form: a configuration, and matrices in safetensors."""
+    directory.mkdir()
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"
+    index, body = {}, b""
+    for side, shape in (("A", (4, 64)), ("B", (64, 4))):
+        values = struct.pack("<256f", *(((7 * at) % 11 - 5) / 10 for at in range(256)))
+        offsets = [len(body), len(body) + len(values)]
+        index[name.format(side)] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+        body += values
+    head = json.dumps(index).encode()
+    (directory / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + body)
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: Path) -> None:
+    """A directory as PEFT writes it becomes an adapter of the shelf's own, over its base; the directory may go."""
+    source = peft(tmp_path / "trained")
+    done = desk.inside("model", "import", source, "--base", "small")
+    assert done.code == 5
+    assert "conductor model pull small" in done.err
+    taken(desk, make(tmp_path / "whole.gguf", seed=1))
+    taken(desk, source, "--base", "whole", "--use")
+    assert taken(desk, source / "adapter_model.safetensors", "--base", "whole").out.startswith(
+        "trained is here already"
+    )
+    shutil.rmtree(source)
+    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
+    assert asked.code == 0, asked.err
+    assert " + trained.gguf sha256-ends:" in asked.json["conductor"]
+    assert desk.inside("model", "verify", "trained").code == 0
+    freed = desk.inside("model", "rm", "trained", "--yes")
+    assert "no bytes" not in freed.out
+    assert not (desk.home / "data/conductor-llm/models/trained").exists()
+
+
+def test_an_adapter_that_cannot_be_converted_is_told(desk: Stage, tmp_path: Path) -> None:
+    """Half of a safetensors file: 5, three lines, and nothing is left on the shelf."""
+    source = peft(tmp_path / "trained")
+    weights = source / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-500])
+    taken(desk, make(tmp_path / "whole.gguf", seed=1))
+    done = desk.inside("model", "import", source, "--base", "whole")
+    assert done.code == 5
+    explained(done)
+    assert not (desk.home / "data/conductor-llm/models/trained").exists()
+
+
+def test_an_adapter_without_its_base_is_told(desk: Stage, tmp_path: Path) -> None:
+    """A base that is not here: 5 and how to get it; no `--base` at all: 2."""
+    adapter = lora(tmp_path / "trained.gguf")
+    done = desk.inside("model", "import", adapter)
+    assert done.code == 2
+    explained(done)
+    taken(desk, adapter, "--base", "small")
+    done = desk.inside("ask", "hi")
+    assert done.code == 5
+    explained(done)
+    assert "conductor model pull small" in done.err
+
+
+def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None:
+    """`model rm` of a base names the adapters that cannot be used any more."""
+    taken(desk, make(tmp_path / "whole.gguf", seed=1))
+    taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
+    assert "trained was laid over it" in desk.inside("model", "rm", "whole", "--yes").err
+
+
+# verify
+
+
+def test_a_whole_model_is_verified(desk: Stage, tiny: Path) -> None:
+    """Without a name: the model in use; the line says what its SHA-256 is compared with."""
+    taken(desk, tiny)
+    done = desk.inside("model", "verify")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("ok ")
+    assert sha256(tiny) in done.out
+    assert desk.inside("model", "verify", "--json").json == [{
+        "name": "small", "path": desk.inside("model", "path").out.strip(), "state": "ok", "sha256": sha256(tiny),
+        "against": "as conductor's registry says", "problem": None, "hint": None,
+    }]  # fmt: skip
+
+
+def test_a_damaged_model_is_found_by_reading_it(desk: Stage, tiny: Path) -> None:
+    """A flipped byte in the weights: 5, the file and how to get it again; a list does not see it."""
+    taken(desk, tiny, "--copy")
+    path = Path(str(row(desk, "small")["path"]))
+    data = bytearray(path.read_bytes())
+    data[-50] ^= 4
+    path.write_bytes(data)
+    assert row(desk, "small")["state"] == "here"
+    done = desk.inside("model", "verify", "small")
+    assert done.code == 5
+    assert done.out.startswith(f"damaged  {path}\n")
+    assert "conductor model pull small" in done.out
+    assert desk.inside("model", "verify", "--json").json[0]["state"] == "damaged"
+
+
+def test_a_plain_file_is_verified(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """A file without a receipt: its header is looked at and its hash printed; one that is no model is damaged."""
+    done = desk.inside("model", "verify", tiny)
+    assert done.code == 0
+    assert sha256(tiny) in done.out
+    (tmp_path / "text.gguf").write_text("I am a text.")
+    assert desk.inside("model", "verify", tmp_path / "text.gguf").code == 5
+
+
+def test_where_nothing_plans_all_that_is_here_is_verified(desk: Stage, tmp_path: Path) -> None:
+    """Two models, none in use: both are read; none at all: 5 with the command to run."""
+    assert "conductor model pull" in desk.inside("model", "verify").err
+    for number in (1, 2):
+        taken(desk, make(tmp_path / f"m{number}.gguf", seed=number), "--no-use")
+    assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["m1", "m2"]
+
+
+# rm
+
+
+def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path) -> None:
+    """`rm --yes`: the shelf's file goes, the first one stays, the setting is cleared, and that is said."""
+    taken(desk, tiny, "--copy")
+    path = Path(str(row(desk, "small")["path"]))
+    done = desk.inside("model", "rm", "small", "--yes")
+    assert done.code == 0
+    assert f"{size_text(tiny.stat().st_size)} freed" in done.out
+    assert "was the model that plans" in done.err
+    assert (path.exists(), tiny.exists(), chosen(desk)) == (False, True, "")
+
+
+def test_nothing_is_removed_without_a_yes(desk: Stage, tiny: Path) -> None:
+    """Without a terminal `--yes` is needed: 2; on one the question is asked, and a bare Enter means no."""
+    taken(desk, tiny)
+    done = desk.inside("model", "rm", "small")
+    assert done.code == 2
+    explained(done)
+    for answer, left in (("", True), ("n", True), ("y", False)):
+        with terminal(desk, "model", "rm", "small") as shown:
+            shown.until("[y/N]")
+            shown.program.sendline(answer)
+            assert shown.end() == 0
+        assert (row(desk, "small")["state"] == "here") is left
+
+
+def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
+    """An unknown name and one that was never pulled: 2."""
+    for name in ("small", "nobody", "../x"):
+        done = desk.inside("model", "rm", name, "--yes")
+        assert done.code == 2
+        explained(done)
+
+
+# words
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "unknown"), (1, "1 bytes"), (999, "999 bytes"), (264_288, "264 kB"), (4_683_073_632, "4.68 GB"),
+     (47_000_000_000, "47.0 GB"), (1_500, "1.50 kB")],
+)  # fmt: skip
+def test_bytes_are_said_in_thousands(size: int, text: str) -> None:
+    """Three digits and a unit, as disks are sold."""
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (42.4, "42 s"), (468, "8 min"), (7_500, "2 h 5 min"), (-1, "0 s")]
+)
+def test_times_are_said_in_round_words(seconds: float, text: str) -> None:
+    """Seconds, minutes, or hours and minutes."""
+    assert time_text(seconds) == text
+
+
+def test_a_rate_leaves_out_what_was_there_before() -> None:
+    """A transfer that goes on where it ended does not count the bytes of the first time."""
+    times = iter([10.0, 10.0, 12.0])
+    rate = Rate(1000, lambda: next(times))
+    assert (rate.of(1000), rate.of(3000)) == (0, 1000)
+
+
+def cached(stage: Stage, name: str, file: Path) -> Path:
+    """Put a file into the hub's cache, as another tool would have; return its name in the snapshot."""
+    commit = hashlib.sha1(file.read_bytes()).hexdigest()
+    repo = stage.home / f"cache/huggingface/hub/models--acme--{name}"
+    blob, link = repo / "blobs" / sha256(file), repo / "snapshots" / commit / file.name
+    for path in (blob, link, repo / "refs/main"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(file, blob)
+    link.symlink_to(Path(os.path.relpath(blob, link.parent)))
+    (repo / "refs/main").write_text(commit)
+    return link
+
+
+# pull
+
+
+def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path) -> None:
+    """What another tool left in the cache is checked, gets a receipt, and plans; the network is not needed."""
+    link = cached(desk, "small", tiny)
+    done = desk.inside("model", "pull")
+    assert done.code == 0, done.err
+    assert str(link) in done.out
+    assert "as conductor's registry says" in done.out
+    assert chosen(desk) == "small"
+    assert "licence Apache-2.0" in done.err
+    assert "memory: needs about" in done.err
+    again = desk.inside("model", "pull", "small")
+    assert (again.code, again.err) == (0, "")
+    assert again.out == f"small is here already: {link}\n"
+    removed = desk.inside("model", "rm", "small", "--yes")
+    assert f"{size_text(tiny.stat().st_size)} freed" in removed.out
+    assert not (desk.home / "cache/huggingface/hub/models--acme--small").exists()
+
+
+def test_a_pull_that_finds_no_room_is_refused_before_it_begins(desk: Stage, tiny: Path) -> None:
+    """A model larger than the free disk: 5, and what is missing and free; a licence that is not Apache-2.0 is said."""
+    huge = entry("small", tiny, sized=False, hashed=False, licence="Research only") + f"\nsize = {1 << 60}"
+    register(desk, huge.replace('shape = "tiny"', 'shape = "vast"'), entry("other", tiny))
+    done = desk.inside("model", "pull")
+    assert done.code == 5
+    assert "Research only is not Apache-2.0" in done.err
+    assert "too little" in done.err
+    assert "smaller: conductor model pull other" in done.err
+    assert "free the disk" in done.err
+    assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not here"

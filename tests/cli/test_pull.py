@@ -1,0 +1,204 @@
+"""`conductor model pull` and the one question of `ask`, against a hub on this machine, in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.config import load
+from tests.cli.stage import Stage, explained, finished
+from tests.cli.test_model import chosen, entry, register, row, sha256
+from tests.cli.test_terminal import terminal
+from tests.hub import Fault, Hub, Refusal, hub
+from tests.tiny_gguf import make
+
+
+@pytest.fixture
+def pulled(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with the tiny model as `small`, the default, and as `other`, whose size and hash the registry lacks."""
+    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    register(stage, entry("small", tiny), entry("other", tiny, hashed=False, sized=False))
+    with hub() as server:
+        for name in ("small", "other"):
+            server.commit(f"acme/{name}", {tiny.name: tiny.read_bytes()})
+        for name, value in (("CONDUCTOR_LLM_REGISTRY", str(stage.home / "registry.toml")), ("HF_ENDPOINT", server.url)):
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def test_a_model_is_pulled_and_plans(stage: Stage, pulled: Hub, tiny: Path) -> None:
+    """First what it takes, then lines of progress on stderr; at the end path, hash and what that was compared with."""
+    done = stage.run("model", "pull")
+    assert done.code == 0, done.err
+    path, told, using = done.out.splitlines()
+    assert Path(path).read_bytes() == tiny.read_bytes()
+    assert told == f"SHA-256 {sha256(tiny)}: as conductor's registry says"
+    assert using == "the conductor model is now small"
+    lines = done.err.splitlines()
+    assert lines[0] == "small: 264 kB, licence Apache-2.0"
+    assert lines[1].startswith("from acme/small at main, to ")
+    assert "\x1b" not in done.err
+    assert chosen(stage) == "small"
+    asked = stage.run("ask", "How many?", "--seed", "3")
+    assert asked.code == 0, asked.err
+
+
+def test_what_only_a_mirror_says_proves_nothing_and_is_pinned(stage: Stage, pulled: Hub, tiny: Path) -> None:
+    """Without a hash in the registry the mirror's word is taken, kept, and said to be no proof; later it must agree."""
+    done = stage.run("model", "pull", "other")
+    assert done.code == 0, done.err
+    assert f"as {pulled.url} says, which proves nothing; pinned from now on" in done.out
+    assert stage.inside("model", "rm", "other", "--yes").code == 0
+    pulled.commit("acme/other", {tiny.name: bytes(byte ^ 1 for byte in tiny.read_bytes())})
+    done = stage.run("model", "pull", "other")
+    assert done.code == 5
+    assert "Traceback" not in done.err
+    assert row(stage, "other")["state"] == "not here"
+
+
+def test_a_model_that_plans_stays_when_another_is_pulled(stage: Stage, pulled: Hub) -> None:
+    """`pull` does not take the place of what was chosen, `--use` does, and `--no-use` never."""
+    assert stage.inside("model", "use", "openai/gpt-9").code == 0
+    done = stage.run("model", "pull", "small")
+    assert "to let it plan: conductor model use small" in done.out
+    assert chosen(stage) == "openai/gpt-9"
+    assert stage.run("model", "pull", "other", "--use").code == 0
+    assert chosen(stage) == "other"
+    assert stage.run("model", "pull", "small", "--no-use").code == 0
+    assert chosen(stage) == "other"
+
+
+def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path) -> None:
+    """A file that lost bytes is not here already: the same command brings it back."""
+    stage.run("model", "pull")
+    path = Path(str(row(stage, "small")["path"]))
+    path.resolve().write_bytes(b"GGUF")
+    assert stage.run("model", "pull").code == 0
+    assert path.read_bytes() == tiny.read_bytes()
+    assert stage.inside("model", "verify").code == 0
+
+
+def test_a_refusal_is_told_in_three_lines(stage: Stage, pulled: Hub) -> None:
+    """What the hub refuses ends with 5 after the terms, told in three lines at most; nothing is on the shelf."""
+    pulled.refusals = [Refusal(status=404, headers={"X-Error-Code": "RevisionNotFound"})] * 5
+    done = stage.run("--quiet", "model", "pull", "other")
+    assert done.code == 5
+    explained(done)
+    assert row(stage, "other")["state"] == "not here"
+
+
+def test_quiet_says_nothing_but_errors(stage: Stage, pulled: Hub) -> None:
+    """With --quiet stderr is empty; the result stands on stdout."""
+    done = stage.run("--quiet", "model", "pull")
+    assert (done.code, done.err) == (0, "")
+    assert "SHA-256" in done.out
+
+
+@pytest.mark.parametrize("size", [(120, 30), (80, 24), (40, 12)], ids=["120", "80", "40"])
+def test_a_terminal_shows_a_bar_and_is_left_as_it_was(
+    stage: Stage, pulled: Hub, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """While bytes come in a line says what and how many; afterwards the cursor is back and the path is there."""
+    large = make(tmp_path / "large.gguf", seed=4)
+    with large.open("ab") as file:
+        file.write(bytes(2_000_000))
+    register(stage, entry("small", large))
+    pulled.commit("acme/small", {large.name: large.read_bytes()})
+    pulled.faults = [Fault(kind="drip", after=1000)]
+    with terminal(stage, "model", "pull", size=size) as shown:
+        shown.until(lambda screen: "getting" in screen and "/2.3 MB" in screen)
+        assert shown.end() == 0
+        assert shown.cursor_shown
+        assert "conductormodelisnowsmall" in "".join(shown.scrolled.split())
+        assert "Traceback" not in shown.raw
+
+
+def test_ctrl_c_stops_a_pull_and_the_next_goes_on(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
+    """Ctrl-C on a terminal: 130, the cursor is back, and what to run is said; that fetches only the rest."""
+    large = make(tmp_path / "large.gguf", seed=4)
+    with large.open("ab") as file:
+        file.write(bytes(25_000_000))
+    register(stage, entry("small", large))
+    pulled.commit("acme/small", {large.name: large.read_bytes()})
+    pulled.faults = [Fault(kind="stall", after=15_000_000), Fault(kind="stall")]
+    with terminal(stage, "model", "pull") as shown:
+        shown.until(lambda screen: "getting" in screen and re.search(r"[1-9]/25\.3 MB", screen) is not None)
+        shown.program.sendintr()
+        assert shown.end() == 130
+        assert shown.cursor_shown
+        assert "conductor model pull small" in shown.scrolled
+        assert "Traceback" not in shown.raw
+    pulled.faults = []
+    done = stage.run("model", "pull")
+    assert done.code == 0, done.err
+    assert pulled.ranges[-1].startswith("bytes=")
+    assert Path(done.out.splitlines()[0]).read_bytes() == large.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signal.Signals) -> None:
+    """Without a terminal a signal ends the command with its code; no traceback, and no process is left behind."""
+    pulled.faults = [Fault(kind="stall", after=1000)] * 3
+    with stage.start("model", "pull") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(b"getting"):
+                break
+        os.kill(process.pid, number)
+        done = finished(process)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert done.code == 128 + number
+    assert "Traceback" not in done.err
+
+
+# the one question
+
+
+def test_ask_gets_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
+    """On a terminal without any model: one question with size, place and time; Enter gets it, and the run goes on."""
+    with terminal(stage, "ask", "How many?", "--seed", "3") as shown:
+        screen = shown.until("Get it now? [Y/n]")
+        assert "small: 264 kB, licence Apache-2.0" in screen
+        assert "at 10.0 MB/s" in screen
+        shown.program.sendline("")
+        assert shown.end() == 0
+        assert "answers" in shown.scrolled
+        assert shown.scrolled.count("[Y/n]") == 1
+    assert chosen(stage) == "small"
+
+
+def test_a_no_ends_with_the_command_to_run(stage: Stage, pulled: Hub) -> None:
+    """`n` and the end of input: 5, nothing is fetched, and the command stands there."""
+    for answer in ("n\n", "\x04"):
+        with terminal(stage, "plan", "How many?") as shown:
+            shown.until("[Y/n]")
+            shown.program.send(answer)
+            assert shown.end() == 5
+            assert "conductor model pull" in shown.screen
+    assert pulled.front.requests == []
+
+
+def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
+    """In a pipe, or with --quiet on a terminal: 5 and the command to run, without a question."""
+    done = stage.run("ask", "hi")
+    assert done.code == 5
+    explained(done)
+    assert "conductor model pull" in done.err
+    with terminal(stage, "--quiet", "ask", "hi") as shown:
+        assert shown.end() == 5
+        assert "[Y/n]" not in shown.screen
+
+
+def test_a_wrong_name_is_not_asked_about(stage: Stage, pulled: Hub) -> None:
+    """A model that is named and is not there is an error, also on a terminal."""
+    with terminal(stage, "ask", "hi", "--conductor", "other") as shown:
+        assert shown.end() == 5
+        assert "[Y/n]" not in shown.screen
+        assert "conductor model pull other" in shown.screen
+    assert load(os.environ)["conductor.model"] == ""
