@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from conductor_cli.core.prompts import (
     CHARS_PER_TOKEN,
     CONDUCTOR_CHARS,
     Seen,
+    conductor_notice,
     conductor_request,
     fenced,
     question_text,
@@ -309,3 +311,71 @@ def test_a_question_outlives_what_came_with_it() -> None:
     (message,), notice = told(question, (), worker=Worker(name="ann", kind="x", options={"context": 4096}))
     assert "FOLLOWUP?" in message.content
     assert notice
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+@pytest.mark.parametrize("mode", ["mini", "auto", "ultra"])
+def test_the_cuts_stand_between_paragraphs(profile: Profile, mode: str) -> None:
+    """One behind the empty line before the workers, one behind the last card: no token reaches across."""
+    for pool in (POOL, Pool(workers=POOL.workers[:1])):
+        terms = terms_for(profile, pool, rules_of(pool), mode, exact=True)  # type: ignore[arg-type]
+        request = conductor_request(QUESTION, pool, profile, terms)
+        text, (first, second) = request.messages[0].content, request.cuts
+        assert text[:first].endswith("\n\n")
+        assert text[first:].startswith("The workers:\n")
+        assert "The workers:\n" not in text[:first].replace("Example. The workers:\n", "")
+        assert text[first:second].count("\n") == len(pool)
+        assert second == len(text)
+
+
+def test_only_mini_has_choices() -> None:
+    """The labels of those who may be asked, in the order of the pool; a plan is written, not chosen."""
+    rules = Rules(workers=("bob",))
+    for profile, (first, second) in ((PROMPTED, "AB"), (PUBLISHED, "01")):
+        found = []
+        for mode, given_rules in (("mini", rules_of()), ("mini", rules), ("auto", rules_of()), ("ultra", rules_of())):
+            terms = terms_for(profile, POOL, given_rules, mode, exact=True)  # type: ignore[arg-type]
+            found.append(conductor_request(QUESTION, POOL, profile, terms).choices)
+        assert found == [(first, second), (second,), (), ()]
+
+
+LINES = st.text(st.sampled_from("ab \n<:|Question"), min_size=1, max_size=60)
+
+
+@given(st.lists(st.tuples(LINES, LINES), min_size=2, max_size=5), st.sampled_from(["mini", "auto", "ultra"]))
+def test_a_later_turn_begins_with_the_one_before(talk: list[tuple[str, str]], mode: str) -> None:
+    """Whatever was asked and answered, a conductor that has read one turn reads only what the next one adds."""
+    turns = [Turn(question=question, answer=answer) for question, answer in talk]
+    shown = [
+        asked(Question(text=turn.question, history=tuple(turns[:number])), mode=mode)
+        for number, turn in enumerate(turns)
+    ]
+    for (system, before), (same, after) in pairwise(shown):
+        assert same == system
+        assert after.content.startswith(before.content)
+        assert len(after.content) > len(before.content)
+    texts = [question_text(Question(text=turn.question, history=tuple(turns[:n]))) for n, turn in enumerate(turns)]
+    assert all(after.startswith(before) for before, after in pairwise(texts[1:]))
+
+
+@given(st.integers(0, 3 * CONDUCTOR_CHARS), st.integers(200, CONDUCTOR_CHARS))
+def test_the_notice_says_how_much_the_conductor_reads(length: int, room: int) -> None:
+    """Nothing where it reads all; else the number of characters shown, note included, and of all."""
+    question = Question(text="q" * length)
+    notice, shown = conductor_notice(question, room), question_text(question, room)
+    if length <= room:
+        assert (notice, shown) == ("", question.text)
+    else:
+        assert notice.startswith(f"the conductor reads {room} of {length} characters of the question")
+        assert room - 60 <= len(shown) <= room
+        assert f"{length - shown.count('q', 0, shown.index('[')) - shown.count('q', shown.index(']'))} char" in shown
+
+
+def test_a_conductor_reads_as_much_of_an_answer_at_hand_as_of_a_question() -> None:
+    """`room` bounds both, each by itself."""
+    question = replace(GIVEN, text="q" * 5000, given=(replace(GIVEN.given[0], answer="a" * 5000),))
+    terms = terms_for(PROMPTED, POOL, rules_of(given_too=True), "auto", exact=True)
+    for room in (500, 1000, 4000):
+        text = conductor_request(question, POOL, PROMPTED, terms, room=room).messages[1].content
+        assert room - 60 <= max(map(len, re.findall("q+\n.*\nq+", text))) <= room
+        assert room - 60 <= max(map(len, re.findall("a+\n.*\na+", text))) <= room

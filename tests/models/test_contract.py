@@ -177,7 +177,7 @@ def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, 
     ("question", "reason"),
     [
         ("too often", "rate"), ("wrong key", "auth"), ("no such model", "missing"), ("too busy", "overloaded"),
-        ("too long", "refused"),
+        ("too long", "length"),
     ],
 )  # fmt: skip
 def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, reason: str, mock: str) -> None:

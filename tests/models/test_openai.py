@@ -63,9 +63,7 @@ def notes(chunks: list[Chunk]) -> list[str]:
 
 def test_a_question_is_asked_in_the_words_of_the_protocol() -> None:
     """All that a request and a worker's options say is sent, with the key as bearer; what they leave open is not."""
-    request = Request(
-        messages=ASKED.messages, max_tokens=50, temperature=0.5, seed=3, stop=("END",), grammar="root ::= x"
-    )
+    request = Request(messages=ASKED.messages, max_tokens=50, temperature=0.5, seed=3, stop=("END",))
     options = {"max_tokens": 20, "temperature": 0.9, "reasoning_effort": "low", "headers": {"x-own": "1"}}
     _, seen = replies(saying(*YES), request, ASKED, key="sk-123456", options=options)
     assert seen[0].path == "/v1/chat/completions"
@@ -84,12 +82,11 @@ def test_without_a_key_none_is_sent() -> None:
     assert "authorization" not in seen[0].headers
 
 
-def test_a_grammar_goes_to_a_server_that_takes_it() -> None:
-    """GBNF is sent where the dialect says so, and the bound on tokens under the dialect's name."""
-    request = Request(messages=ASKED.messages, grammar="root ::= x", max_tokens=9)
-    dialect = Dialect(cap="max_completion_tokens", grammar=True)
-    _, seen = replies(saying(*YES), request, dialect=dialect)
-    assert (seen[0].json["grammar"], seen[0].json["max_completion_tokens"]) == ("root ::= x", 9)
+def test_the_bound_on_tokens_goes_under_the_name_that_the_server_knows() -> None:
+    """The dialect says which of its two names."""
+    request = Request(messages=ASKED.messages, max_tokens=9)
+    _, seen = replies(saying(*YES), request, dialect=Dialect(cap="max_completion_tokens"))
+    assert seen[0].json["max_completion_tokens"] == 9
     assert "max_tokens" not in seen[0].json
 
 
@@ -342,7 +339,7 @@ def test_a_bound_that_is_refused_by_both_names_is_an_error() -> None:
 
 def test_a_refusal_for_another_reason_is_not_asked_again() -> None:
     """A 400 that names no parameter of ours is an error after one request, and nothing is remembered."""
-    words: Mapping[str, Any] = {"error": {"message": "The question is too long.", "code": "context_length_exceeded"}}
+    words: Mapping[str, Any] = {"error": {"message": "The question is not welcome.", "code": "invalid_request"}}
 
     async def script(seen: Seen, wire: Wire) -> None:
         asked.append(seen)
@@ -350,6 +347,21 @@ def test_a_refusal_for_another_reason_is_not_asked_again() -> None:
 
     asked: list[Seen] = []
     assert failure(script, Request(messages=ASKED.messages, temperature=0.5)).reason == "refused"
+    assert len(asked) == 1
+
+
+def test_a_question_that_is_too_long_is_told_as_that_and_asked_once() -> None:
+    """Though the server names the bound on tokens beside it: another name of the bound would change nothing."""
+    said = "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease `max_tokens`"
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        asked.append(seen)
+        await wire.json({"error": {"message": said, "type": "invalid_request_error"}}, 400)
+
+    asked: list[Seen] = []
+    error = failure(script, Request(messages=ASKED.messages, max_tokens=8192))
+    assert (error.reason, error.retryable, error.failure.kind) == ("length", False, "worker")
+    assert said in error.message
     assert len(asked) == 1
 
 

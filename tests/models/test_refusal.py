@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.models.refusal import Refusal, Said, cleaned, in_band, named, read_refusal, retry_after
+from conductor_cli.models.refusal import (
+    Refusal,
+    Said,
+    cleaned,
+    in_band,
+    is_too_long,
+    named,
+    read_refusal,
+    retry_after,
+)
 
 BODIES: dict[str, tuple[Any, str]] = {
     "openai": ({"error": {"message": "No money", "type": "t", "param": None, "code": "c"}}, "No money"),
@@ -137,7 +146,7 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], second
         ({"error": {"message": "m", "type": "overloaded_error"}}, "overloaded"),
         ({"error": {"message": "m", "code": 502}}, "overloaded"),
         ({"error": {"message": "m", "type": "authentication_error"}}, "auth"),
-        ({"error": {"message": "m", "code": "context_length_exceeded"}}, "refused"),
+        ({"error": {"message": "m", "code": "context_length_exceeded"}}, "length"),
         ({"error": {"message": "m", "code": "model_not_found"}}, "missing"),
         ({"error": "gone"}, "broken"),
         ({"object": "error", "message": "m", "code": 400}, "refused"),
@@ -170,3 +179,177 @@ def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason:
 def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: str) -> None:
     """Only a parameter that was sent, and that the server names itself, is held to be the reason."""
     assert named(Said(body), {sent: 1, "model": "m"}) == name
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("Failed to parse grammar", "grammar"),
+        ("Failed to initialize samplers: failed to parse grammar", "grammar"),
+        ("Invalid grammar specification.", "structured_outputs"),
+        ("Grammar error: Unknown format: uri", "structured_outputs"),
+        ("Failed to compile ebnf grammar: EBNF parser error at line 1", "ebnf"),
+        ("Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none", "ebnf"),
+        ("This response_format type is unavailable now", "response_format"),
+        ("'response_format.type' : value is not one of the allowed values ['text','json_object']", "response_format"),
+        ("This model does not support response format `json_schema`.", "response_format"),
+        ("Failed to transform json schema into a grammar: bad", "response_format"),
+    ],
+)
+def test_a_form_that_a_server_does_not_take_is_found(said: str, field: str) -> None:
+    """Servers speak of grammars and schemas without naming the field that held one; a call has only one."""
+    body = {"error": {"message": said, "code": 400}}
+    assert named(Said(body), {field: 1, "model": "m", "stop": ["x"]}) == field
+    assert named(Said(body), {"model": "m", "stop": ["x"]}) == ""
+
+
+TOO_LONG: dict[str, tuple[int, Any]] = {
+    "openai": (
+        400,
+        {
+            "error": {
+                "message": "This model's maximum context length is 128000 tokens. However, your messages resulted in "
+                "204308 tokens. Please reduce the length of the messages.",
+                "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded",
+            }
+        },
+    ),
+    "openai-window": (
+        400, {"error": {"message": "Your input exceeds the context window of this model. Please adjust your input."}},
+    ),
+    "openai-limit": (
+        400,
+        {"error": {"message": "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in "
+                   "509178 tokens. Please reduce the length of the messages."}},
+    ),
+    "vllm": (
+        400,
+        {
+            "error": {
+                "message": "This model's maximum context length is 4096 tokens. However, you requested 1200 output "
+                "tokens and your prompt contains at least 2897 input tokens, for a total of at least 4097 tokens. "
+                "Please reduce the length of the input prompt or the number of requested output tokens.",
+                "type": "BadRequestError", "param": "input_tokens", "code": 400,
+            }
+        },
+    ),
+    "vllm-prompt": (
+        400,
+        {"object": "error", "message": "The decoder prompt (length 11466) is longer than the maximum model length of "
+         "8192. Make sure that `max_model_len` is no smaller than the number of text tokens.", "code": 400},
+    ),
+    "vllm-reply": (
+        400,
+        {"error": {"message": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum "
+                   "context length is 4096 tokens and your request has 10 input tokens (5000 > 4096 - 10)."}},
+    ),
+    "llama-server": (
+        400,
+        {
+            "error": {
+                "code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 9412, "n_ctx": 8192,
+                "message": "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
+            }
+        },
+    ),
+    "llama-cpp-python": (
+        400,
+        {
+            "error": {
+                "message": "This model's maximum context length is 256 tokens. However, you requested 1418 tokens "
+                "(218 in the messages, 1200 in the completion). Please reduce the length of the messages or "
+                "completion.",
+                "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded",
+            }
+        },
+    ),
+    "llama-cpp-python-500": (
+        500, {"error": {"message": "Requested tokens (1418) exceed context window of 256", "type": "internal_error"}},
+    ),
+    "sglang": (
+        400,
+        {"object": "error", "message": "The input (516368 tokens) is longer than the model's context length (262144 "
+         "tokens).", "type": "BadRequestError", "code": 400},
+    ),
+    "sglang-total": (
+        400,
+        {"object": "error", "message": "Requested token count exceeds the model's maximum context length of 64000 "
+         "tokens. You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the "
+         "completion.", "code": 400},
+    ),
+    "ollama": (400, {"error": "prompt too long; exceeded max context length by 42 tokens"}),
+    "ollama-input": (400, {"error": "the input length exceeds the context length"}),
+    "lm-studio": (
+        400,
+        {"error": "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: "
+         "13055>= n_ctx: 4096). Try to load the model with a larger context length, or provide a shorter input."},
+    ),
+    "lm-studio-old": (
+        400,
+        {"error": "Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded "
+         "with context length of only 7866 tokens, which is not enough."},
+    ),
+    "lm-studio-cut": (400, {"error": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"}),
+    "gemini": (
+        400,
+        [{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count (1196265) exceeds "
+          "the maximum number of tokens allowed (1048575)."}}],
+    ),
+    "anthropic": (
+        400,
+        {"type": "error", "error": {"type": "invalid_request_error",
+                                    "message": "prompt is too long: 213462 tokens > 200000 maximum"}},
+    ),
+    "xai": (
+        400,
+        {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."},
+    ),
+    "mistral": (
+        400,
+        {"object": "error", "message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context "
+         "length", "type": "invalid_request_prompt"},
+    ),
+    "openrouter": (
+        400,
+        {"error": {"message": "This endpoint's maximum context length is 32768 tokens. However, you requested about "
+                   "42832 tokens (42832 of text input). Please reduce the length of either one.", "code": 400}},
+    ),
+    "groq": (400, {"error": {"message": "Please reduce the length of the messages or completion.",
+                             "type": "invalid_request_error"}}),
+}  # fmt: skip
+"""What servers say to a question that is longer than their model's context."""
+
+
+@pytest.mark.parametrize(("status", "body"), TOO_LONG.values(), ids=TOO_LONG)
+def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any) -> None:
+    """By code or by words, with an error status or inside an answer: so that it can be shortened and asked again."""
+    error = refusal(status, body)
+    assert (error.reason, error.retryable, error.failure.kind) == ("length", False, "worker")
+    assert "larger context" in error.hint
+    assert in_band("host", body).reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, {"error": {"message": "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested "
+                         "9000, please reduce your message size and try again.", "code": "rate_limit_exceeded"}}),
+        (400, {"error": {"message": "max_tokens is too large: 9000. This model supports at most 4096 completion "
+                         "tokens, whereas you provided 9000.", "param": "max_tokens", "code": "invalid_value"}}),
+        (400, {"error": {"message": "`max_tokens` must be less than or equal to `8192`, the maximum value for "
+                         "`max_tokens` is less than the `context_window` for this model"}}),
+        (400, {"error": {"message": "Invalid 'user': string too long. Expected a string with maximum length 64.",
+                         "code": "string_above_max_length"}}),
+        (403, {"error": {"message": "The free plan has a maximum context length of 8k tokens"}}),
+        (400, {"error": {"message": "The question lacks context."}}),
+        (503, {"error": {"message": "Maximum number of requests exceeded"}}),
+    ],
+)  # fmt: skip
+def test_what_shortening_would_not_help_is_something_else(status: int, body: Any) -> None:
+    """Rates, bounds on replies, plans and other lengths are told as what they are."""
+    assert refusal(status, body).reason != "length"
+
+
+def test_a_body_without_words_says_nothing_of_length() -> None:
+    """Nothing is read into an error that says nothing."""
+    assert not is_too_long(Said(None))

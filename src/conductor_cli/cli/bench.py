@@ -110,7 +110,7 @@ async def _measure(settings: Settings) -> Figures:
     await opened.close()  # it was not loaded: what it would be asked is all that is wanted
     planner = planner_of(settings)
     request = opened.conductor.asks(Question(text=QUESTION))
-    return await measure(Path(planner.model), llama_options(planner), replace(request, seed=SEED))
+    return await measure(Path(planner.model), llama_options(planner), replace(request, seed=SEED, max_tokens=PLAN))
 
 
 def lines(item: Bench) -> Sequence[str]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
 
+WORTH_REMEMBERING: Final = 16 << 20
+"""Bytes of a model below which its prompt is read again faster than a file could be written for it."""
+
 
 def planner_of(settings: Settings) -> Worker:
     """The model that plans, as a worker of its own.
@@ -82,12 +85,12 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     from conductor_cli.cli.amounts import size_text
     from conductor_cli.models.weights.registry import registry
 
-    own = "conductor model use FILE.gguf | URL | provider/model"
     names = ", ".join(receipt.name for receipt in shelf_of(settings).receipts())
     if names:
         return ConductorUnusable(f"no conductor model is chosen; here are: {names}", hint="conductor model use NAME")
-    pull = f"conductor model pull   gets {registry()[0].name}, {size_text(registry()[0].size)}"
-    return ConductorUnusable("no conductor model is chosen", hint=f"{pull}\n{own}   takes one of yours")
+    pull = f"conductor model pull ({registry()[0].name}, {size_text(registry()[0].size)})"
+    own = "conductor model use FILE.gguf | URL | provider/model"
+    return ConductorUnusable("no conductor model is chosen", hint=f"{pull}, or one of yours: {own}")
 
 
 def _served(text: str) -> Worker:
@@ -161,7 +164,8 @@ def _local(path: Path, settings: Settings) -> Worker:
         options["threads"] = settings["conductor.threads"]
     if settings["conductor.adapter"]:
         options["adapter"] = str(Path(settings["conductor.adapter"]).expanduser().absolute())
-    options["cache"] = str(settings.places.cache)
+    if path.is_file() and path.stat().st_size >= WORTH_REMEMBERING:
+        options["cache"] = str(settings.places.cache)
     return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 
 

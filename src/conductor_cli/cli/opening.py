@@ -151,7 +151,7 @@ def _open_workers(
             workers[worker.name] = loaded[worker.model]
             continue
         try:
-            workers[worker.name] = open_model(worker, environ=settings.environ)
+            workers[worker.name] = open_model(_measured(worker, settings), environ=settings.environ)
             loaded |= {worker.model: workers[worker.name]} if worker.kind == "llama" else {}
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
@@ -159,3 +159,10 @@ def _open_workers(
     if first is not None and not workers:
         raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     return workers, absent
+
+
+def _measured(worker: Worker, settings: Settings) -> Worker:
+    """A local worker reads much, so its weights are arranged as was measured to be best here, unless it says how."""
+    if worker.kind != "llama":
+        return worker
+    return replace(worker, options={"cache": str(settings.places.cache), "repack": "measured", **worker.options})

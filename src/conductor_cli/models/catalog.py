@@ -30,7 +30,7 @@ _LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "threads": (int,),
     "gpu_layers": (int, str),
     "seed": (int,),
-    "repack": (bool,),
+    "repack": (str, bool),
     "mmap": (bool,),
     "adapter": (str,),
     "cache": (str,),
@@ -150,6 +150,8 @@ def llama_options(worker: Worker) -> Options:
     _check(worker, _LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
+    if worker.options.get("repack", False) not in (True, False, None, "measured"):
+        raise ConfigError(f'worker {worker.name!r}: repack is neither true, false nor "measured"')
     given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
     paths: dict[str, Any] = {name: Path(given[name]).expanduser() for name in ("adapter", "cache") if name in given}
     of_requests = ("temperature", "max_tokens")

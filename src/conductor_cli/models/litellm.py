@@ -2,7 +2,7 @@
 
 litellm is imported only when a pool holds such a worker. It is told to stay at home (no price map from the network, no
 `.env`), to say nothing and to try once: retries are the run's own. Parameters that a provider does not take are refused
-by litellm, left out here, and said.
+by litellm, left out here, and said. A schema is sent where litellm knows that the model takes one; no grammar is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm_errors import own_error
 from conductor_cli.models.refusal import Said, named
 from conductor_cli.models.reply import ESTIMATED, Reply
+from conductor_cli.models.servers import response_format
 
 _imported: Future[Any] | None = None
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
@@ -51,6 +52,7 @@ def preload() -> Future[Any]:
 def _import(future: Future[Any]) -> None:
     try:
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import asks GitHub for prices
+        os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"  # else a call with a schema asks it for headers
         os.environ["LITELLM_MODE"] = "PRODUCTION"  # else the import reads .env
         os.environ["LITELLM_LOG"] = "CRITICAL"  # else its log may go to stdout
         import litellm
@@ -151,6 +153,8 @@ class LiteLLM:
         dropped = self._dropped
         while True:
             body = self._body(request, dropped)
+            if request.schema and "response_format" not in dropped and litellm.supports_response_schema(self._model):
+                body["response_format"] = response_format(request.schema)
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:

@@ -12,13 +12,14 @@ from typing import Final
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
 from conductor_cli.models.http import reason_of
-from conductor_cli.models.refusal import Said, cleaned, kind_of, retry_after
+from conductor_cli.models.refusal import Said, cleaned, is_too_long, kind_of, retry_after
 
 REASONS: Final[dict[str, ModelErrorKind]] = {
     "AuthenticationError": "auth",
     "PermissionDeniedError": "auth",
     "NotFoundError": "missing",
     "LiteLLMUnknownProvider": "missing",
+    "ContextWindowExceededError": "length",
     "BadRequestError": "refused",
     "UnprocessableEntityError": "refused",
     "RateLimitError": "rate",
@@ -61,6 +62,8 @@ def own_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelErr
     reason = meaning(error)
     if reason == "rate" and kind_of(429, codes) == "refused":
         reason = "refused"
+    if reason == "refused" and (is_too_long(codes) or is_too_long(Said({"message": said}))):
+        reason = "length"
     headers = getattr(error, "litellm_response_headers", None) or {}
     wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
     words = cleaned(said, secrets) or "the call failed without a word"

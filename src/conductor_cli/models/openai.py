@@ -1,7 +1,8 @@
 """Any server that speaks OpenAI's chat completions: OpenAI, Gemini, DeepSeek, xAI, Mistral, OpenRouter, Ollama, vLLM.
 
 A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
-left out, for this call and for later ones, and said once. Tools are not offered, so calls of tools are not read.
+left out, for this call and for later ones, and said once. A reply is held to its grammar or schema in the way that the
+server offers (see `servers`). Tools are not offered, so calls of tools are not read.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.http import Answer, Server
-from conductor_cli.models.refusal import CAPS, Refusal, cleaned, in_band, named
+from conductor_cli.models.http import Server
+from conductor_cli.models.refusal import CAPS, FORMS, Refusal, cleaned, in_band, named
 from conductor_cli.models.reply import ESTIMATED, Cost, Reply
+from conductor_cli.models.servers import Form, form_of, held, is_held
 from conductor_cli.models.sse import Parser
 
 DRAIN_SECONDS: Final = 0.1
 LIST_LIMIT: Final = 4 * 1024 * 1024
+LIST_SECONDS: Final = 3.0
+"""How long a call may wait to learn which server answers it; it goes on without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """How a server departs from the plain protocol.
 
-    `cap` is its name for the bound on a reply's tokens, `grammar` says that it takes GBNF (llama-server does).
+    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema.
     """
 
     cap: str = "max_tokens"
     cost: Cost = "unknown"
-    grammar: bool = False
+    form: Form = "ask"
 
 
 PLAIN: Final = Dialect()
@@ -82,14 +86,41 @@ class OpenAI:
         self._model = model
         self._options = options
         self._cost = dialect.cost
-        self._shape = Shape(cap=dialect.cap, dropped=frozenset() if dialect.grammar else frozenset({"grammar"}))
+        self._shape = Shape(cap=dialect.cap)
+        self._form = dialect.form
+        self._unheld: frozenset[str] = frozenset()
         self._said_estimated = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply, as the port says."""
-        async with AsyncExitStack() as stack:
-            answer, notes = await self._ask(stack, request)
-            for note in notes:
+        """The reply, as the port says; asked for again as long as the server refuses something that can be left out.
+
+        A reply in a form that is all thinking means that the form was filled in where the model thinks: the next call
+        has none.
+        """
+        ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
+        await self._prepare(request, ends)
+        shape: Shape | None = replace(self._shape, dropped=self._shape.dropped | self._unheld)
+        silent = True
+        while shape is not None:
+            try:
+                async with aclosing(self._reply(request, shape, ends)) as chunks:
+                    async for chunk in chunks:
+                        silent = silent and not (chunk.text or chunk.thinking)
+                        yield chunk
+            except ModelError as error:
+                if error.reason == "empty" and not silent:
+                    self._unheld |= held(request, self._form, shape.dropped).keys() & set(FORMS)
+                shape = self._without(request, shape, error) if silent else None
+                if shape is None:
+                    raise
+            else:
+                return
+
+    async def _reply(self, request: Request, shape: Shape, ends: float | None) -> AsyncGenerator[Chunk, None]:
+        """The reply to a request of this shape."""
+        body = {"model": self._model} | self._body(request, shape)
+        async with self._server.open("POST", "/chat/completions", body=body, seconds=_left(ends)) as answer:
+            for note in self._learn(shape):
                 yield Chunk(note=note)
             reply = Reply(request, self._cost)
             reader: _Stream | _Whole | None = None
@@ -111,37 +142,40 @@ class OpenAI:
         """Close the connections."""
         await self._server.close()
 
-    async def _name(self, left: float | None) -> str:
-        """The model to ask: the one that was named, else the first that the server lists."""
+    async def _prepare(self, request: Request, ends: float | None) -> None:
+        """Know which model to ask, and how its server is told a form where the request has one."""
+        listed: Mapping[str, Any] | None = None
         if not self._model:
-            async with self._server.open("GET", "/models", seconds=left, limit=LIST_LIMIT) as answer:
-                frame = _frame((await answer.body()).decode("utf-8", "replace"), self._server.name, self._secrets)
-            listed = frame.get("data")
-            first = listed[0] if isinstance(listed, list) and listed else None
+            listed = await self._list(_left(ends))
+            models = listed.get("data")
+            first = models[0] if isinstance(models, list) and models else None
             self._model = str(first.get("id") or "") if isinstance(first, Mapping) else ""
         if not self._model:
             raise ModelError("missing", f"{self._server.name} lists no model", hint="name the worker's model")
-        return self._model
+        if self._form == "ask" and is_held(request):
+            await self._learn_form(listed, _left(ends))
 
-    async def _ask(self, stack: AsyncExitStack, request: Request) -> tuple[Answer, list[str]]:
-        """The answer to be read, asked for again as long as the server refuses something that can be left out."""
-        now = asyncio.get_running_loop().time
-        ends = None if request.deadline is None else now() + request.deadline
-        shape = self._shape
-        while True:
-            left = None if ends is None else max(0.0, ends - now())
-            body = {"model": await self._name(left)} | self._body(request, shape)
-            try:
-                opened = self._server.open("POST", "/chat/completions", body=body, seconds=left)
-                answer = await stack.enter_async_context(opened)
-            except Refusal as refusal:
-                name = named(refusal.said, body) if refusal.status in (400, 422) else ""
-                changed = shape.without(name) if name else None
-                if changed is None:
-                    raise
-                shape = changed
-            else:
-                return answer, self._learn(shape)
+    async def _learn_form(self, listed: Mapping[str, Any] | None, left: float | None) -> None:
+        """Find out which server this is. One that does not say is taken for one that knows schemas."""
+        try:
+            listed = listed or await self._list(LIST_SECONDS if left is None else min(left, LIST_SECONDS))
+        except ModelError as error:
+            self._form = "ask" if error.reason == "connect" else "response_format"
+        else:
+            self._form = form_of(listed, self._model)
+
+    async def _list(self, left: float | None) -> Mapping[str, Any]:
+        """What the server says of its models."""
+        async with self._server.open("GET", "/models", seconds=left, limit=LIST_LIMIT) as answer:
+            body = (await answer.body()).decode("utf-8", "replace")
+        return _frame(body, self._server.name, self._secrets)
+
+    def _without(self, request: Request, shape: Shape, error: ModelError) -> Shape | None:
+        """The shape without what a refusal names; nothing if it names nothing that can be left out."""
+        if not isinstance(error, Refusal) or error.reason != "refused" or error.status not in (200, 400, 422):
+            return None
+        name = named(error.said, self._body(request, shape))
+        return shape.without(name) if name else None
 
     def _learn(self, shape: Shape) -> list[str]:
         known = self._shape
@@ -160,7 +194,7 @@ class OpenAI:
             "seed": request.seed,
             "stop": list(request.stop) or None,
             "reasoning_effort": option("reasoning_effort"),
-            "grammar": request.grammar,
+            **held(request, self._form, shape.dropped),
         }
         return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}
 
@@ -182,6 +216,11 @@ class OpenAI:
                 self._said_estimated = True
                 yield Chunk(note=f"{self._server.name} {ESTIMATED}")
             yield chunk
+
+
+def _left(ends: float | None) -> float | None:
+    """The seconds until `ends`."""
+    return None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
 
 
 class _Stream:

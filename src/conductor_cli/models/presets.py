@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.reply import Cost
+from conductor_cli.models.servers import Form
 
 AS_OF: Final = "2026-11-20"
 """The day on which the models and addresses below were read from litellm's table and from the providers' pages."""
@@ -23,7 +24,7 @@ class Preset:
 
     `keys` are the variables that may hold its key, the first that is set counts. `model` is what a worker asks for that
     names none, empty where only the user can know. `prices` is what stands before its models in litellm's price table.
-    `cap` is its name for the bound on a reply's tokens, `grammar` whether it takes GBNF.
+    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema.
     """
 
     base_url: str = ""
@@ -35,7 +36,7 @@ class Preset:
     prices: str = ""
     cost: Cost = "unknown"
     cap: str = "max_tokens"
-    grammar: bool = False
+    form: Form = "response_format"
 
 
 PRESETS: Final[dict[str, Preset]] = {
@@ -90,11 +91,13 @@ PRESETS: Final[dict[str, Preset]] = {
         cost="stated",
     ),
     "ollama": Preset(base_url="http://127.0.0.1:11434/v1", local=True, about="Ollama on this machine"),
-    "vllm": Preset(base_url="http://127.0.0.1:8000/v1", local=True, about="vLLM on this machine"),
-    "llama-server": Preset(
-        base_url="http://127.0.0.1:8080/v1", local=True, about="llama-server on this machine", grammar=True
+    "vllm": Preset(
+        base_url="http://127.0.0.1:8000/v1", local=True, about="vLLM on this machine", form="structured_outputs"
     ),
-    "openai-compatible": Preset(about="a server that speaks OpenAI's API"),
+    "llama-server": Preset(
+        base_url="http://127.0.0.1:8080/v1", local=True, about="llama-server on this machine", form="grammar"
+    ),
+    "openai-compatible": Preset(about="a server that speaks OpenAI's API", form="ask"),
     "litellm": Preset(adapter="litellm", about="through litellm"),
 }
 """Every kind of worker that is a remote model, by name."""

@@ -21,7 +21,12 @@ WORDS: Final = 300
 CAPS: Final = ("max_tokens", "max_completion_tokens")
 """The two names of the bound on a reply's tokens. It is renamed, never left out."""
 
-SPARE: Final = ("temperature", "stream_options", "seed", "stop", "reasoning_effort", "grammar")
+FORMS: Final = ("grammar", "structured_outputs", "ebnf", "response_format")
+"""The fields that hold a reply to a form. One call has at most one of them."""
+
+SPARE: Final = (
+    "temperature", "stream_options", "seed", "stop", "reasoning_effort", "chat_template_kwargs", *FORMS,
+)  # fmt: skip
 """What may be left out of a call whose server refuses it."""
 
 SECRET: Final = 6
@@ -51,7 +56,9 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
     ("timeout", "overloaded"),
     ("content_filter", "refused"),
     ("content_policy", "refused"),
-    ("context_length", "refused"),
+    ("context_length", "length"),
+    ("context_size", "length"),
+    ("context_window", "length"),
     ("invalid", "refused"),
 )
 """Parts of the codes that providers use, the more telling first."""
@@ -60,6 +67,7 @@ _DOES: Final[dict[ModelErrorKind, str]] = {
     "auth": "refused the key",
     "missing": "knows no such model or address",
     "refused": "refused the question",
+    "length": "cannot read so long a question",
     "rate": "is asked too often",
     "overloaded": "is not able to answer now",
     "broken": "broke the answer off with an error",
@@ -68,14 +76,35 @@ _DOES: Final[dict[ModelErrorKind, str]] = {
 _HINTS: Final[dict[ModelErrorKind, str]] = {
     "auth": "check the key: conductor workers test",
     "missing": "check the worker's model and base_url",
+    "length": "ask for less, or use a model with a larger context",
 }
+
+_TOO_LONG: Final = re.compile(
+    r"""
+    max(?:imum)?\ (?:possible\ )?(?:context|prompt|input|model)\ (?:length|limit|size)
+    | (?:exceed|longer\ than|greater\ than|fit\ into|larger\ than|overflow).{0,80}\b(?:context|n_ctx\b)
+    | context\ (?:length|window|size|limit).{0,20}\ (?:exceed|is\ only|overflow)
+    | (?:prompt|input)(?:\ is)?\ too\ long
+    | (?:exceed|too\ many).{0,80}\ (?:configured\ limit|number\ of\ tokens\ allowed|allowed\ length)
+    | reduce\ the\ length\ of\ the\ (?:messages|input|prompt)
+    | keep\ the\ first\ \d+\ tokens\ when\ context | n_keep.{0,20}n_ctx
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""How servers say that a question, or it and the reply together, have more tokens than the model can hold."""
+
+_OF_FORM: Final = re.compile(
+    r"grammar|\bebnf\b|\bgbnf\b|json[ _-]?schema|(?:response|output)[ _-]format|structured[ _-]outputs?|\bguided",
+    re.IGNORECASE,
+)
+"""How servers speak of a form that they do not take, where they do not name the field."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 _TAGS: Final = re.compile(r"(?is)<(script|style)\b.*?(?:</\1>|\Z)|<[^>]*>")
 
 
 class Refusal(ModelError):
-    """An answer with an error status, and what its body said."""
+    """An answer with an error status, or an error object inside an answer of status 200, and what it said."""
 
     status: int
     said: Said
@@ -118,12 +147,15 @@ def read_refusal(
     return refusal
 
 
-def in_band(name: str, value: object, secrets: tuple[str, ...] = ()) -> ModelError:
+def in_band(name: str, value: object, secrets: tuple[str, ...] = ()) -> Refusal:
     """The error for an error object inside an answer whose status was good."""
     said = Said(value)
     reason: ModelErrorKind = next((kind for kind in map(_by_code, said.codes) if kind), "broken")
+    reason = "length" if is_too_long(said) else reason
     words = cleaned(said.message, secrets)
-    return ModelError(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
+    refusal = Refusal(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
+    refusal.status, refusal.said = 200, said
+    return refusal
 
 
 def named(said: Said, body: Mapping[str, Any]) -> str:
@@ -134,7 +166,8 @@ def named(said: Said, body: Mapping[str, Any]) -> str:
         if name in parts or re.search(rf"""['"`]{name}\b""", said.message):
             return name
     plain = (name for name in sent if "_" in name or name == "temperature")  # the others are words of any message
-    return next((name for name in plain if re.search(rf"\b{name}\b", said.message)), "")
+    form = (name for name in sent if name in FORMS and _OF_FORM.search(said.message))
+    return next((name for name in plain if re.search(rf"\b{name}\b", said.message)), next(form, ""))
 
 
 def cleaned(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
@@ -161,8 +194,16 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return _until(value, now) if wait is None else wait
 
 
+def is_too_long(said: Said) -> bool:
+    """Whether a server says that the model cannot hold so many tokens: by its code, else in its words."""
+    codes = [_by_code(code) for code in said.codes]
+    return "length" in codes or ("rate" not in codes and _TOO_LONG.search(said.message) is not None)
+
+
 def kind_of(status: int, said: Said) -> ModelErrorKind:
     """What an HTTP status means."""
+    if status in (400, 413, 422, 500) and is_too_long(said):
+        return "length"
     if status == 429 and any(part in code.lower() for code in said.codes for part in _NO_MONEY):
         return "refused"  # asking again does not help
     if 300 <= status < 400:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import Accept, Plan, Rules, Step
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.spellings import SPELLINGS, Parsed, Terms
+from tests.core.spellings.gbnf import Grammar
 from tests.core.spellings.reading import arrivals, plan_in, read
 from tests.core.strategies import json_values, plans_for, terms_for_tests
 
@@ -237,3 +239,96 @@ def test_the_form_is_explained_with_reasoning_where_it_is_asked_for() -> None:
     assert '"reasoning"' in JSON.explain(replace(TERMS, reasoning=True))
     shown = JSON.explain(TERMS).removeprefix("Write one JSON object: ").split(". The access")[0]
     assert json.loads(shown)["steps"][0]["worker"] == "A"
+
+
+def as_schema(text: str, terms: Terms) -> str:
+    """A text that the grammar admits, with both ways of answering in it where the schema has both."""
+    data: Any = json.loads(text)
+    if terms.may_accept:
+        reasoning = {"reasoning": data["reasoning"]} if terms.reasons else {}
+        data = {**reasoning, "accept": "accept" in data, "steps": data.get("steps", [])}
+    return json.dumps(data)
+
+
+@given(st.data(), st.integers(0, 2**32).map(random.Random))
+def test_what_the_grammar_admits_the_schema_admits_and_the_parser_reads(
+    data: st.DataObject, chance: random.Random
+) -> None:
+    """Over any terms: the same plan comes of it, an accept too; the schema itself is a valid one."""
+    jsonschema = pytest.importorskip("jsonschema")
+    terms = data.draw(terms_for_tests(exact=True))
+    terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
+    schema = JSON.schema(terms)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    text = Grammar(JSON.grammar(terms)).draw(chance)
+    written = as_schema(text, terms)
+    jsonschema.validate(json.loads(written), schema)
+    assert plan_in("json", written, terms) == plan_in("json", text, terms)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"steps":[]}',
+        '{"steps":[{"worker":"C","access":[],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":[0],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":[3],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":[1,2,1],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":["1"],"subtask":"x"}]}',
+        '{"steps":[{"worker":"A","subtask":"x"}]}',
+        '{"steps":[{"worker":"A","access":[],"subtask":"x","why":"y"}]}',
+        '{"steps":[' + ",".join([ONE] * 4) + "]}",
+        '{"accept":true,"steps":[]}',
+    ],
+)
+def test_what_breaks_a_rule_the_schema_refuses(text: str) -> None:
+    """Workers that are not there, steps that never come earlier, more steps than allowed, other shapes."""
+    jsonschema = pytest.importorskip("jsonschema")
+    terms = replace(TERMS, rules=replace(TERMS.rules, steps=3))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(text), JSON.schema(terms))
+
+
+def test_the_schema_keeps_to_what_every_server_takes() -> None:
+    """Closed objects with all their properties required, an object at the root, and no word beyond these."""
+    known = {"type", "properties", "required", "additionalProperties", "items", "enum", "minItems", "maxItems"}
+    terms = replace(GIVEN, reasoning=True)
+
+    def check(part: Any) -> None:
+        assert set(part) <= known
+        if part["type"] == "object":
+            assert part["required"] == list(part["properties"])
+            assert part["additionalProperties"] is False
+        for inner in (*part.get("properties", {}).values(), *([part["items"]] if "items" in part else [])):
+            check(inner)
+
+    schema = JSON.schema(terms)
+    assert schema is not None
+    check(schema)
+    assert list(schema["properties"]) == ["reasoning", "accept", "steps"]
+
+
+@pytest.mark.parametrize("text", ['{"accept":true,"steps":[]}', '{"reasoning":"fine","accept":true,"steps":[ ]}'])
+def test_an_accept_beside_an_empty_list_accepts(text: str) -> None:
+    """So a conductor under the schema lets the answer at hand stand; an empty list alone is a fault."""
+    assert isinstance(plan_in("json", text, GIVEN), Accept)
+    assert fault('{"accept":false,"steps":[]}', GIVEN).message == "the text holds no complete JSON plan"
+    assert fault(text).message == "accept needs an answer at hand, and there is none"
+
+
+def test_only_the_spelling_that_is_json_has_a_schema() -> None:
+    """Lines and lists have none, and neither has one label."""
+    assert [name for name, spelling in SPELLINGS.items() if spelling.schema(TERMS) is not None] == ["json"]
+    assert JSON.schema(replace(TERMS, single=True)) is None
+
+
+def test_llama_cpp_makes_a_grammar_of_the_schema_that_keeps_to_it() -> None:
+    """Its converter, here the one in Python: every text of that grammar fits the schema."""
+    gbnf = pytest.importorskip("llama_cpp.llama_grammar")
+    jsonschema = pytest.importorskip("jsonschema")
+    chance = random.Random(5)
+    for terms in (TERMS, GIVEN, replace(GIVEN, reasoning=True), replace(TERMS, rules=replace(TERMS.rules, steps=1))):
+        schema = JSON.schema(terms)
+        grammar = Grammar(gbnf.json_schema_to_gbnf(json.dumps(schema)))
+        for _ in range(20):
+            jsonschema.validate(json.loads(grammar.draw(chance), strict=False), schema)

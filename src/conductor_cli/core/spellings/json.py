@@ -1,5 +1,7 @@
 """Plans as JSON: `{"steps": [{"worker": "A", "access": [1], "subtask": "…"}]}`, or `{"accept": true}`.
 
+Under a schema, which has one form for both, an accept is `{"accept": true, "steps": []}`.
+
 A step is complete when the sign behind its object (a comma or a bracket) has come, which also tells whether it is the
 last. Text around the JSON, fences, a bare list, `"all"`, and worker names in place of labels are tolerated.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from conductor_cli.core.errors import PlanError
@@ -96,7 +98,7 @@ class JsonParser:
         return checked(step, self._number, self._terms, line)
 
     def end(self) -> Iterator[Parsed | Accept]:
-        if self._at is None and _accepts(self._text):
+        if self._number == self._terms.first and _accepts(self._text):
             yield accepted(self._terms, _reasoning(self._text), self._text.strip()[:200])
         elif not self._ended or self._number == self._terms.first:
             rest = self._text[self._at or 0 :].strip()
@@ -170,4 +172,35 @@ def explain(terms: Terms) -> str:
     )
 
 
-JSON = Spelling(name="json", parser=JsonParser, spell=spell, grammar=grammar, explain=explain)
+def schema(terms: Terms) -> Mapping[str, Any] | None:
+    """JSON Schema in the part of it that every server takes which takes any: closed objects, enums, bounded lists.
+
+    What that part cannot say is left to the parser: which steps come earlier, and that a subtask is neither empty nor
+    long. Where there is an answer at hand, both ways of answering stand in one object, since no server's part has a
+    choice at the root.
+    """
+    if terms.single:
+        return None
+    last = terms.rules.steps
+    visible = list(terms.everything_before(last))
+    number = {"type": "integer", "enum": visible or [last]}
+    step = {
+        "worker": {"type": "string", "enum": terms.allowed},
+        "access": {"type": "array", "items": number, "maxItems": len(visible)},
+        "subtask": {"type": "string"},
+    }
+    least = 0 if terms.may_accept else 1
+    steps = {"type": "array", "items": _closed(step), "minItems": least, "maxItems": last - terms.first + 1}
+    reasoning = {"reasoning": {"type": "string"}} if terms.reasons else {}
+    accept = {"accept": {"type": "boolean"}} if terms.may_accept else {}
+    return _closed({**reasoning, **accept, "steps": steps})
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
+    }  # fmt: skip
+
+
+JSON = Spelling(name="json", parser=JsonParser, spell=spell, grammar=grammar, explain=explain, schema=schema)

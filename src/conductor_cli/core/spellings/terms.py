@@ -101,7 +101,7 @@ class Spelling:
     spell: Callable[[Plan | Accept, Terms], str]
     grammar: Callable[[Terms], str]
     explain: Callable[[Terms], str]
-    schema: Callable[[Terms], Mapping[str, Any] | None] = lambda terms: None
+    schema: Callable[[Terms], Mapping[str, Any] | None] = lambda _: None
 
 
 def worker_of(cell: str, terms: Terms) -> str | None:

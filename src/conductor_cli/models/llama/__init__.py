@@ -12,6 +12,11 @@ template, prompt, vocabulary    messages -> text -> tokens
 sampling, gbnf                  which token comes next; grammars
 reply       bytes of tokens -> chunks
 cores       how many threads are worth having
+repack, trial       whether rearranging weights pays on this machine
+measure     how fast a model plans here
+overlay     the check before llama.cpp sees an adapter
+lora, safetensors, writing    an adapter in PEFT form -> GGUF
+build       what is used of llama-cpp-python, and what the installed one has
 """
 
 from conductor_cli.models.llama.about import About, describe

@@ -33,6 +33,7 @@ _ARRAY: Final = 9
 _NUMBERS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
 _SMALLEST_KEY: Final = 13
 _SMALLEST_TENSOR: Final = 24
+_DIMENSIONS: Final = 4
 
 _DOWNLOAD: Final = "get the file again, or name another one"
 
@@ -79,6 +80,16 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
             return _Reader(path, data).header(brief=brief)
     except OSError as error:
         raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def read_tensors(path: Path) -> Mapping[str, tuple[int, ...]]:
+    """The names and shapes of a file's tensors. Raises `ModelError` of kind `file`, and nothing else."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            reader = _Reader(path, data)
+            return reader.tensors(reader.header(brief=False).tensors)
+    except (OSError, ValueError) as error:
+        raise ModelError("file", f"{path} cannot be read: {error}", hint="check the path") from error
 
 
 def plain(text: str, most: int = 200) -> str:
@@ -138,6 +149,18 @@ class _Reader:
             else:
                 values[name] = self._scalar(kind)
         return Header(version=version, tensors=tensors, values=values, arrays=arrays)
+
+    def tensors(self, count: int) -> dict[str, tuple[int, ...]]:
+        """The shapes that stand behind the keys."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for _ in range(count):
+            name, dimensions = self._text(), self._number("I")
+            if dimensions > _DIMENSIONS:
+                raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
+            shapes[name] = tuple(self._number("Q") for _ in range(dimensions))
+            self._number("I")  # the type
+            self._number("Q")  # where it lies
+        return shapes
 
     def _check_magic(self) -> None:
         start = self._data[:64]

@@ -13,6 +13,8 @@ from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.about import check_parts, describe
 from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.library import Flag, forget, library, reason
+from conductor_cli.models.llama.overlay import check_adapter
+from conductor_cli.models.llama.repack import choose
 
 BATCH: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
@@ -36,18 +38,18 @@ class Options:
 
     `context` is in tokens, bounded by what the model was trained for. `threads` None means one for each physical core,
     but a small model writes with one. `gpu_layers` auto puts all layers on a GPU where llama.cpp was built for one and
-    its memory suffices. `seed` is for requests that have none; None draws one. `repack` rearranges the weights while
-    loading: slower to load, and slower to read prompts where ggml has tiled kernels; None does what was measured to be
-    faster on this machine. `adapter` is a LoRA in a
-    GGUF file, laid over the weights. `cache` is the directory for what is remembered: the states of fixed prefixes,
-    and what was measured of this machine; None remembers nothing.
+    its memory suffices. `seed` is for requests that have none; None draws one. `repack` rearranges the weights, which
+    takes seconds while loading and reads prompts faster or slower by the processor: "measured" does what was measured
+    to be faster on this machine, for a model that will read much. `adapter` is a LoRA in a GGUF file, laid over the
+    weights. `cache` is the directory for what is remembered: the states of fixed prefixes, and what was measured of
+    this machine; None remembers nothing.
     """
 
     context: int = 4096
     threads: int | None = None
     gpu_layers: Literal["auto", "all"] | int = "auto"
     seed: int | None = None
-    repack: bool | None = None
+    repack: Literal["measured"] | bool = False
     mmap: bool = True
     adapter: Path | None = None
     cache: Path | None = None
@@ -95,8 +97,7 @@ class Loaded:
         path = self._options.adapter
         if path is None:
             return
-        if gguf.read_header(path).values.get("general.type") != "adapter":
-            raise ModelError("file", f"{path} is no adapter", hint="a LoRA in PEFT form: conductor model import DIR")
+        check_adapter(path, self._header, self._path)
         forget()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path))
         if not self._adapter:
@@ -157,15 +158,13 @@ class Loaded:
         return params
 
     def _repacks(self) -> bool:
-        """Whether to rearrange the weights: as told, else as measured, and for large files only."""
-        if self._options.repack is not None:
-            return self._options.repack
-        if self._options.cache is None or self._path.stat().st_size < LARGE:
+        """Whether to rearrange the weights: as told, or as measured where it matters."""
+        wanted, kind = self._options.repack, self._header.values.get("general.file_type")
+        if isinstance(wanted, bool):
+            return wanted
+        if self._options.cache is None or not isinstance(kind, int) or self._path.stat().st_size < LARGE:
             return False
-        from conductor_cli.models.llama.repack import choose
-
-        kind = self._header.values.get("general.file_type")
-        return isinstance(kind, int) and choose(self._options.cache, self._threads, kind)
+        return choose(self._options.cache, self._threads, kind)
 
     def _context_params(self, trained: int) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_context_default_params()

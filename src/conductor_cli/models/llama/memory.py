@@ -84,27 +84,27 @@ class Memory:
         """
         tokens, cuts = prompt.tokens, prompt.cuts
         shared = common(self._live, tokens[:-1])
-        longest = max((cut for cut in cuts if cut < len(tokens)), default=0)
-        if self._prefixes is None or longest <= shared or not self._restore(tokens, cuts, shared):
+        if not self._restore(tokens, cuts, shared):
             self.keep(shared)
-            if self._prefixes is not None and len(self._live) < shared:  # a model that cannot forget a part
+            if len(self._live) < shared:  # a model that cannot forget a part
                 self._restore(tokens, cuts, 0)
         return len(self._live)
 
     def _restore(self, tokens: list[int], cuts: Sequence[int], shared: int) -> bool:
         """Put the longest state on disk that fits in place of what was read, if it saves more than `shared` tokens."""
-        assert self._prefixes is not None
-        for cut in sorted(cuts, reverse=True):
-            state = self._prefixes.load(tokens[:cut]) if shared < cut < len(tokens) else None
-            if state is not None:
-                self._forget()
-                used = self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE)
-                if used == len(state):
-                    self._live = tokens[:cut]
-                    return True
-                self._forget()  # llama.cpp does not take it: it is made again
-                self._prefixes.drop(tokens[:cut])
-                return False
+        if self._prefixes is None:
+            return False
+        for cut in sorted((cut for cut in cuts if shared < cut < len(tokens)), reverse=True):
+            state = self._prefixes.load(tokens[:cut])
+            if state is None:
+                continue
+            self._forget()
+            if self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE) == len(state):
+                self._live = tokens[:cut]
+                return True
+            self._forget()  # llama.cpp does not take it: it is made again
+            self._prefixes.drop(tokens[:cut])
+            return False
         return False
 
     def _remember(self) -> None:

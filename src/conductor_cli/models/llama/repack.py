@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from typing import Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.library import library
 from conductor_cli.models.llama.trial import Measured
+from conductor_cli.models.machine import processor
 
 GAIN: Final = 1.2
 """Prompts must be read this many times as fast to be worth the longer load and the memory."""
@@ -73,10 +74,11 @@ def measure(kind: str, threads: int) -> Measured:
     """
     command = [sys.executable, "-P", "-m", "conductor_cli.models.llama.trial", kind, str(threads)]
     try:
-        done = subprocess.run(  # noqa: S603 - this interpreter
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE,
-            check=False,
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as place:  # not the trial's own: it may die
+            done = subprocess.run(  # noqa: S603 - this interpreter
+                [*command, place], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                timeout=PATIENCE, check=False,
+            )  # fmt: skip
         said = [json.loads(line) for line in done.stdout.splitlines()]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ModelError("internal", f"repacking could not be measured: {type(error).__name__}") from error
@@ -93,17 +95,6 @@ def key(kind: str, threads: int) -> str:
     built = lib.llama_print_system_info().decode("utf-8", "replace")
     able = ",".join(item.split()[-3] for item in built.split("|") if item.endswith("= 1 "))
     return f"{processor()}; llama-cpp-python {lib.__version__} with {able}; {kind}; {threads} threads"
-
-
-def processor() -> str:
-    """The name of the processor, as the system gives it."""
-    with suppress(OSError):
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
-        told = (line.partition(":") for line in first.splitlines())
-        known = {name.strip(): value.strip() for name, _, value in told}
-        wanted = ("model name", "model", "stepping", "CPU implementer", "CPU part", "CPU revision")
-        return " ".join(known[name] for name in wanted if name in known)
-    return platform.processor() or platform.machine()
 
 
 def remembered(directory: Path, name: str) -> bool | None:

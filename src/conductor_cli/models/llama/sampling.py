@@ -127,7 +127,8 @@ def drawn(odds: Sequence[float], temperature: float | None, seed: int) -> int:
     """Where in `odds` the draw falls: on the likeliest without a temperature."""
     if temperature is None or not temperature > 0:
         return max(range(len(odds)), key=odds.__getitem__)
-    weights = [share ** (1 / temperature) for share in odds]
+    top = max(odds)  # a share of one half vanishes in a power of a thousand; the likeliest must not
+    weights = [(share / top) ** (1 / temperature) for share in odds]
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
 
 

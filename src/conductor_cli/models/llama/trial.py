@@ -1,4 +1,4 @@
-"""How fast a made-up model reads a prompt with repacked weights and without: `python -m ...trial Q4_K_M THREADS`.
+"""How fast a made-up model reads a prompt with repacked weights and without: `python -m ...trial Q4_K_M THREADS DIR`.
 
 It runs in a process of its own (`repack` starts it), prints a line of JSON as soon as it knows the speed without, and
 one with both at the end.
@@ -11,7 +11,6 @@ import os
 import random
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -80,10 +79,13 @@ class Measured:
     gain: float
 
 
-def measure(mix: Mix, threads: int, shape: Shape = SHAPE, tell: Callable[[float], None] = lambda _: None) -> Measured:
-    """Read a prompt both ways; `tell` hears the speed without repacking first. Raises `ModelError` or `OSError`."""
-    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
-        path = make(Path(place) / "trial.gguf", mix, shape)
+def measure(mix: Mix, threads: int, path: Path, tell: Callable[[float], None]) -> Measured:
+    """Read a prompt both ways with a model made at `path`; `tell` hears the speed without repacking first.
+
+    Raises `ModelError`.
+    """
+    with ExitStack() as stack:
+        make(path, mix)
         plain = stack.enter_context(_opened(path, threads, repack=False))
         plain.read()  # the first time memory is laid out
         tell(TOKENS / plain.read())
@@ -126,9 +128,9 @@ def main(arguments: list[str]) -> int:
     """What `repack` starts; 1 where it did not work."""
     _leave_no_core()
     try:
-        kind, threads = arguments
-        measured = measure(MIXES[kind], int(threads), tell=lambda plain: _say(plain=plain))
-    except (ModelError, OSError, MemoryError):
+        kind, threads, place = arguments
+        measured = measure(MIXES[kind], int(threads), Path(place) / "trial.gguf", lambda plain: _say(plain=plain))
+    except (ModelError, MemoryError):
         return 1
     _say(plain=measured.plain, gain=measured.gain)
     return 0

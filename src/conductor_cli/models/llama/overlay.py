@@ -1,0 +1,53 @@
+"""The check before llama.cpp may see a LoRA adapter: it aborts the process on some that are not what it expects.
+
+How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.about import parts
+from conductor_cli.models.llama.gguf import Header, plain, read_header, read_tensors
+
+FIRST: Final = ".lora_a"
+SECOND: Final = ".lora_b"
+EMBEDDING: Final = "token_embd.weight"
+
+
+def check_adapter(path: Path, base: Header, base_path: Path) -> None:
+    """Whether `path` can be laid over a base. Raises `ModelError` of kind `file`."""
+    header = read_header(path)
+    kind = header.values.get("general.type")
+    if kind != "adapter" or header.values.get("adapter.type") != "lora":
+        raise ModelError("file", f"{path} is no LoRA adapter", hint="one in PEFT form: conductor model import DIR")
+    if header.architecture != base.architecture:
+        raise ModelError(
+            "file", f"{path} is for the architecture {plain(header.architecture)!r}, not {plain(base.architecture)!r}",
+            hint="an adapter fits the model that it was trained on, and no other",
+        )  # fmt: skip
+    if not isinstance(header.values.get("adapter.lora.alpha"), float):
+        raise _damaged(path, "it has no scale")
+    shapes = read_tensors(path)
+    _check_pairs(path, shapes)
+    if EMBEDDING + FIRST in shapes and not any("output.weight" in read_tensors(part) for part in parts(base_path)):
+        raise _damaged(path, "it changes the embedding of a model that writes with the same one")
+
+
+def _check_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    firsts = {name.removesuffix(FIRST): shape for name, shape in shapes.items() if name.endswith(FIRST)}
+    seconds = {name.removesuffix(SECOND): shape for name, shape in shapes.items() if name.endswith(SECOND)}
+    if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(shapes) or not firsts:
+        raise _damaged(path, "its tensors are no pairs")
+    for name, first in firsts.items():
+        second = seconds[name]
+        rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
+        if len(first) != 2 or len(second) != 2 or second[0] != rank:
+            raise _damaged(path, f"the two parts of {plain(name)} do not fit together")
+
+
+def _damaged(path: Path, problem: str) -> ModelError:
+    return ModelError("file", f"{path} is damaged: {problem}", hint="convert it again: conductor model import DIR")

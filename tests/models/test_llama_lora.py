@@ -1,0 +1,533 @@
+"""LoRA in PEFT form: what llama.cpp computes with the converted adapter is what transformers would, merged.
+
+The weights and the adapters are made here, random, in the names and the order of transformers; `forward` is the model
+itself in numpy, so that neither the order of rows nor a scale is taken from what is tested.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.gguf import read_header
+from conductor_cli.models.llama.library import library
+from conductor_cli.models.llama.lora import convert
+from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
+from tests.tiny_gguf import make
+
+np = pytest.importorskip("numpy")
+pytestmark = pytest.mark.usefixtures("models")
+
+Weights = dict[str, Any]
+
+WIDTH, INNER, LAYERS, HEADS, KEYS, WORDS = 32, 48, 2, 4, 2, 64
+HEAD = {"qwen2": 8, "llama": 8, "qwen3": 12}
+"""Numbers a head has; qwen3 has more of them than its width divided by its heads."""
+TOKENS = (3, 60, 17, 17, 5, 41)
+EVERY = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+    "mlp.down_proj",
+)  # fmt: skip
+NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "model.norm": "output_norm",
+    "lm_head": "output", "model.embed_tokens": "token_embd",
+}  # fmt: skip
+
+
+def shapes(architecture: str) -> dict[str, tuple[int, ...]]:
+    """Every weight of a model of this architecture, as transformers names it."""
+    head = HEAD[architecture]
+    layer: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj.weight": (HEADS * head, WIDTH),
+        "self_attn.k_proj.weight": (KEYS * head, WIDTH),
+        "self_attn.v_proj.weight": (KEYS * head, WIDTH),
+        "self_attn.o_proj.weight": (WIDTH, HEADS * head),
+        "mlp.gate_proj.weight": (INNER, WIDTH),
+        "mlp.up_proj.weight": (INNER, WIDTH),
+        "mlp.down_proj.weight": (WIDTH, INNER),
+        "input_layernorm.weight": (WIDTH,),
+        "post_attention_layernorm.weight": (WIDTH,),
+    }
+    if architecture == "qwen2":
+        layer |= {f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qkv"}
+    if architecture == "qwen3":
+        layer |= {"self_attn.q_norm.weight": (head,), "self_attn.k_norm.weight": (head,)}
+    return {
+        "model.embed_tokens.weight": (WORDS, WIDTH),
+        **{f"model.layers.{number}.{name}": shape for number in range(LAYERS) for name, shape in layer.items()},
+        "model.norm.weight": (WIDTH,),
+        "lm_head.weight": (WORDS, WIDTH),
+    }
+
+
+def random_weights(architecture: str) -> Weights:
+    draw = np.random.default_rng(1)
+    found = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes(architecture).items()}
+    return {name: 1 + array / 4 if "norm" in name else array / 6 for name, array in found.items()}
+
+
+def forward(architecture: str, weights: Weights) -> Any:
+    """The logits after `TOKENS`: a decoder with rotary positions, grouped heads and a gated feed-forward."""
+    head, count = HEAD[architecture], len(TOKENS)
+    turn = np.outer(np.arange(count), 10000.0 ** (-np.arange(0, head, 2) / head))
+    cosine, sine = (np.concatenate([f(turn), f(turn)], 1)[:, None] for f in (np.cos, np.sin))
+
+    def norm(values: Any, name: str) -> Any:
+        return values / np.sqrt((values**2).mean(-1, keepdims=True) + 1e-6) * weights[f"{name}.weight"]
+
+    def part(values: Any, name: str) -> Any:
+        return values @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+    def rotated(values: Any, name: str) -> Any:
+        values = norm(values, name) if f"{name}.weight" in weights else values
+        halves = np.concatenate([-values[..., head // 2 :], values[..., : head // 2]], -1)
+        return values * cosine + halves * sine
+
+    state = weights["model.embed_tokens.weight"][list(TOKENS)].astype(np.float64)
+    for number in range(LAYERS):
+        at = f"model.layers.{number}"
+        seen = norm(state, f"{at}.input_layernorm")
+        q, k, v = (part(seen, f"{at}.self_attn.{name}_proj").reshape(count, -1, head) for name in "qkv")
+        q, k = rotated(q, f"{at}.self_attn.q_norm"), rotated(k, f"{at}.self_attn.k_norm")
+        k, v = (np.repeat(values, HEADS // KEYS, axis=1) for values in (k, v))
+        scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(head) + np.triu(np.full((count, count), -np.inf), 1)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = np.einsum("hij,jhd->ihd", share / share.sum(-1, keepdims=True), v).reshape(count, -1)
+        state = state + part(mixed, f"{at}.self_attn.o_proj")
+        seen = norm(state, f"{at}.post_attention_layernorm")
+        gate = part(seen, f"{at}.mlp.gate_proj")
+        state = state + part(gate / (1 + np.exp(-gate)) * part(seen, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
+    return part(norm(state, "model.norm"), "lm_head")[-1]
+
+
+def interleaved(array: Any, head: int) -> Any:
+    """Rows as a GGUF of a Llama has them: of each head row 0, row 0 of its second half, row 1, and so on."""
+    order = [start + half * head // 2 + at for start in range(0, len(array), head) for at in range(head // 2)
+             for half in (0, 1)]  # fmt: skip
+    return array[order]
+
+
+def save_model(path: Path, architecture: str, weights: Weights) -> Path:
+    head = HEAD[architecture]
+    values: dict[str, Value] = {
+        "general.architecture": architecture,
+        f"{architecture}.context_length": 64,
+        f"{architecture}.embedding_length": WIDTH,
+        f"{architecture}.block_count": LAYERS,
+        f"{architecture}.feed_forward_length": INNER,
+        f"{architecture}.attention.head_count": HEADS,
+        f"{architecture}.attention.head_count_kv": KEYS,
+        f"{architecture}.attention.layer_norm_rms_epsilon": 1e-6,
+        f"{architecture}.rope.freq_base": 10000.0,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": [chr(0x100 + at) for at in range(WORDS)],
+        "tokenizer.ggml.token_type": [1] * WORDS,
+        "tokenizer.ggml.merges": [f"{chr(0x100)} {chr(0x101)}"],
+    }
+    if head != WIDTH // HEADS:
+        values |= {f"{architecture}.attention.{name}_length": head for name in ("key", "value")}
+    tensors = []
+    for name, array in weights.items():
+        rotates = architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
+        data = (interleaved(array, head) if rotates else array).astype(np.float32)
+        tensors.append(Tensor(name=gguf_name(name), shape=data.shape, kind=Kind.F32, parts=(data.tobytes(),)))
+    write(path, values, tensors)
+    return path
+
+
+def gguf_name(name: str) -> str:
+    module, _, kind = name.rpartition(".")
+    if not module.startswith("model.layers."):
+        return f"{NAMES[module]}.{kind}"
+    _, _, number, rest = module.split(".", 3)
+    return f"blk.{number}.{NAMES[rest]}.{kind}"
+
+
+class Adapter:
+    """A random LoRA as PEFT saves it, and what it adds."""
+
+    def __init__(self, architecture: str, modules: Mapping[str, int], dtype: str = "F32", **config: object) -> None:
+        """`modules` has the rank of each."""
+        self.config: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", **config}
+        self.dtype, self.modules = dtype, modules
+        self.tensors: dict[str, tuple[str, Any]] = {}
+        draw = np.random.default_rng(2)
+        for module, rank in modules.items():
+            rows, columns = shapes(architecture)[f"{module}.weight"]
+            sides = ("lora_A.weight", "lora_B.weight")
+            if module == "model.embed_tokens":
+                rows, columns, sides = columns, rows, ("lora_embedding_A", "lora_embedding_B")
+            for side, shape in zip(sides, [(rank, columns), (rows, rank)], strict=True):
+                self.tensors[f"base_model.model.{module}.{side}"] = (dtype, draw.standard_normal(shape) / 3)
+
+    def merged(self, weights: Weights, scales: Callable[[str, int], float]) -> Weights:
+        """The weights with this laid over them; `scales` is what PEFT multiplies a module of a rank with."""
+        found = dict(weights)
+        for module, rank in self.modules.items():
+            a, b = (exact(*array) for name, array in self.tensors.items() if f".{module}." in name)
+            change = scales(module, rank) * (b @ a)
+            found[f"{module}.weight"] = weights[f"{module}.weight"] + (
+                change.T if module == "model.embed_tokens" else change
+            )
+        return found
+
+    def save(self, directory: Path) -> Path:
+        directory.mkdir(exist_ok=True)
+        (directory / "adapter_config.json").write_text(json.dumps(self.config))
+        save_tensors(directory / "adapter_model.safetensors", self.tensors)
+        return directory
+
+
+def encoded(dtype: str, array: Any) -> bytes:
+    if dtype == "BF16":
+        return bytes((array.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes())
+    return bytes(array.astype({"F32": "<f4", "F16": "<f2"}.get(dtype, "<f8")).tobytes())
+
+
+def exact(dtype: str, array: Any) -> Any:
+    """The numbers that a file of this type holds."""
+    if dtype == "BF16":
+        return (array.astype("<f4").view("<u4") & 0xFFFF0000).view("<f4").astype(np.float64)
+    return array.astype({"F32": "<f4", "F16": "<f2"}[dtype]).astype(np.float64)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, tuple[str, Any]]) -> None:
+    index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    body = b""
+    for name, (dtype, array) in tensors.items():
+        data = encoded(dtype, array)
+        index[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    save_parts(path, index, body)
+
+
+def save_parts(path: Path, index: object, body: bytes) -> None:
+    head = json.dumps(index).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + body)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, Any, Any]]:
+    """llama.cpp's own functions, a model and a context that rounds nothing to 16 bits."""
+    lib = library()
+    params = lib.llama_model_default_params()
+    params.use_extra_bufts, params.n_gpu_layers = False, 0
+    model = lib.llama_model_load_from_file(os.fsencode(path), params)
+    settings = lib.llama_context_default_params()
+    settings.n_ctx, settings.n_threads, settings.n_threads_batch = 64, 1, 1
+    settings.type_k = settings.type_v = lib.GGML_TYPE_F32
+    settings.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    context = lib.llama_init_from_model(model, settings)
+    try:
+        yield lib, model, context
+    finally:
+        lib.llama_free(context)
+        lib.llama_model_free(model)
+
+
+def logits(path: Path, adapter: Path | None = None) -> Any:
+    """What llama.cpp gives after `TOKENS`."""
+    with opened(path) as (lib, model, context):
+        if adapter is not None:
+            laid = lib.llama_adapter_lora_init(model, os.fsencode(adapter))
+            assert laid
+            one = (lib.llama_adapter_lora_p_ctypes * 1)(laid)
+            assert lib.llama_set_adapters_lora(context, one, 1, (ctypes.c_float * 1)(1.0)) == 0
+        tokens = (lib.llama_token * len(TOKENS))(*TOKENS)
+        assert lib.llama_decode(context, lib.llama_batch_get_one(tokens, len(TOKENS))) == 0
+        return np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (WORDS,)).astype(np.float64)
+
+
+def modules(*names: str, rank: int = 4) -> dict[str, int]:
+    return {f"model.layers.{number}.{name}": rank for number in range(LAYERS) for name in names}
+
+
+def check_same(found: Any, wanted: Any, base: Any) -> None:
+    """Equal but for rounding, and far from what it was before."""
+    assert np.abs(wanted - base).max() > 0.1
+    assert np.abs(found - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama"])
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_an_adapter_computes_what_merged_weights_do(tmp_path: Path, architecture: str, dtype: str) -> None:
+    """For every module, in every type of numbers: as transformers would compute, and as a merged GGUF does."""
+    weights = random_weights(architecture)
+    adapter = Adapter(architecture, modules(*EVERY), dtype)
+    base = save_model(tmp_path / "base.gguf", architecture, weights)
+    merged = adapter.merged(weights, lambda _, rank: 8 / rank)
+    convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
+    before, found = logits(base), logits(base, tmp_path / "lora.gguf")
+    assert np.abs(before - forward(architecture, weights)).max() < 1e-4
+    check_same(found, forward(architecture, merged), before)
+    check_same(found, logits(save_model(tmp_path / "merged.gguf", architecture, merged)), before)
+
+
+RANKS = modules("self_attn.q_proj", rank=2) | modules("mlp.down_proj", rank=8)
+SCALES: dict[str, tuple[dict[str, object], dict[str, int], Callable[[str, int], float]]] = {
+    "each-rank": ({}, RANKS, lambda _, rank: 8 / rank),
+    "root": ({"use_rslora": True}, modules(*EVERY), lambda _, rank: 8 / math.sqrt(rank)),
+    "root-each-rank": ({"use_rslora": True}, RANKS, lambda _, rank: 8 / math.sqrt(rank)),
+    "alpha-by-name": (
+        {"alpha_pattern": {"q_proj": 2, "down_proj": 16.5}},
+        RANKS,
+        lambda module, rank: (2 if "q_proj" in module else 16.5) / rank,
+    ),
+    "alpha-of-one": (
+        {"alpha_pattern": {"^model.layers.1.self_attn.q_proj": 32, "proj": 1}},
+        modules("self_attn.q_proj"),
+        lambda module, rank: (32 if ".1." in module else 8) / rank,
+    ),
+    "alpha-and-root": (
+        {"alpha_pattern": {"layers.0.self_attn.q_proj": 1}, "use_rslora": True},
+        RANKS,
+        lambda module, rank: (1 if "0.self_attn" in module else 8) / math.sqrt(rank),
+    ),
+    "head": ({}, {"lm_head": 4} | modules("mlp.up_proj"), lambda _, rank: 8 / rank),
+    "embedding": ({}, {"model.embed_tokens": 4} | RANKS, lambda _, rank: 8 / rank),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_ranks_and_scales_are_those_of_peft(tmp_path: Path, name: str) -> None:
+    """Ranks of their own, rank-stabilised scales, alphas by module, the embedding and the head."""
+    config, ranks, scales = SCALES[name]
+    weights = random_weights("qwen2")
+    adapter = Adapter("qwen2", ranks, **config)
+    base = save_model(tmp_path / "base.gguf", "qwen2", weights)
+    convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
+    check_same(logits(base, tmp_path / "lora.gguf"), forward("qwen2", adapter.merged(weights, scales)), logits(base))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a base model and an adapter for it, both whole."""
+    save_model(tmp_path / "base.gguf", "qwen2", random_weights("qwen2"))
+    Adapter("qwen2", modules("self_attn.q_proj")).save(tmp_path / "lora")
+    return tmp_path
+
+
+def test_the_safetensors_file_itself_can_be_named(place: Path) -> None:
+    """Its configuration lies beside it; the adapter is called after the directory, and says what it is."""
+    weights = (place / "lora" / "adapter_model.safetensors").rename(place / "lora" / "best.safetensors")
+    convert(weights, place / "base.gguf", place / "lora.gguf")
+    assert read_header(place / "lora.gguf").values == {
+        "general.type": "adapter", "general.architecture": "qwen2", "general.name": "lora", "adapter.type": "lora",
+        "adapter.lora.alpha": 8.0,
+    }  # fmt: skip
+    assert read_header(place / "lora.gguf").tensors == 2 * LAYERS
+
+
+def test_a_copy_of_the_embedding_is_left_out(tmp_path: Path) -> None:
+    """PEFT saves the base model's embedding beside its adapter."""
+    base = save_model(tmp_path / "base.gguf", "qwen2", random_weights("qwen2"))
+    adapter = Adapter("qwen2", {"model.embed_tokens": 4})
+    copied = "base_model.model.model.embed_tokens.base_layer.weight"
+    adapter.tensors[copied] = ("F16", random_weights("qwen2")["model.embed_tokens.weight"])
+    convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
+    assert read_header(tmp_path / "lora.gguf").tensors == 2
+
+
+def test_a_tied_model_takes_no_adapter_for_its_embedding(tmp_path: Path) -> None:
+    """llama.cpp would abort the process: it would use the embedding's adapter for the output too."""
+    weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
+    base = save_model(tmp_path / "base.gguf", "qwen2", weights)
+    for module in ("model.embed_tokens", "lm_head"):
+        adapter = Adapter("qwen2", {module: 4}).save(tmp_path / "lora")
+        refused(adapter, base, "reads and writes with one matrix")
+
+
+def refused(source: Path, base: Path, problem: str) -> None:
+    """It is told with its reason and a next step, and nothing is written."""
+    out = source.parent / "refused.gguf"
+    with pytest.raises(ModelError) as error:
+        convert(source, base, out)
+    assert problem in error.value.message
+    assert (error.value.reason, bool(error.value.hint)) == ("file", True)
+    assert not any(path.name.startswith((".refused", "refused")) for path in source.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"use_dora": True}, "it uses DoRA"),
+        ({"lora_bias": True}, "it has biases"),
+        ({"bias": "lora_only"}, "it has biases"),
+        ({"bias": []}, "it has biases"),
+        ({"modules_to_save": ["embed_tokens"]}, "modules of its own"),
+        ({"trainable_token_indices": [1]}, "tokens of its own"),
+        ({"layer_replication": [[0, 2]]}, "repeats layers"),
+        ({"alora_invocation_tokens": [1]}, "aLoRA"),
+        ({"target_parameters": ["experts"]}, "no modules"),
+        ({"init_lora_weights": "pissa_niter_4"}, "began with pissa_niter_4"),
+        ({"peft_type": "IA3"}, "no LoRA but IA3"),
+        ({"peft_type": None}, "no LoRA but None"),
+        ({"alpha_pattern": {".*q_proj": 2}}, "alpha_pattern has expressions"),
+        ({"alpha_pattern": {"q_proj": "2"}}, "no number"),
+        ({"alpha_pattern": [1]}, "no number"),
+        ({"lora_alpha": 0}, "no number"),
+        ({"lora_alpha": None}, "no number"),
+        ({"lora_alpha": 10**400}, "no number"),
+        ({"lora_alpha": math.nan}, "no number"),
+    ],
+)
+def test_what_llama_cpp_cannot_do_is_refused(place: Path, change: dict[str, object], problem: str) -> None:
+    """Each with what it is; nothing is left out silently."""
+    path = place / "lora" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    refused(place / "lora", place / "base.gguf", problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "no JSON"), ("{", "no JSON"), ("[]", "no object"), ("[" * 100_000, "no JSON"), ("\x1b[31m", "no JSON")],
+)
+def test_a_configuration_that_is_none_is_told(place: Path, text: str, problem: str) -> None:
+    """Damaged, or of another kind."""
+    (place / "lora" / "adapter_config.json").write_text(text)
+    refused(place / "lora", place / "base.gguf", problem)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_a_missing_file_is_told(place: Path, name: str) -> None:
+    """By its name, with the system's reason."""
+    (place / "lora" / name).unlink()
+    refused(place / "lora", place / "base.gguf", f"{name} cannot be read: No such file")
+
+
+def entry(start: int = 0, end: int = 16, dtype: object = "F32", shape: object = (2, 2)) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+@pytest.mark.parametrize(
+    ("index", "size", "problem"),
+    [
+        ({"x": entry()}, 15, "is cut off or damaged: it has"),
+        ({"x": entry()}, 17, "is cut off or damaged: it has"),
+        ({"x": entry(0, 1 << 60)}, 16, "another size than its shape"),
+        ({"x": entry(shape=[1 << 30, 1 << 30])}, 16, "another size than its shape"),
+        ({"x": entry(0, 1 << 62, shape=[1 << 30, 1 << 30])}, 16, "and should have 46116860184273"),
+        ({"x": entry(-16, 0)}, 16, "overlap or leave gaps"),
+        ({"x": entry(16, 32)}, 32, "overlap or leave gaps"),
+        ({"x": entry(16, 0)}, 16, "another size than its shape"),
+        ({"x": entry(), "y": entry()}, 16, "overlap or leave gaps"),
+        ({"x": entry(), "y": entry(8, 24)}, 24, "overlap or leave gaps"),
+        ({"x": entry(shape=[-2, -2])}, 16, "another size than its shape"),
+        ({"x": entry(shape=[2.0, 2])}, 16, "another size than its shape"),
+        ({"x": entry(0, 4, shape=[1] * 5000)}, 4, "another size than its shape"),
+        ({"x": entry(shape=4)}, 16, "x is not described"),
+        ({"x": entry(dtype="F64", shape=[2])}, 16, "x is stored as F64"),
+        ({"x": entry(dtype="\x1b[2J")}, 16, "x is stored as [2J"),
+        ({"x": entry(dtype=4)}, 16, "x is not described"),
+        ({"x": 7}, 16, "x is not described"),
+        ({"x": {}}, 16, "x is not described"),
+        ([], 16, "no object"),
+        ({}, 0, "has no LoRA"),
+    ],
+)
+def test_a_safetensors_file_is_not_believed(place: Path, index: object, size: int, problem: str) -> None:
+    """Sizes, places and types are compared with the file before anything is read."""
+    save_parts(place / "lora" / "adapter_model.safetensors", index, bytes(size))
+    refused(place / "lora", place / "base.gguf", problem)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda _: b"", "is cut off, or no safetensors file"),
+        (lambda data: data[:7], "is cut off, or no safetensors file"),
+        (lambda data: data[:100], "is cut off, or no safetensors file"),
+        (lambda data: data[:-1], "is cut off or damaged"),
+        (lambda data: data + b"\0", "is cut off or damaged"),
+        (lambda data: b"\xff" * 8 + data[8:], "is cut off, or no safetensors file"),
+        (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "is cut off, or no safetensors file"),
+        (lambda _: struct.pack("<Q", 100_000) + b"[" * 100_000, "no JSON"),
+        (lambda data: data[:8] + b"\xff" + data[9:], "no JSON"),
+        (lambda data: data[:-4] + struct.pack("<f", math.nan), "weights that are no numbers"),
+    ],
+)
+def test_a_damaged_safetensors_file_is_told(place: Path, damage: Callable[[bytes], bytes], problem: str) -> None:
+    """Cut at any place, lengthened, of another format, or with weights that are none."""
+    path = place / "lora" / "adapter_model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    refused(place / "lora", place / "base.gguf", problem)
+
+
+LAYER = "base_model.model.model.layers"
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "problem"),
+    [
+        ((f"{LAYER}.0.self_attn.q_proj.lora_A.weight",), (4, WIDTH), "is not made of two matrices"),
+        ((f"{LAYER}.0.self_attn.q_proj.lora_A.weight", f"{LAYER}.0.self_attn.q_proj.lora_A.default.weight"),
+         (4, WIDTH), "lora_A.default.weight, which llama.cpp could not use"),
+        ((f"{LAYER}.0.self_attn.q_proj.lora_magnitude_vector",), (WIDTH, 1), "lora_magnitude_vector, which"),
+        ((f"{LAYER}.0.input_layernorm.weight",), (WIDTH, 1), "input_layernorm.weight, which"),
+        (("\x1b]0;evil\x07",), (WIDTH, 1), "]0;evil, which"),
+        ((f"{LAYER}.0.self_attn.qkv_proj.lora_A.weight", f"{LAYER}.0.self_attn.qkv_proj.lora_B.weight"),
+         (WIDTH, WIDTH), "is no part of the base model"),
+        ((f"{LAYER}.2.self_attn.q_proj.lora_A.weight", f"{LAYER}.2.self_attn.q_proj.lora_B.weight"),
+         (WIDTH, WIDTH), "is no part of the base model"),
+        ((f"{LAYER}.0.self_attn.q_proj.lora_A.weight", f"{LAYER}.0.self_attn.q_proj.lora_B.weight"),
+         (4, WIDTH), "do not fit the 32 × 32"),
+        ((f"{LAYER}.0.self_attn.q_proj.lora_A.weight", f"{LAYER}.0.self_attn.q_proj.lora_B.weight"),
+         (WIDTH,), "is not made of two matrices"),
+        ((f"{LAYER}.0.self_attn.q_proj.lora_A.weight", f"{LAYER}.0.self_attn.q_proj.lora_B.weight"),
+         (0, WIDTH), "is not made of two matrices"),
+    ],
+)  # fmt: skip
+def test_what_does_not_belong_together_is_refused(
+    place: Path, names: tuple[str, ...], shape: tuple[int, ...], problem: str
+) -> None:
+    """Half a pair, a module that the base model lacks, shapes that do not fit."""
+    save_tensors(place / "lora" / "adapter_model.safetensors", {name: ("F32", np.zeros(shape)) for name in names})
+    refused(place / "lora", place / "base.gguf", problem)
+
+
+def test_an_adapter_for_another_width_is_refused(place: Path, tiny: Path) -> None:
+    """The base model is twice as wide."""
+    refused(place / "lora", tiny, "do not fit the 64 × 64 of the base model")
+
+
+def test_a_base_of_another_architecture_is_refused(place: Path) -> None:
+    """Its modules may be others, or in another order."""
+    path = place / "base.gguf"
+    path.write_bytes(path.read_bytes().replace(b"qwen2", b"qwen9"))
+    refused(place / "lora", path, "its architecture is qwen9, and known are qwen2, qwen3, llama")
+
+
+def test_a_base_that_says_too_little_is_refused(place: Path) -> None:
+    """A model whose layers have different widths says so in a list, which is not known here."""
+    path = place / "base.gguf"
+    path.write_bytes(path.read_bytes().replace(b"embedding_length", b"embedding_lengxx"))
+    refused(place / "lora", path, "does not say its embedding_length")
+
+
+def test_an_adapter_is_laid_over_weights_of_sixteen_bits(models: Path, tmp_path: Path) -> None:
+    """A base as it comes, in F16 and with a vocabulary of its own: llama.cpp takes the adapter, and answers change."""
+    base = make(models / "adapted.gguf")
+    save_tensors(
+        (tmp_path / "adapter_model.safetensors"),
+        {
+            f"{LAYER}.1.mlp.down_proj.lora_A.weight": ("F16", np.ones((2, 128))),
+            f"{LAYER}.1.mlp.down_proj.lora_B.weight": ("F16", np.eye(64, 2)),
+        },
+    )
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "lora_alpha": 4}')
+    convert(tmp_path, base, tmp_path / "lora.gguf")
+    assert np.abs(logits(base, tmp_path / "lora.gguf") - logits(base)).max() > 0.1

@@ -1,0 +1,483 @@
+"""How servers are told the form of a reply: which server it is, what it is sent, what a real llama.cpp makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError, PlanError
+from conductor_cli.core.plan import Plan, Rules
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
+from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.question import Question
+from conductor_cli.core.spellings import SPELLINGS, Terms
+from conductor_cli.core.spellings.terms import BLANK, CONTROL, signs_but
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.litellm import LiteLLM
+from conductor_cli.models.openai import Dialect, OpenAI
+from conductor_cli.models.servers import OWNERS, for_xgrammar, form_of
+from tests.core.spellings.gbnf import Grammar
+from tests.core.spellings.reading import plan_in
+from tests.core.strategies import terms_for_tests
+from tests.servers import (
+    LITELLM_IGNORES,
+    Loopback,
+    Script,
+    Seen,
+    Speaker,
+    Wire,
+    delta,
+    litellm_ready,
+    loopback,
+    saying,
+    usage,
+)
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+PLAIN = Request(messages=(Message(role="user", content="Yes?"),))
+GRAMMAR = replace(PLAIN, grammar='root ::= "x"')
+MINI = replace(PLAIN, grammar='root ::= "A" | "B"', choices=("A", "B"))
+JSON = replace(GRAMMAR, schema=SCHEMA)
+FORMAT = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": SCHEMA}}
+YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
+UNTHINKING = {"chat_template_kwargs": {"enable_thinking": False}}
+FIELDS = ("grammar", "structured_outputs", "ebnf", "response_format")
+
+
+fine = saying(*YES)
+
+
+def owned(owner: str | None, then: Script = fine) -> Script:
+    """A server that says who owns its models, and otherwise answers as `then` does."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if seen.path.endswith("/models"):
+            more = {} if owner is None else {"owned_by": owner}
+            return await wire.json({"object": "list", "data": [{"id": "m", "object": "model"} | more]})
+        return await then(seen, wire)
+
+    return script
+
+
+def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[Seen]]:
+    """The chunks of one reply after the other by the same model, and what the server saw."""
+
+    async def go(server: Loopback) -> list[list[Chunk]]:
+        made = OpenAI(how.pop("model", "m"), f"{server.url}/v1", **how)
+        try:
+            return [await chunks_of(made, request) for request in requests]
+        finally:
+            await made.close()
+
+    with loopback(script) as server:
+        return asyncio.run(go(server)), server.requests
+
+
+async def chunks_of(made: Any, request: Request) -> list[Chunk]:
+    async with aclosing(made.stream(request)) as stream:
+        return [chunk async for chunk in stream]
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def notes(chunks: list[Chunk]) -> list[str]:
+    return [chunk.note for chunk in chunks if chunk.note]
+
+
+def form(seen: Seen) -> dict[str, Any]:
+    """The fields of a request that hold the reply to a form."""
+    return {name: value for name, value in seen.json.items() if name in (*FIELDS, *UNTHINKING)}
+
+
+@pytest.mark.parametrize(
+    ("owner", "request_", "sent"),
+    [
+        ("llamacpp", GRAMMAR, {"grammar": 'root ::= "x"'} | UNTHINKING),
+        ("llamacpp", MINI, {"grammar": 'root ::= "A" | "B"'} | UNTHINKING),
+        ("llamacpp", JSON, {"grammar": 'root ::= "x"'} | UNTHINKING),
+        ("me", GRAMMAR, {"grammar": 'root ::= "x"'} | UNTHINKING),
+        ("vllm", GRAMMAR, {"structured_outputs": {"grammar": 'root ::= "x"'}}),
+        ("vllm", MINI, {"structured_outputs": {"choice": ["A", "B"]}}),
+        ("vllm", JSON, {"structured_outputs": {"grammar": 'root ::= "x"'}}),
+        ("sglang", GRAMMAR, {"ebnf": 'root ::= "x"'}),
+        ("sglang", MINI, {"ebnf": 'root ::= "A" | "B"'}),
+        ("library", GRAMMAR, {}),
+        ("library", JSON, {"response_format": FORMAT}),
+        ("organization_owner", JSON, {"response_format": FORMAT}),
+        (None, JSON, {"response_format": FORMAT}),
+        (None, MINI, {}),
+    ],
+)
+def test_each_server_is_told_a_form_in_its_own_way(owner: str | None, request_: Request, sent: dict[str, Any]) -> None:
+    """By the owner of its models: llama.cpp, vLLM and SGLang get the grammar, any other a schema if there is one."""
+    both, seen = replies(owned(owner), request_, request_)
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
+    assert [form(one) for one in seen[1:]] == [sent, sent]
+    assert [notes(chunks) for chunks in both] == [[], []]
+
+
+def test_a_request_without_a_form_asks_nothing_of_the_server() -> None:
+    """A worker's call is one request."""
+    _, seen = replies(owned("vllm"), PLAIN)
+    assert [one.path for one in seen] == ["/v1/chat/completions"]
+
+
+def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None:
+    """The list of models that names the model also says which server it is."""
+    _, seen = replies(owned("sglang"), GRAMMAR, model="")
+    assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions"]
+    assert seen[1].json["model"] == "m"
+    assert "ebnf" in seen[1].json
+
+
+async def hangs(seen: Seen, wire: Wire) -> None:
+    await wire.stall()
+
+
+async def forbidden(seen: Seen, wire: Wire) -> None:
+    await wire.json({"error": "no"}, 403)
+
+
+async def page(seen: Seen, wire: Wire) -> None:
+    await wire.head(200, "text/html")
+    await wire.send("<html>")
+
+
+async def cut(seen: Seen, wire: Wire) -> None:
+    wire.cut()
+
+
+@pytest.mark.parametrize("listing", [hangs, forbidden, page, cut], ids=lambda script: script.__name__)
+def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
+    listing: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question fails or takes too long: the call goes on with a schema, and it is not asked again."""
+    monkeypatch.setattr("conductor_cli.models.openai.LIST_SECONDS", 0.2)
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await (listing if seen.path.endswith("/models") else fine)(seen, wire)
+
+    both, seen = replies(script, JSON, JSON)
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert [one.path for one in seen].count("/v1/models") == 1
+    assert form(seen[-1]) == {"response_format": FORMAT}
+
+
+def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
+    """A closed port says nothing of which server will open it."""
+
+    async def go(made: OpenAI) -> None:
+        with pytest.raises(ModelError) as error:
+            await chunks_of(made, GRAMMAR)
+        assert error.value.reason == "connect"
+        assert made._form == "ask"
+        await made.close()
+
+    with loopback(saying()) as server:
+        url = server.url
+    asyncio.run(go(OpenAI("m", f"{url}/v1")))
+
+
+@pytest.mark.parametrize(
+    ("listed", "model", "wanted"),
+    [
+        ({"data": [{"id": "a", "owned_by": "openai"}, {"id": "b", "owned_by": "vllm"}]}, "b", "structured_outputs"),
+        ({"data": [{"id": "a", "owned_by": "llamacpp"}]}, "other", "grammar"),
+        ({"data": [{"id": "a", "owned_by": ["vllm"]}]}, "a", "response_format"),
+        ({"data": ["a", None, 3]}, "a", "response_format"),
+        ({"data": {"id": "a"}}, "a", "response_format"),
+        (["a"], "a", "response_format"),
+        ({}, "a", "response_format"),
+    ],
+)
+def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, model: str, wanted: str) -> None:
+    """Of several owners, as behind a gateway, that of the model counts; nonsense names nobody."""
+    assert form_of(listed, model) == wanted
+
+
+def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
+    """llama-server and vLLM are not asked; a provider's own address gets a schema; any other address is asked."""
+    asked = {}
+    with loopback(owned("sglang")) as server:
+        for kind in ("llama-server", "vllm", "ollama", "openai", "openai-compatible"):
+            worker = Worker(name="w", kind=kind, model="m", options={"base_url": f"{server.url}/v1"})
+            made = open_model(worker, environ={})
+            begin = len(server.requests)
+            asyncio.run(_ask_and_close(made, JSON))
+            asked[kind] = [one.path.rpartition("/")[2] for one in server.requests[begin:]]
+            asked[kind] += list(form(server.requests[-1]))
+    assert asked == {
+        "llama-server": ["completions", "grammar", "chat_template_kwargs"],
+        "vllm": ["completions", "structured_outputs"],
+        "ollama": ["completions", "response_format"],
+        "openai": ["models", "completions", "ebnf"],
+        "openai-compatible": ["models", "completions", "ebnf"],
+    }
+    own = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
+    assert isinstance(own, OpenAI)
+    assert own._form == "response_format"
+
+
+async def _ask_and_close(made: Any, request: Request) -> list[Chunk]:
+    try:
+        return await chunks_of(made, request)
+    finally:
+        await made.close()
+
+
+def refusing(**said: str) -> Script:
+    """A server that refuses each of these fields with these words, and takes the rest."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        for name, words in said.items():
+            if name in seen.json:
+                return await wire.json({"error": {"message": words, "code": 400}}, 400)
+        return await fine(seen, wire)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("grammar", "Failed to parse grammar"),
+        ("structured_outputs", "Invalid grammar specification."),
+        ("ebnf", "Failed to compile ebnf grammar: EBNF parser error"),
+        ("response_format", "This response_format type is unavailable now"),
+    ],
+)
+def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, words: str) -> None:
+    """The plan is then parsed and repaired; the user hears of it once."""
+    request = JSON if field == "response_format" else GRAMMAR
+    both, seen = replies(refusing(**{field: words}), request, request, dialect=Dialect(form=field))
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
+        [f"does not take {field}: it is left out"], [],
+    ]  # fmt: skip
+    assert [[name for name in form(one) if name in FIELDS] for one in seen] == [[field], [], []]
+    assert not form(seen[-1])
+
+
+def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
+    """A request that has both loses one after the other."""
+    script = refusing(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
+    (chunks,), seen = replies(script, JSON, dialect=Dialect(form="structured_outputs"))
+    assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
+    assert len(notes(chunks)) == 2
+
+
+def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
+    """SGLang takes a streamed call with status 200 before it has compiled the grammar."""
+    said = "Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none"
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if "ebnf" not in seen.json:
+            return await fine(seen, wire)
+        error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
+        return await saying(delta(), {"error": error})(seen, wire)
+
+    (chunks,), seen = replies(script, GRAMMAR, dialect=Dialect(form="ebnf"))
+    assert text(chunks) == "Yes."
+    assert len(notes(chunks)) == 1
+    assert [list(form(one)) for one in seen] == [["ebnf"], []]
+
+
+def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
+    """A refusal behind the first word is an error: the text before it has been handed on."""
+    error = {"error": {"message": "grammar broke", "code": 400}}
+    with pytest.raises(ModelError, match="grammar broke") as raised:
+        replies(saying(delta("Y"), error), GRAMMAR, dialect=Dialect(form="ebnf"))
+    assert raised.value.reason == "refused"
+
+
+def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
+    """llama-server reads a grammar's text as thinking where the template has opened one: the plan would be lost."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if "grammar" in seen.json:
+            return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
+        return await fine(seen, wire)
+
+    async def go(server: Loopback) -> list[Chunk]:
+        made = OpenAI("m", f"{server.url}/v1", dialect=Dialect(form="grammar"))
+        with pytest.raises(ModelError) as error:
+            await chunks_of(made, GRAMMAR)
+        assert (error.value.reason, error.value.retryable) == ("empty", True)
+        again = await chunks_of(made, GRAMMAR)
+        await made.close()
+        return again
+
+    with loopback(script) as server:
+        chunks = asyncio.run(go(server))
+    assert text(chunks) == "Yes."
+    assert [note.partition(" ")[2] for note in notes(chunks)] == ["does not take grammar: it is left out"]
+    assert form(server.requests[-1]) == {}
+
+
+def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
+    """As vLLM and SGLang do it: the thinking is free, what follows is not."""
+    replies_ = saying(delta(reasoning_content="Hm."), *YES)
+    both, seen = replies(replies_, GRAMMAR, GRAMMAR, dialect=Dialect(form="ebnf"))
+    assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
+    assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
+
+
+# What xgrammar reads
+
+
+def test_a_class_of_nearly_all_signs_is_named_by_what_it_leaves_out() -> None:
+    """In ASCII only, which every version reads; any other class stays as it is."""
+    quote = '"\\'
+    assert for_xgrammar(signs_but(quote)) == r"[^\x00-\x1F\x22-\x22\x5C-\x5C\x7F-\x7F]"
+    assert for_xgrammar(signs_but(BLANK)) == r"[^\x00-\x20\x7F-\x7F]"
+    for other in ('["\\\\/nt]', r"[\x30-\x39]", '"[a-z]"', "access{0,8}"):
+        assert for_xgrammar(other) == other
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(SPELLINGS)), chance=st.integers(0, 2**32).map(random.Random))
+def test_what_a_grammar_admits_its_form_for_xgrammar_admits_too(
+    data: st.DataObject, name: str, chance: random.Random
+) -> None:
+    """Beside its classes it is the same text, and no class in it names a sign beyond ASCII."""
+    terms = data.draw(terms_for_tests("numbers" if name == "published" else "letters", exact=True))
+    grammar = SPELLINGS[name].grammar(terms)
+    adapted = for_xgrammar(grammar)
+    assert r"\U" not in adapted
+    classes = re.compile(r"\[\^?(?:\\[xU][0-9A-F]+-\\[xU][0-9A-F]+)+\]")
+    assert classes.sub("[]", adapted) == classes.sub("[]", grammar)
+    for before, after in zip(classes.findall(grammar), classes.findall(adapted), strict=True):
+        admits = _admits(after)
+        assert all(map(admits, "".join(Grammar(f"root ::= {before}").draw(chance) for _ in range(20))))
+        assert not any(map(admits, CONTROL))
+
+
+def _admits(signs: str) -> Any:
+    """Whether a class admits a sign."""
+    points = [chr(int(point, 16)) for point in re.findall(r"\\[xU]([0-9A-F]+)", signs)]
+    ranges = list(zip(points[::2], points[1::2], strict=True))
+    return lambda sign: any(first <= sign <= last for first, last in ranges) != signs.startswith("[^")
+
+
+# A real llama.cpp behind HTTP
+
+
+@contextmanager
+def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
+    """A server around a real llama.cpp: it takes `grammar` and `response_format` as llama-server does."""
+    import llama_cpp
+
+    llama = llama_cpp.Llama(str(path), n_ctx=8192, n_threads=1, verbose=False)
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        body = seen.json
+        grammar = body.get("grammar")
+        if schema := body.get("response_format", {}).get("json_schema", {}).get("schema"):
+            grammar = llama_cpp.llama_grammar.json_schema_to_gbnf(json.dumps(schema))
+        answer = await asyncio.to_thread(
+            llama.create_chat_completion, body["messages"], max_tokens=body["max_tokens"], temperature=1.0,
+            seed=body["seed"], grammar=grammar and llama_cpp.LlamaGrammar.from_string(grammar, verbose=False),
+        )  # fmt: skip
+        await wire.json(answer)
+
+    try:
+        with loopback(owned(owner, script)) as server:
+            yield server
+    finally:
+        llama.close()
+
+
+def planned(server: Loopback, profile: Profile, *, mini: bool = False, most: int = 1200) -> tuple[str, Terms]:
+    """What the conductor behind `server` writes, and the terms in which it is to be read."""
+    pool = Pool(workers=tuple(Worker(name=name, kind="openai") for name in ("ann", "bob", "cy")))
+    terms = terms_for(profile, pool, Rules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", exact=False)
+    request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, terms), seed=7, max_tokens=most)
+    return text(asyncio.run(_ask_and_close(OpenAI("m", f"{server.url}/v1"), request))), terms
+
+
+def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Path, tiny: Path) -> None:
+    """Held by the grammar alone, in lines and in JSON and in one label; without it the same model writes nonsense."""
+    with llama_cpp_server(brief) as server:
+        for profile, mini in ((PROMPTED, False), (PROMPTED_JSON, False), (PROMPTED, True)):
+            written, terms = planned(server, profile, mini=mini)
+            plan = plan_in("native" if mini else profile.spelling, written, terms)
+            assert isinstance(plan, Plan)
+            assert {step.worker for step in plan.steps} <= {"ann", "cy"}
+        assert all("grammar" in one.json for one in server.requests if one.method == "POST")
+    with llama_cpp_server(tiny, owner="nobody") as server:
+        written, terms = planned(server, PROMPTED, most=100)
+        assert form(server.requests[-1]) == {}
+        with pytest.raises(PlanError):
+            plan_in("native", written, terms)
+
+
+def test_a_schema_holds_the_same_model_to_the_shape_of_a_plan(tiny: Path) -> None:
+    """Where a server knows schemas only, the profile `prompted-json` gets JSON with workers that exist."""
+    with llama_cpp_server(tiny, owner="nobody") as server:
+        written, _ = planned(server, PROMPTED_JSON, most=100)
+        assert "response_format" in server.requests[-1].json
+    begun = re.compile(r'\{ ?"steps" ?: ?\[ ?\{ ?"worker" ?: ?"[AC]" ?, ?"access" ?: ?\[')
+    assert begun.match(written)
+
+
+# litellm
+
+
+async def _fine(seen: Seen, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say('{"a":1}')
+    await speaker.end()
+
+
+@pytest.mark.parametrize(("model", "sent"), [("claude-haiku-4-5", True), ("nobody-knows-it", False)])
+def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str, sent: bool) -> None:
+    """Anthropic calls it `output_format`; for a model that litellm does not know nothing is sent, never a grammar."""
+    litellm_ready()
+    with loopback(_fine) as server:
+        made = LiteLLM(f"anthropic/{model}", key="k", base_url=server.url)
+        chunks = asyncio.run(_ask_and_close(made, replace(JSON, max_tokens=9)))
+    body = server.requests[0].json
+    assert text(chunks) == '{"a":1}'
+    assert notes(chunks) == []
+    assert (body.get("output_format", {}).get("schema", {}).get("required") == ["a"]) is sent
+    assert 'root ::= "x"' not in json.dumps(body)
+
+
+def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
+    """DeepSeek is held to take schemas by litellm's table, and does not."""
+    litellm_ready()
+    said = {"error": {"message": "This response_format type is unavailable now", "type": "invalid_request_error"}}
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if "response_format" in seen.json:
+            return await wire.json(said, 400)
+        return await fine(seen, wire)
+
+    with loopback(script) as server:
+        made = LiteLLM("deepseek/deepseek-chat", key="k", base_url=server.url)
+        chunks = asyncio.run(_ask_and_close(made, JSON))
+    assert text(chunks) == "Yes."
+    assert notes(chunks) == ["deepseek/deepseek-chat does not take response_format: it is left out"]
+
+
+def test_every_owner_leads_to_a_field() -> None:
+    """No row of the table names a field that refusals do not know."""
+    assert set(OWNERS.values()) <= set(FIELDS)
