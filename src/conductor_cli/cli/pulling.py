@@ -41,15 +41,20 @@ def here(entry: Entry, settings: Settings) -> Receipt | None:
 
 def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
     """Say what it takes, then get the model. Raises `ConductorUnusable` where it cannot be had or has no room."""
+    from conductor_cli.models.weights.pull import quote
+
+    terms = quote(entry, settings.environ)
+    if not quiet:
+        _announce(entry, terms)
+    _check_room(terms)
+    return _bring(entry, settings, quiet=quiet)
+
+
+def _bring(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
     from conductor_cli.cli.choosing import shelf_of
     from conductor_cli.cli.watching import watching
-    from conductor_cli.models.weights.pull import pull, quote
+    from conductor_cli.models.weights.pull import pull
 
-    offer = quote(entry, settings.environ)
-    if not quiet:
-        for line in [*_terms(entry, offer), *_fit(entry)]:
-            remark(line)
-    _check_room(offer)
     try:
         with watching(settings, quiet=quiet) as watch:
             return pull(entry, shelf_of(settings), settings.environ, watch)
@@ -57,6 +62,11 @@ def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
         if not quiet:
             remark(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
         raise
+
+
+def _announce(entry: Entry, offer: Quote) -> None:
+    for line in [*_terms(entry, offer), *_fit(entry)]:
+        remark(line)
 
 
 def _terms(entry: Entry, offer: Quote) -> list[str]:
@@ -116,17 +126,20 @@ def offer(settings: Settings, *, quiet: bool) -> None:
     if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not nothing_here(settings):
         return
     from conductor_cli.config.workers import set_value
+    from conductor_cli.models.weights.cache import is_on
     from conductor_cli.models.weights.pull import quote
     from conductor_cli.models.weights.registry import registry
 
     entry = registry()[0]
     terms = quote(entry, settings.environ)
+    if terms.missing and is_on(settings.environ.get("HF_HUB_OFFLINE")):
+        return
     _check_room(terms)
-    takes = f"about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else "it is there"
-    remark("There is no conductor model yet, the one that plans.")
-    remark(f"{entry.name}: {size_text(entry.size)}, licence {entry.licence}, to {terms.where}; {takes}.")
-    if agreed("Get it now?", otherwise=True):
-        told(fetch(entry, settings, quiet=quiet), remark)
+    remark("There is no conductor model yet, the one that plans. The default one is")
+    _announce(entry, terms)
+    takes = f", about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else ""
+    if agreed(f"Get it now{takes}?", otherwise=True):
+        told(_bring(entry, settings, quiet=quiet), remark)
         set_value(settings.places, "conductor.model", entry.name)
 
 

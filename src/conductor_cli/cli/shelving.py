@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 from conductor_cli.cli.amounts import size_text
 from conductor_cli.cli.choosing import again, planner_of, receipt_of, shelf_of
 from conductor_cli.cli.output import remark, say
@@ -118,13 +120,14 @@ def settle(name: str, settings: Settings, config: str | None, *, use: bool | Non
     before = receipt_of(settings)
     taken = settings["conductor.model"] or (before is not None and before.name != name)
     if use is True or (use is None and not taken):
-        choose(name, name, settings, config)
+        if choose(name, name, settings, config):
+            say('next: conductor ask "…"')
     elif before is None or before.name != name:
         say(f"to let it plan: conductor model use {name}")
 
 
-def choose(chosen: str, name: str, settings: Settings, config: str | None) -> None:
-    """Write which model plans into the tool's own file, and say whether that has an effect."""
+def choose(chosen: str, name: str, settings: Settings, config: str | None) -> bool:
+    """Write which model plans into the tool's own file; say and return whether that has an effect."""
     from conductor_cli.config import load
     from conductor_cli.config.workers import set_value
 
@@ -132,9 +135,10 @@ def choose(chosen: str, name: str, settings: Settings, config: str | None) -> No
     after = load(os.environ, {}, config)
     if after["conductor.model"] == chosen:
         say(f"the conductor model is now {name}")
-    else:
-        say(f"written: {name}")
-        remark(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
+        return True
+    say(f"written: {name}")
+    remark(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
+    return False
 
 
 def known(name: str, settings: Settings) -> Receipt:
@@ -254,4 +258,4 @@ def _ask(receipt: Receipt, going: Removal) -> None:
     size = f" and free {size_text(going.freed)}" if going.freed else ""
     if not agreed(f"Remove {receipt.name}{size}?", otherwise=False):
         remark("nothing was removed")
-        raise SystemExit(0)
+        raise typer.Exit

@@ -98,7 +98,7 @@ class _Lines:
 
     def _line(self, progress: Progress, rate: float) -> str:
         parts = [f"{WORDS.get(progress.stage, progress.stage)} {one_line(progress.file)}"]
-        if progress.total:
+        if progress.total and progress.stage in {"fetching", "checking"}:
             parts.append(f"{size_text(progress.done) if progress.done else '0'} of {size_text(progress.total)}")
         if rate > 0:
             parts += [f"{size_text(round(rate))}/s", f"{time_text((progress.total - progress.done) / rate)} left"]
@@ -116,10 +116,11 @@ def _bars(around: Any) -> Iterator[Watch]:  # noqa: ANN401 - views.Surroundings;
 
     console = open_console(Stderr(sys.stderr), color=colored(around), environ=around.environ)
     what = TextColumn("{task.description}", markup=False)
-    numbers = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True))
-    columns = (what, *numbers) if console.width < 100 else (what, BarColumn(), *numbers)
+    more = (BarColumn(),) if console.width >= 100 else ()
+    rate = (TransferSpeedColumn(),) if console.width >= 60 else ()
+    columns = (what, *more, DownloadColumn(), *rate, TimeRemainingColumn(compact=True))
     tasks: dict[tuple[str, str], Any] = {}
-    with Bars(*columns, console=console) as bars:
+    with Bars(*columns, console=console, transient=True) as bars:
 
         def show(progress: Progress) -> None:
             if progress.note:
@@ -138,7 +139,7 @@ def _bars(around: Any) -> Iterator[Watch]:  # noqa: ANN401 - views.Surroundings;
 
 def _cropped(name: str, width: int) -> str:
     """The end of a file's name, which tells files apart, as long as the other columns leave room."""
-    name, most = one_line(name), max(8, width - 60)
+    name, most = one_line(name), max(8, width - 50)
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 

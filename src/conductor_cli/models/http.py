@@ -69,10 +69,11 @@ _HINTS: Final[dict[str, str]] = {
 
 
 class Answer:
-    """An answer whose status is good and whose body is still to be read."""
+    """An answer whose body is still to be read. Its header names are in lower case."""
 
     def __init__(self, response: httpx.Response, ends: float | None, limit: int) -> None:
         self.status = response.status_code
+        self.headers: Mapping[str, str] = dict(response.headers)
         self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._pieces = response.aiter_bytes()
         self._ends = ends
@@ -121,26 +122,29 @@ class Server:
         self._client: httpx.AsyncClient | None = None
 
     @asynccontextmanager
-    async def open(
+    async def open(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
         path: str,
         *,
         body: Any = None,  # noqa: ANN401 - any JSON value
+        headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
         limit: int = BODY_LIMIT,
+        every: bool = False,
     ) -> AsyncIterator[Answer]:
         """The answer to one request; leaving closes its connection unless it was read to its end.
 
-        `seconds` bounds all of it, from connecting to the last piece. Everything that fails is a `ModelError`.
+        `headers` are this request's beside the server's. `seconds` bounds all of it, from connecting to the last piece.
+        Everything that fails is a `ModelError`; so is a redirect or an error status, unless `every` answer is wanted.
         """
         try:
             client = await self._opened()
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
             async with asyncio.timeout_at(ends):
-                response = await client.send(self._request(client, method, path, body), stream=True)
+                response = await client.send(self._request(client, method, path, body, headers or {}), stream=True)
             try:
-                if response.status_code >= 300:
+                if response.status_code >= 300 and not every:
                     raise await self._refusal(response, ends)
                 yield Answer(response, ends, limit)
             finally:
@@ -163,10 +167,13 @@ class Server:
             self._client = self._client or _client(self._ca_file)
         return self._client
 
-    def _request(self, client: httpx.AsyncClient, method: str, path: str, body: object) -> httpx.Request:
+    def _request(
+        self, client: httpx.AsyncClient, method: str, path: str, body: object, headers: Mapping[str, str]
+    ) -> httpx.Request:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         kind = {} if content is None else {"content-type": "application/json"}
-        return client.build_request(method, self.base_url + path, content=content, headers=self._headers | kind)
+        more = kind | dict(headers)
+        return client.build_request(method, self.base_url + path, content=content, headers=self._headers | more)
 
     async def _refusal(self, response: httpx.Response, ends: float | None) -> Refusal:
         answer = Answer(response, ends, REFUSAL_LIMIT)

@@ -162,7 +162,7 @@ def _longest(question: Question) -> int:
 def _spelled(odds: Mapping[str, float], terms: Terms) -> str:
     """The shares of a choice by the names of the workers, the likeliest first."""
     likeliest = sorted(odds.items(), key=lambda item: -item[1])
-    return ", ".join(f"{terms.labels[label]} {share:.2f}" for label, share in likeliest)
+    return ", ".join(f"{terms.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
 
 
 def announce_step(run: Workflow, item: Parsed) -> None:

@@ -6,15 +6,18 @@ import ctypes
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from conductor_cli.core.chat import Request
 from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.gguf import read_header
 from conductor_cli.models.llama.library import Flag
 from conductor_cli.models.llama.loading import Options
+from conductor_cli.models.llama.repack import weigh
 from conductor_cli.models.llama.reply import Reply
 from conductor_cli.models.llama.sampling import Sampler
 
@@ -32,7 +35,8 @@ class Figures:
     `prefix` are the tokens before the question. `restore` is how long they took from disk, None where nothing is
     remembered; `compute` how long they took to read, None where they were remembered already. `first_step` and `plan`
     are the seconds from the start of loading to the end of the first line and of the whole text, which had `written`
-    tokens; nothing was remembered anew in them.
+    tokens; nothing was remembered anew in them. `repacking` is how many times as fast prompts are read with repacked
+    weights here, 0 where llama.cpp dies of them, None where that cannot be measured.
     """
 
     load: float
@@ -46,6 +50,7 @@ class Figures:
     written: int
     first_step: float
     plan: float
+    repacking: float | None = None
 
 
 async def measure(path: Path, options: Options, request: Request) -> Figures:
@@ -56,7 +61,15 @@ async def measure(path: Path, options: Options, request: Request) -> Figures:
     def look(engine: Engine, flag: Flag) -> Figures:
         return _figures(engine, flag, request, load=time.monotonic() - began, compute=compute)
 
-    return await _with(path, options, look)
+    return replace(await _with(path, options, look), repacking=_repacking(path, options))
+
+
+def _repacking(path: Path, options: Options) -> float | None:
+    kind = read_header(path, brief=True).values.get("general.file_type")
+    if options.cache is None or not isinstance(kind, int):
+        return None
+    weighed = weigh(options.cache, options.threads or physical_cores(), kind)
+    return None if weighed is None else weighed.gain
 
 
 async def _with(path: Path, options: Options, work: Callable[[Engine, Flag], T]) -> T:

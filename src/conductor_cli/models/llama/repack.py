@@ -43,23 +43,31 @@ _WINDOWS_DEATHS: Final = 0xC0000000
 def choose(directory: Path, threads: int, file_type: int) -> bool:
     """Whether to repack the weights of files whose `general.file_type` is this, read with so many threads.
 
-    As `repack.json` in `directory` remembers; else as measured now, in about two seconds. Never raises: where something
-    fails, or the type is not in `KINDS`, or a GPU does the reading, weights stay as they are.
+    Never raises: where nothing can be measured, weights stay as they are.
+    """
+    weighed = weigh(directory, threads, file_type)
+    return weighed is not None and pays(weighed)
+
+
+def weigh(directory: Path, threads: int, file_type: int) -> Measured | None:
+    """What repacking gives, as `repack.json` in `directory` remembers; else as measured now, in about two seconds.
+
+    None where the type is not in `KINDS`, where a GPU does the reading, or where something fails. Never raises.
     """
     kind = KINDS.get(file_type, "")
     try:
         if not kind or library().llama_supports_gpu_offload():
-            return False
+            return None
         name = key(kind, threads)
-        known = remembered(directory, name)
+        known = _read(directory).get(name)
         if known is not None:
             return known
         measured = measure(kind, threads)
     except ModelError:
-        return False
+        return None
     with suppress(OSError):
         remember(directory, name, measured)
-    return pays(measured)
+    return measured
 
 
 def pays(measured: Measured) -> bool:

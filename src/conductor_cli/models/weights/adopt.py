@@ -64,6 +64,7 @@ def adopt(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
     hashed = tuple(_hashed(path, tell) for path in files)
     entry = recognised(hashed, strict=not wanted.name)
     name = wanted.name or (entry.name if entry else name_of(wanted.path))
+    _check_name(name, entry)
     before = _already(name, hashed, base, shelf)
     if before is not None:
         return Adopted(receipt=before, before=True, own=_is_own(before, shelf))
@@ -135,6 +136,12 @@ def _base(wanted: Wanted, shelf: Shelf) -> tuple[str, Path | None]:
 def _hashed(path: Path, tell: Tell) -> File:
     size = path.stat().st_size
     return File(path=path, size=size, sha256=sha256_of(path, lambda done: tell(path, done, size)))
+
+
+def _check_name(name: str, entry: Entry | None) -> None:
+    """Whether a name is the registry's for another model: a pull would take its place. Raises `UsageError`."""
+    if (entry is None or entry.name != name) and any(other.name == name for other in registry()):
+        raise UsageError(f"{name} is what the registry calls another model", hint="another name: --name OTHER")
 
 
 def _already(name: str, files: Sequence[File], base: str, shelf: Shelf) -> Receipt | None:
@@ -248,6 +255,7 @@ def _converted(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
             f"{base} is not here yet, and an adapter is made for its base", hint=f"conductor model pull {base}"
         )
     name = wanted.name or name_of(directory.absolute())
+    _check_name(name, None)
     folder = shelf.folder(name)
     target, new = folder / f"{name}.gguf", folder / f".{name}.{os.getpid()}.gguf"
     from conductor_cli.models.llama.lora import convert  # needs numpy

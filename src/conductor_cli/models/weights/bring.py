@@ -16,7 +16,7 @@ from conductor_cli.models.weights.hub import Download, Found, Hub, Refused, ask,
 from conductor_cli.models.weights.plain import patiently
 from conductor_cli.models.weights.progress import Meter, Pace, Tell
 from conductor_cli.models.weights.receipts import PINS, File, Shelf
-from conductor_cli.models.weights.transfer import transfer
+from conductor_cli.models.weights.transfer import renew_login, transfer
 
 MARGIN: Final = 256 << 20
 """Bytes that stay free on the disk."""
@@ -132,13 +132,26 @@ class Bringer:
         meter = Meter(self._tell, "asking", wanted.file, wanted.size)
         meter.at(0)
         try:
-            found = patiently(
-                lambda: ask(self._hub, wanted.repo, wanted.revision, wanted.file, self._pace.stall),
-                self._pace, meter.note,
-            )  # fmt: skip
+            found = self._asked(wanted, meter)
         except (Refused, ModelError) as error:
             raise unusable(error, self._hub, wanted.repo, wanted.revision, wanted.file) from None
         return found if found.size else replace(found, size=wanted.size)
+
+    def _asked(self, wanted: Wanted, meter: Meter) -> Found:
+        def asking() -> Found:
+            return ask(self._hub, wanted.repo, wanted.revision, wanted.file, self._pace.stall)
+
+        try:
+            return patiently(asking, self._pace, meter.note)
+        except Refused as error:
+            if error.status != 401 or not self._hub.token:
+                raise
+            renew_login(self._environ, self._pace)  # it may only be too old, and then public files are refused, too
+            hub = Hub.of(self._environ)
+            if hub == self._hub:
+                raise
+            self._hub = hub
+            return patiently(asking, self._pace, meter.note)
 
     def _agree(self, wanted: Wanted, found: Found) -> None:
         """Whether the hub has what is expected. Raises `ConductorUnusable` before a byte is fetched or replaced."""

@@ -1,9 +1,9 @@
 """The child process that fetches a file with the hub's own library: `python -m conductor_cli.models.weights.fetch`.
 
 A process of its own, since that library reads its environment when it is imported, and since it can hang where only
-killing helps. The order comes as one line of JSON on stdin; when stdin ends, the parent is gone, and so is this
-process. What happens goes to stdout, a line of JSON each: `ready`, `done` (bytes on the disk), `moved` (bytes on the
-wire), `end`, or `failed` with a reason and `errno`. No line has an address or a token in it.
+killing helps. The order comes as one line of JSON on stdin; with `renew` only the login is renewed. When stdin ends,
+the parent is gone, and so is this process. What happens goes to stdout, a line of JSON each: `ready`, `done` (bytes of
+the file), `moved` (bytes on the wire), `end`, or `failed` with a reason and `errno`. No line has an address or a token.
 
 `hf_hub_download` begins at zero whenever it is called (huggingface_hub#4196), so the parts beneath it are used.
 """
@@ -33,7 +33,7 @@ def main() -> NoReturn:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _fetch(order, say)
+        (_renew if order.get("renew") else _fetch)(order, say)
         say({"end": True})
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent hears of it
         say({"failed": _reason(error), "errno": getattr(error, "errno", None)})
@@ -79,6 +79,14 @@ def _fetch(order: Mapping[str, Any], say: Say) -> None:
     with part.open("rb+") as file:
         file.seek(begun)
         http_get(url, file, resume_size=begun, headers=headers, **how)
+
+
+def _renew(order: Mapping[str, Any], say: Say) -> None:
+    """A login of the browser lasts some hours; asked for its token, the library renews it in its file."""
+    del order, say
+    from huggingface_hub import get_token
+
+    get_token()
 
 
 def _bar(say: Say) -> type:

@@ -153,17 +153,26 @@ async def _headers(hub: Hub, url: str, seconds: float) -> dict[str, str]:
             raise Refused(host_of(url), status, headers, cleaned(headers.get("x-error-message", ""), (hub.token,)))
         keep = ("x-repo-commit", "x-linked-etag", "x-linked-size", "x-xet-hash", "etag")
         known |= {name: headers[name] for name in keep if name in headers}
-        target = urljoin(url, headers.get("location", "")) if 300 <= status < 400 else ""
-        if not target:
+        if not (300 <= status < 400 and headers.get("location")):
             return {"x-linked-size": headers.get("content-length", "")} | known
-        if (
-            _origin(target) != _origin(url)
-            and "x-repo-commit" in known
-            and ("x-linked-etag" in known or "etag" in known)
-        ):
+        target = follow(url, headers["location"])
+        told = "x-repo-commit" in known and ("x-linked-etag" in known or "etag" in known)
+        if told and _origin(target) != _origin(url):
             return known
         url = target
     raise ModelError("missing", f"{hub.host} redirects without end", hint="check HF_ENDPOINT")
+
+
+def follow(url: str, location: str) -> str:
+    """The address that a redirect leads to. Raises `ModelError` for one that is not followed."""
+    try:
+        target = urljoin(url, location)
+        known = _origin(target)[0] in {"http", "https"} and _origin(target)[1]
+    except ValueError:
+        known = ""
+    if not known:
+        raise ModelError("missing", f"{host_of(url)} leads to an address that is none", hint="check HF_ENDPOINT")
+    return target
 
 
 @asynccontextmanager
@@ -178,8 +187,6 @@ async def reached(  # noqa: PLR0913 - the parts of a request
 ) -> AsyncIterator[Answer]:
     """The answer of one address, whatever its status; redirects are for the caller. Raises `ModelError`."""
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ModelError("missing", f"{hub.host} leads to an address that is none", hint="check HF_ENDPOINT")
     own = hub.token and _origin(url) == _origin(hub.endpoint)
     who = {"authorization": f"Bearer {hub.token}"} if own else {}
     server = Server(f"{parts.scheme}://{parts.netloc}", headers=who, secrets=(hub.token,))

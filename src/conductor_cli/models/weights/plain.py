@@ -6,13 +6,13 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final, TypeVar
-from urllib.parse import urljoin
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.http import Answer, host_of
 from conductor_cli.models.refusal import cleaned
-from conductor_cli.models.weights.hub import REDIRECTS, Download, Refused, reached
+from conductor_cli.models.weights.hub import REDIRECTS, Download, Refused, follow, reached
 from conductor_cli.models.weights.progress import Meter, Pace
 
 PASSING: Final = frozenset({"broken", "timeout", "overloaded", "rate"})
@@ -79,11 +79,18 @@ class _Getter:
             headers = {"range": f"bytes={begun}-"} if begun else {}
             if begun and self._etag:
                 headers["if-range"] = self._etag
-            async with reached(download.hub, "GET", url, headers=headers, limit=NO_LIMIT) as answer:
+            async with AsyncExitStack() as open_answer:
+                try:
+                    async with asyncio.timeout(self._pace.stall):
+                        answer = await open_answer.enter_async_context(
+                            reached(download.hub, "GET", url, headers=headers, limit=NO_LIMIT)
+                        )
+                except TimeoutError:
+                    return self._silent(host_of(url))
                 target = answer.headers.get("location", "") if 300 <= answer.status < 400 else ""
                 if not target:
                     return await self._take(answer, begun, host_of(url))
-            url = urljoin(url, target)
+            url = follow(url, target)
         return ModelError("missing", f"{download.hub.host} redirects without end", hint="check HF_ENDPOINT")
 
     async def _take(self, answer: Answer, begun: int, host: str) -> Exception | None:
@@ -138,12 +145,15 @@ class _Getter:
                     if size and done > size:
                         break
         except TimeoutError:
-            return ModelError("timeout", f"no byte for {self._pace.stall:.0f} s from {host}")
+            return self._silent(host)
         except OSError as error:
             return error
         if size and done != size:
             return ModelError("broken", f"{host} sent {done:,} bytes of {size:,}")
         return None
+
+    def _silent(self, host: str) -> ModelError:
+        return ModelError("timeout", f"no byte for {self._pace.stall:.0f} s from {host}")
 
     async def _piece(self, answer: Answer) -> bytes:
         async with asyncio.timeout(self._pace.stall):

@@ -51,6 +51,8 @@ def pull(entry: Entry, shelf: Shelf, environ: Mapping[str, str], tell: Tell, pac
     work = _Pull(entry, Setting(cache=cache, hub=hub, shelf=shelf, environ=environ, tell=tell, pace=pace))
     try:
         receipt = work.from_cache() or work.from_hub()
+    except BrokenPipeError:  # whoever is told of the progress does not listen any more
+        raise
     except OSError as error:
         raise _cannot_store(cache.directory, error) from None
     shelf.put(receipt)

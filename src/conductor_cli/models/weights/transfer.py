@@ -57,6 +57,12 @@ def transfer(download: Download, environ: Mapping[str, str], pace: Pace, meter: 
     return False
 
 
+def renew_login(environ: Mapping[str, str], pace: Pace) -> None:
+    """Have the hub's library renew the login that it keeps, if it can."""
+    with _child({"renew": True}, dict(environ) | QUIET) as lines:
+        _watch(lines, pace, lambda: None)
+
+
 def _by_child(download: Download, environ: Mapping[str, str], pace: Pace, meter: Meter) -> str:
     """Empty when the file is there, else what went wrong. Raises `OSError` where the disk does not take it."""
     found = download.found
@@ -64,11 +70,8 @@ def _by_child(download: Download, environ: Mapping[str, str], pace: Pace, meter:
         "repo": download.repo, "file": download.file, "commit": found.commit, "size": found.size, "xet": found.xet,
         "endpoint": download.hub.endpoint, "part": str(download.part),
     }  # fmt: skip
-    try:
-        with _child(order, environ) as lines:
-            trouble = _watch(lines, pace, lambda: meter.at(download.begun))
-    except OSError as error:  # the interpreter cannot be started, or does not listen
-        return f"no process for the download ({error.strerror})"
+    with _child(order, environ) as lines:
+        trouble = _watch(lines, pace, lambda: meter.at(download.begun))
     number = trouble.get("errno")
     if number in NO_ROOM:
         raise OSError(number, "no room", str(download.part))
@@ -119,14 +122,19 @@ def _read(line: bytes) -> Mapping[str, Any]:
 @contextmanager
 def _child(order: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[SimpleQueue[bytes]]:
     """A child process and the lines that it says, an empty one at its end. It is gone when the block is left."""
+    lines: SimpleQueue[bytes] = SimpleQueue()
     # -P: what lies in the directory that the user is in is not imported.
     command = [sys.executable, "-P", "-m", FETCH]
-    process = subprocess.Popen(  # noqa: S603 - ourselves
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(environ)
-    )
+    try:
+        process = subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(environ)
+        )
+    except OSError:  # the interpreter cannot be started
+        lines.put(b"")
+        yield lines
+        return
     assert process.stdin
     assert process.stdout
-    lines: SimpleQueue[bytes] = SimpleQueue()
     reader = threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True)
     reader.start()
     try:

@@ -1,0 +1,291 @@
+"""A model hub on loopback, as `huggingface_hub` 1.x finds it: metadata on one host, bytes on another, and faults.
+
+The hub answers `HEAD` and `GET /REPO/resolve/REVISION/FILE`: for large files with commit, SHA-256 and size in headers
+and a signed redirect to the host that has the bytes (`localhost` instead of `127.0.0.1`, so that it is another one to
+every client); for small files with a relative redirect and git's hash. The other host knows ranges (206, 416).
+
+With `xet` set the hub offers Xet, too, its storage of chunks that many files share: a third host says which runs of
+chunks (xorbs) a file is made of, and serves them, here uncompressed and shared by nothing. It stops answering at the
+xorb `xet_stall`, which is how Xet is known to hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.servers import Loopback, Seen, Wire, loopback
+
+SMALL = 1024
+"""Files below this many bytes are kept in git, as the hub does with what is not in large file storage."""
+
+
+CHUNK = 64 * 1024
+XORB = 8 * CHUNK
+
+
+def chunked(data: bytes) -> list[bytes]:
+    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+
+
+def chunk(data: bytes) -> bytes:
+    """A chunk as Xet sends it: version, size as sent, compression (none), size; then the bytes."""
+    size = len(data).to_bytes(3, "little")
+    return b"\0" + size + b"\0" + size + data
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def git_hash(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """An error status instead of an answer."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What goes wrong with the body of one answer once `after` bytes of it were sent. A drip makes pauses (seconds)."""
+
+    kind: Literal["stall", "cut", "drip", "wrong", "more", "no range", "changed", "mute", "hold"]
+    after: int = 0
+    pause: float = 0.05
+
+
+@dataclass
+class Repo:
+    """What each revision stands for, and the files of each commit."""
+
+    revisions: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+
+class Hub:
+    """The hub while it runs. `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
+
+    An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others. `logins` has the new
+    token for each that renews a login.
+    """
+
+    def __init__(self) -> None:
+        self.repos: dict[str, Repo] = {}
+        self.refusals: list[Refusal] = []
+        self.cdn_refusals: list[Refusal] = []
+        self.faults: list[Fault] = []
+        self.xet = False
+        self.xet_stall: int | None = None
+        self.go_on = threading.Event()
+        self.location = ""
+        self.logins: dict[str, str] = {}
+        self.token = ""
+        self.size: int | None = None
+        self.etag = ""
+        self.cdn_etag = True
+        self.front = loopback(self._front)
+        self.back = loopback(self._back)
+        self.cas = loopback(self._cas)
+
+    @property
+    def url(self) -> str:
+        return self.front.url
+
+    @property
+    def fetched(self) -> list[Seen]:
+        """The requests for bytes."""
+        return [seen for seen in self.back.requests if seen.method == "GET"]
+
+    @property
+    def ranges(self) -> list[str]:
+        """The range that each request for bytes asked for, empty for all."""
+        return [seen.headers.get("range", "") for seen in self.fetched]
+
+    def commit(self, repo: str, files: dict[str, bytes], revision: str = "main") -> str:
+        """A new commit with these files beside those that were there, and the revision set to it."""
+        place = self.repos.setdefault(repo, Repo())
+        whole = place.commits.get(place.revisions.get(revision, ""), {}) | files
+        name = hashlib.sha1(repr(sorted((k, sha256(v)) for k, v in whole.items())).encode()).hexdigest()
+        place.commits[name] = whole
+        place.revisions[revision] = name
+        return name
+
+    async def _front(self, seen: Seen, wire: Wire) -> None:
+        if self.refusals:
+            refusal = self.refusals.pop(0)
+            await self._say(wire, refusal.status, refusal.headers, refusal.body if seen.method != "HEAD" else b"")
+            return
+        path = unquote(urlsplit(seen.path).path)
+        if path == "/oauth/token":
+            new = {"access_token": self.logins[parse_qs(seen.body.decode())["refresh_token"][0]], "expires_in": 3600}
+            await self._say(wire, 200, {"Content-Type": "application/json"}, json.dumps(new).encode())
+            return
+        if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
+            await self._say(wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"})
+            return
+        if path.startswith("/api/xet/"):
+            headers = {"X-Xet-Cas-Url": self.cas.url, "X-Xet-Access-Token": "x", "X-Xet-Token-Expiration": "9999999999"}
+            await self._say(wire, 200, headers)
+        elif found := re.fullmatch(r"/(?:api/resolve-cache/models/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path):
+            await self._resolve(seen, wire, *found.groups())
+        else:
+            await self._say(wire, 404)
+
+    async def _resolve(self, seen: Seen, wire: Wire, repo: str, revision: str, file: str) -> None:
+        place = self.repos.get(repo)
+        if place is None:  # the real hub says 401 to strangers, so that nobody learns which private ones there are
+            await self._say(wire, 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+            return
+        commit = place.revisions.get(revision, revision)
+        files = place.commits.get(commit)
+        if files is None or file not in files:
+            code = "RevisionNotFound" if files is None else "EntryNotFound"
+            await self._say(wire, 404, {"X-Error-Code": code, "X-Error-Message": code})
+        elif len(files[file]) < SMALL:
+            await self._small(seen, wire, repo, commit, file)
+        else:
+            await self._large(wire, repo, commit, file)
+
+    async def _small(self, seen: Seen, wire: Wire, repo: str, commit: str, file: str) -> None:
+        data = self.repos[repo].commits[commit][file]
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(data)}"'}
+        if "/resolve/" in seen.path:
+            headers["Location"] = f"/api/resolve-cache/models/{repo}/{commit}/{file}"
+            await self._say(wire, 307, headers)
+        else:
+            head = seen.method == "HEAD"
+            await self._say(wire, 200, headers | {"Content-Length": str(len(data))}, b"" if head else data)
+
+    async def _large(self, wire: Wire, repo: str, commit: str, file: str) -> None:
+        data = self.repos[repo].commits[commit][file]
+        etag = self.etag or sha256(data)
+        headers = {
+            "X-Repo-Commit": commit,
+            "X-Linked-ETag": f'"{etag}"',
+            "X-Linked-Size": str(len(data) if self.size is None else self.size),
+            "Location": self.location or f"http://localhost:{self.back.port}/{sha256(data)}?signature=s3cret",
+        }
+        if self.xet:
+            headers |= {"X-Xet-Hash": sha256(data), "X-Xet-Refresh-Route": f"{self.url}/api/xet/token"}
+        await self._say(wire, 302, headers)
+
+    async def _back(self, seen: Seen, wire: Wire) -> None:
+        if self.cdn_refusals:
+            refusal = self.cdn_refusals.pop(0)
+            await self._say(wire, refusal.status, refusal.headers, refusal.body)
+            return
+        key = urlsplit(seen.path).path[1:]
+        data = next(
+            d for r in self.repos.values() for fs in r.commits.values() for d in fs.values() if sha256(d) == key
+        )
+        await self._body(seen, wire, data, self.faults.pop(0) if self.faults else None)
+
+    async def _body(self, seen: Seen, wire: Wire, data: bytes, fault: Fault | None) -> None:
+        kind = fault.kind if fault else ""
+        if kind == "mute":
+            await wire.stall()
+        asked = re.fullmatch(r"bytes=(\d+)-", seen.headers.get("range", ""))
+        start = int(asked[1]) if asked and kind != "no range" else 0
+        headers = {"Accept-Ranges": "bytes"}
+        if self.cdn_etag:
+            headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
+        if "if-range" in seen.headers and (kind == "changed" or seen.headers["if-range"] != headers.get("ETag")):
+            start = 0
+        if start >= len(data) and asked:
+            await self._say(wire, 416, headers | {"Content-Range": f"bytes */{len(data)}"})
+            return
+        body = data[start:]
+        if kind == "wrong":
+            body = bytes(byte ^ 1 for byte in body)
+        if kind == "more":
+            body += b"more"
+        headers["Content-Length"] = str(len(body))
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        await self._head(wire, 206 if start else 200, headers)
+        await self._send(wire, body, fault)
+
+    async def _send(self, wire: Wire, body: bytes, fault: Fault | None) -> None:
+        if fault is None or fault.kind not in {"stall", "cut", "drip", "hold"}:
+            await wire.raw(body)
+            return
+        await wire.raw(body[: fault.after])
+        if fault.kind == "stall":
+            await wire.stall()
+        if fault.kind == "hold":
+            await asyncio.to_thread(self.go_on.wait)
+            await wire.raw(body[fault.after :])
+        if fault.kind == "drip":  # slow, but it comes
+            for place in range(fault.after, len(body), 64 * 1024):
+                await asyncio.sleep(fault.pause)
+                await wire.raw(body[place : place + 64 * 1024])
+
+    async def _cas(self, seen: Seen, wire: Wire) -> None:
+        key, _, number = urlsplit(seen.path).path.removeprefix("/v2/reconstructions/").lstrip("/").partition("/")
+        data = self._data(key)
+        pieces = [data[at : at + XORB] for at in range(0, len(data), XORB)]
+        if number and int(number) == self.xet_stall:
+            await wire.stall()
+        elif number:
+            body = b"".join(map(chunk, chunked(pieces[int(number)])))
+            headers = {"Content-Range": f"bytes 0-{len(body) - 1}/{len(body)}"}
+            await self._say(wire, 206, headers, body)
+        elif seen.path.startswith("/v2/reconstructions/"):
+            await self._say(wire, 200, {"Content-Type": "application/json"}, self._plan(key, pieces))
+        else:
+            await self._say(wire, 404)
+
+    def _plan(self, key: str, pieces: list[bytes]) -> bytes:
+        """Which chunks of which xorbs make the file, and where they are."""
+        terms, xorbs = [], {}
+        for number, piece in enumerate(pieces):
+            name, count = sha256(piece), len(chunked(piece))
+            chunks = {"start": 0, "end": count}
+            terms.append({"hash": name, "unpacked_length": len(piece), "range": chunks})
+            ranges = [{"chunks": chunks, "bytes": {"start": 0, "end": len(piece) + 8 * count - 1}}]
+            xorbs[name] = [{"url": f"{self.cas.url}/{key}/{number}", "ranges": ranges}]
+        return json.dumps({"offset_into_first_range": 0, "terms": terms, "xorbs": xorbs}).encode()
+
+    def _data(self, key: str) -> bytes:
+        files = (files for repo in self.repos.values() for files in repo.commits.values())
+        return next(data for known in files for data in known.values() if sha256(data) == key)
+
+    async def _say(self, wire: Wire, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
+        await self._head(wire, status, {"Content-Length": str(len(body))} | (headers or {}))
+        await wire.raw(body)
+
+    async def _head(self, wire: Wire, status: int, headers: dict[str, str]) -> None:
+        lines = [f"HTTP/1.1 {status} Made Up", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        await wire.raw("\r\n".join([*lines, "", ""]).encode())
+
+
+@contextmanager
+def hub() -> Iterator[Hub]:
+    """A hub without repositories."""
+    server = Hub()
+    parts: list[Loopback] = [server.front, server.back, server.cas]
+    with parts[0], parts[1], parts[2]:
+        try:
+            yield server
+        finally:
+            server.go_on.set()
+
+
+def gated(**more: Any) -> Refusal:
+    """What the hub says of a repository whose licence was not accepted."""
+    return Refusal(status=403, headers={"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"} | more)
