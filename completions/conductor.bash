@@ -14,9 +14,9 @@ _conductor() {
     # which command stands on the line: option values are no commands
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$path ${COMP_WORDS[i]}" in
-            ' ask'|' plan'|' run'|' doctor'|' completions'|' trace'|' trace list'|' trace show'|' trace replay'|' trace path'|' trace rm'|' workers'|' workers list'|' workers add'|' workers rm'|' workers enable'|' workers disable'|' workers test'|' model'|' model use'|' model path'|' config'|' config show'|' config get'|' config set'|' config path')
+            ' ask'|' plan'|' run'|' doctor'|' completions'|' trace'|' trace list'|' trace show'|' trace replay'|' trace path'|' trace rm'|' workers'|' workers list'|' workers add'|' workers rm'|' workers enable'|' workers disable'|' workers test'|' model'|' model bench'|' model list'|' model pull'|' model prepare'|' model import'|' model use'|' model verify'|' model rm'|' model path'|' config'|' config show'|' config get'|' config set'|' config path')
                 path+=" ${COMP_WORDS[i]}" ;;
-            ' --config'|' --color'|' ask -f'|' ask --file'|' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --mode'|' ask --workers'|' ask --conductor'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --schema'|' ask --seed'|' ask --gpu-layers'|' ask --format'|' ask --progress'|' plan -f'|' plan --file'|' plan --system'|' plan --mode'|' plan --workers'|' plan --conductor'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' plan --progress'|' run --workers'|' run --conductor'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' run --format'|' run --progress'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' trace replay --format'|' trace replay --progress'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price')
+            ' --config'|' --color'|' ask -f'|' ask --file'|' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --mode'|' ask --workers'|' ask --conductor'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --schema'|' ask --seed'|' ask --gpu-layers'|' ask --adapter'|' ask --format'|' ask --progress'|' plan -f'|' plan --file'|' plan --system'|' plan --mode'|' plan --workers'|' plan --conductor'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' plan --adapter'|' plan --progress'|' run --workers'|' run --conductor'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' run --format'|' run --progress'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' trace replay --format'|' trace replay --progress'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price'|' model bench --gpu-layers'|' model bench --adapter'|' model import --name'|' model import --base')
                 [[ ${COMP_WORDS[i + 1]} == -* ]] || ((i++))
                 [[ ${COMP_WORDS[i]} != '=' ]] || ((i++)) ;;
         esac
@@ -24,11 +24,11 @@ _conductor() {
 
     [[ $cur != -* ]] || prev=''
     case "$path $prev" in
-        ' --config'|' ask -f'|' ask --file'|' ask --conductor'|' ask --schema'|' plan -f'|' plan --file'|' plan --conductor'|' run --conductor')
+        ' --config'|' ask -f'|' ask --file'|' ask --conductor'|' ask --schema'|' ask --adapter'|' plan -f'|' plan --file'|' plan --conductor'|' plan --adapter'|' run --conductor'|' model bench --adapter'|' model import --base')
             files='-f' ;;
         ' --color')
             words='auto always never' ;;
-        ' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --workers'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --gpu-layers'|' plan --system'|' plan --workers'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' run --workers'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price')
+        ' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --workers'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --gpu-layers'|' plan --system'|' plan --workers'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' run --workers'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' trace list -n'|' trace list --count'|' trace show --step'|' trace replay --speed'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --parallel'|' workers add --price'|' model bench --gpu-layers'|' model import --name')
             : ;;
         ' ask --mode'|' plan --mode')
             words='mini auto ultra' ;;
@@ -41,9 +41,9 @@ _conductor() {
                 '')
                     if [[ $cur == -* ]]; then words='--config --color --debug -q --quiet --version -h --help'; else words='ask plan run doctor completions trace workers model config'; fi ;;
                 ' ask')
-                    if [[ $cur == -* ]]; then words='-f --file --system -c --continue --resume --mode --workers --conductor --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --schema --seed --gpu-layers --format --progress --no-trace -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='-f --file --system -c --continue --resume --mode --workers --conductor --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --schema --seed --gpu-layers --adapter --format --progress --no-trace -h --help'; else :; fi ;;
                 ' plan')
-                    if [[ $cur == -* ]]; then words='-f --file --system --mode --workers --conductor --max-steps --seed --gpu-layers --progress --no-trace -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='-f --file --system --mode --workers --conductor --max-steps --seed --gpu-layers --adapter --progress --no-trace -h --help'; else :; fi ;;
                 ' run')
                     if [[ $cur == -* ]]; then words='--workers --conductor --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --format --progress --no-trace -h --help'; else files='-f'; fi ;;
                 ' doctor')
@@ -77,9 +77,23 @@ _conductor() {
                 ' workers test')
                     if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
                 ' model')
-                    if [[ $cur == -* ]]; then words='-h --help'; else words='use path'; fi ;;
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='bench list pull prepare import use verify rm path'; fi ;;
+                ' model bench')
+                    if [[ $cur == -* ]]; then words='--json --gpu-layers --adapter -h --help'; else files='-f'; fi ;;
+                ' model list')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
+                ' model pull')
+                    if [[ $cur == -* ]]; then words='--use --no-use -h --help'; else :; fi ;;
+                ' model prepare')
+                    if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
+                ' model import')
+                    if [[ $cur == -* ]]; then words='--name --base --copy --use --no-use -h --help'; else files='-f'; fi ;;
                 ' model use')
                     if [[ $cur == -* ]]; then words='-h --help'; else files='-f'; fi ;;
+                ' model verify')
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else files='-f'; fi ;;
+                ' model rm')
+                    if [[ $cur == -* ]]; then words='-y --yes -h --help'; else :; fi ;;
                 ' model path')
                     if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
                 ' config')

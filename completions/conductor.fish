@@ -11,9 +11,9 @@ function __conductor_at
             string match -q -- '-*' $word; or continue
         end
         switch "$path $word"
-            case ' ask' ' plan' ' run' ' doctor' ' completions' ' trace' ' trace list' ' trace show' ' trace replay' ' trace path' ' trace rm' ' workers' ' workers list' ' workers add' ' workers rm' ' workers enable' ' workers disable' ' workers test' ' model' ' model use' ' model path' ' config' ' config show' ' config get' ' config set' ' config path'
+            case ' ask' ' plan' ' run' ' doctor' ' completions' ' trace' ' trace list' ' trace show' ' trace replay' ' trace path' ' trace rm' ' workers' ' workers list' ' workers add' ' workers rm' ' workers enable' ' workers disable' ' workers test' ' model' ' model bench' ' model list' ' model pull' ' model prepare' ' model import' ' model use' ' model verify' ' model rm' ' model path' ' config' ' config show' ' config get' ' config set' ' config path'
                 set path "$path $word"
-            case ' --config' ' --color' ' ask -f' ' ask --file' ' ask --system' ' ask -c' ' ask --continue' ' ask --resume' ' ask --mode' ' ask --workers' ' ask --conductor' ' ask --max-steps' ' ask --recursion' ' ask --max-cost' ' ask --max-tokens' ' ask --max-calls' ' ask --max-time' ' ask --schema' ' ask --seed' ' ask --gpu-layers' ' ask --format' ' ask --progress' ' plan -f' ' plan --file' ' plan --system' ' plan --mode' ' plan --workers' ' plan --conductor' ' plan --max-steps' ' plan --seed' ' plan --gpu-layers' ' plan --progress' ' run --workers' ' run --conductor' ' run --recursion' ' run --max-cost' ' run --max-tokens' ' run --max-calls' ' run --max-time' ' run --seed' ' run --gpu-layers' ' run --format' ' run --progress' ' trace list -n' ' trace list --count' ' trace show --step' ' trace replay --speed' ' trace replay --format' ' trace replay --progress' ' workers add -k' ' workers add --kind' ' workers add -m' ' workers add --model' ' workers add --about' ' workers add --base-url' ' workers add --key-env' ' workers add --context' ' workers add --max-tokens' ' workers add --temperature' ' workers add --parallel' ' workers add --price'
+            case ' --config' ' --color' ' ask -f' ' ask --file' ' ask --system' ' ask -c' ' ask --continue' ' ask --resume' ' ask --mode' ' ask --workers' ' ask --conductor' ' ask --max-steps' ' ask --recursion' ' ask --max-cost' ' ask --max-tokens' ' ask --max-calls' ' ask --max-time' ' ask --schema' ' ask --seed' ' ask --gpu-layers' ' ask --adapter' ' ask --format' ' ask --progress' ' plan -f' ' plan --file' ' plan --system' ' plan --mode' ' plan --workers' ' plan --conductor' ' plan --max-steps' ' plan --seed' ' plan --gpu-layers' ' plan --adapter' ' plan --progress' ' run --workers' ' run --conductor' ' run --recursion' ' run --max-cost' ' run --max-tokens' ' run --max-calls' ' run --max-time' ' run --seed' ' run --gpu-layers' ' run --format' ' run --progress' ' trace list -n' ' trace list --count' ' trace show --step' ' trace replay --speed' ' trace replay --format' ' trace replay --progress' ' workers add -k' ' workers add --kind' ' workers add -m' ' workers add --model' ' workers add --about' ' workers add --base-url' ' workers add --key-env' ' workers add --context' ' workers add --max-tokens' ' workers add --temperature' ' workers add --parallel' ' workers add --price' ' model bench --gpu-layers' ' model bench --adapter' ' model import --name' ' model import --base'
                 set skip yes
         end
     end
@@ -52,6 +52,7 @@ complete -c conductor -n "__conductor_at ' ask'" -l max-time -x -d 'Most seconds
 complete -c conductor -n "__conductor_at ' ask'" -l schema -r -F -d 'JSON Schema for the answer; one that is no JSON exits 7.'
 complete -c conductor -n "__conductor_at ' ask'" -l seed -x -d 'Seed for whatever is drawn.'
 complete -c conductor -n "__conductor_at ' ask'" -l gpu-layers -x -d 'Layers of a local model on the GPU.'
+complete -c conductor -n "__conductor_at ' ask'" -l adapter -r -F -d 'A LoRA adapter (GGUF) laid over a local conductor.'
 complete -c conductor -n "__conductor_at ' ask'" -l format -x -a 'answer json jsonl' -d 'What goes to stdout: the answer, one JSON object, or the events.'
 complete -c conductor -n "__conductor_at ' ask'" -l progress -x -a 'auto tree plain none' -d 'What goes to stderr meanwhile.'
 complete -c conductor -n "__conductor_at ' ask'" -l no-trace -d 'Store no trace of this run.'
@@ -64,6 +65,7 @@ complete -c conductor -n "__conductor_at ' plan'" -l conductor -r -F -d 'The mod
 complete -c conductor -n "__conductor_at ' plan'" -l max-steps -x -d 'Most steps of the plan, 1 to 5.'
 complete -c conductor -n "__conductor_at ' plan'" -l seed -x -d 'Seed for whatever is drawn.'
 complete -c conductor -n "__conductor_at ' plan'" -l gpu-layers -x -d 'Layers of a local model on the GPU.'
+complete -c conductor -n "__conductor_at ' plan'" -l adapter -r -F -d 'A LoRA adapter (GGUF) laid over a local conductor.'
 complete -c conductor -n "__conductor_at ' plan'" -l progress -x -a 'auto tree plain none' -d 'What goes to stderr meanwhile.'
 complete -c conductor -n "__conductor_at ' plan'" -l no-trace -d 'Store no trace of this run.'
 complete -c conductor -n "__conductor_at ' plan'" -s h -l help -d 'Show this message and exit.'
@@ -128,11 +130,39 @@ complete -c conductor -n "__conductor_at ' workers enable'" -s h -l help -d 'Sho
 complete -c conductor -n "__conductor_at ' workers disable'" -s h -l help -d 'Show this message and exit.'
 complete -c conductor -n "__conductor_at ' workers test'" -l json -d 'Write JSON.'
 complete -c conductor -n "__conductor_at ' workers test'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model'" -a bench -d 'Measure how long planning takes on this machine: loading, the remembered prompt, reading, writing'
+complete -c conductor -n "__conductor_at ' model'" -a list -d 'List the models that are here and those that can be pulled'
+complete -c conductor -n "__conductor_at ' model'" -a pull -d 'Get a model: checked by its SHA-256, going on where an earlier try ended'
+complete -c conductor -n "__conductor_at ' model'" -a prepare -d 'Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes'
+complete -c conductor -n "__conductor_at ' model'" -a import -d 'Take a model file that is on this machine: checked, recognised, not stored twice'
 complete -c conductor -n "__conductor_at ' model'" -a use -d 'Choose the model that plans, from now on'
-complete -c conductor -n "__conductor_at ' model'" -a path -d 'Print which model plans: a file\'s path, a URL, or provider/model'
+complete -c conductor -n "__conductor_at ' model'" -a verify -d 'Read a model\'s files again and compare them with what is known of them; 5 when one is damaged'
+complete -c conductor -n "__conductor_at ' model'" -a rm -d 'Remove a model: what conductor put on the disk for it, and no other file'
+complete -c conductor -n "__conductor_at ' model'" -a path -d 'Print the file of a model, or which model plans: a file\'s path, a URL, or provider/model'
 complete -c conductor -n "__conductor_at ' model'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model bench'" -l json -d 'Write JSON.'
+complete -c conductor -n "__conductor_at ' model bench'" -l gpu-layers -x -d 'Layers of a local model on the GPU.'
+complete -c conductor -n "__conductor_at ' model bench'" -l adapter -r -F -d 'A LoRA adapter (GGUF) laid over a local conductor.'
+complete -c conductor -n "__conductor_at ' model bench'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model bench'" -F
+complete -c conductor -n "__conductor_at ' model list'" -l json -d 'Write JSON.'
+complete -c conductor -n "__conductor_at ' model list'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model pull'" -l use -l no-use -d 'Let it plan from now on; without this it does where none is chosen yet.'
+complete -c conductor -n "__conductor_at ' model pull'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model prepare'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model import'" -l name -x -d 'What to call it.'
+complete -c conductor -n "__conductor_at ' model import'" -l base -r -F -d 'The model that a LoRA is laid over.'
+complete -c conductor -n "__conductor_at ' model import'" -l copy -d 'Make a copy of its own, also across disks.'
+complete -c conductor -n "__conductor_at ' model import'" -l use -l no-use -d 'Let it plan from now on; without this it does where none is chosen yet.'
+complete -c conductor -n "__conductor_at ' model import'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model import'" -F
 complete -c conductor -n "__conductor_at ' model use'" -s h -l help -d 'Show this message and exit.'
 complete -c conductor -n "__conductor_at ' model use'" -F
+complete -c conductor -n "__conductor_at ' model verify'" -l json -d 'Write JSON.'
+complete -c conductor -n "__conductor_at ' model verify'" -s h -l help -d 'Show this message and exit.'
+complete -c conductor -n "__conductor_at ' model verify'" -F
+complete -c conductor -n "__conductor_at ' model rm'" -s y -l yes -d 'Do not ask.'
+complete -c conductor -n "__conductor_at ' model rm'" -s h -l help -d 'Show this message and exit.'
 complete -c conductor -n "__conductor_at ' model path'" -s h -l help -d 'Show this message and exit.'
 complete -c conductor -n "__conductor_at ' config'" -a show -d 'Show every setting, its value, and where it comes from'
 complete -c conductor -n "__conductor_at ' config'" -a get -d 'Print one setting\'s value'

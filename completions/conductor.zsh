@@ -46,6 +46,7 @@ _conductor_ask() {
     '(--schema)'--schema='[JSON Schema for the answer; one that is no JSON exits 7.]:FILE:_files' \
     '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
     '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--adapter)'--adapter='[A LoRA adapter (GGUF) laid over a local conductor.]:FILE:_files' \
     '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \
     '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--no-trace)'--no-trace'[Store no trace of this run.]' \
@@ -63,6 +64,7 @@ _conductor_plan() {
     '(--max-steps)'--max-steps='[Most steps of the plan, 1 to 5.]:N: ' \
     '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
     '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--adapter)'--adapter='[A LoRA adapter (GGUF) laid over a local conductor.]:FILE:_files' \
     '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--no-trace)'--no-trace'[Store no trace of this run.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
@@ -224,25 +226,84 @@ _conductor_model() {
   typeset -A opt_args
   _arguments -s -S -C \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((use\:Choose\ the\ model\ that\ plans,\ from\ now\ on path\:Print\ which\ model\ plans\:\ a\ file\'\''s\ path,\ a\ URL,\ or\ provider/model))' \
+    '1:command:((bench\:Measure\ how\ long\ planning\ takes\ on\ this\ machine\:\ loading,\ the\ remembered\ prompt,\ reading,\ writing list\:List\ the\ models\ that\ are\ here\ and\ those\ that\ can\ be\ pulled pull\:Get\ a\ model\:\ checked\ by\ its\ SHA-256,\ going\ on\ where\ an\ earlier\ try\ ended prepare\:Read\ the\ fixed\ part\ of\ the\ prompt\ now\ and\ keep\ its\ state\ on\ disk\;\ done\ by\ itself\ when\ the\ pool\ changes import\:Take\ a\ model\ file\ that\ is\ on\ this\ machine\:\ checked,\ recognised,\ not\ stored\ twice use\:Choose\ the\ model\ that\ plans,\ from\ now\ on verify\:Read\ a\ model\'\''s\ files\ again\ and\ compare\ them\ with\ what\ is\ known\ of\ them\;\ 5\ when\ one\ is\ damaged rm\:Remove\ a\ model\:\ what\ conductor\ put\ on\ the\ disk\ for\ it,\ and\ no\ other\ file path\:Print\ the\ file\ of\ a\ model,\ or\ which\ model\ plans\:\ a\ file\'\''s\ path,\ a\ URL,\ or\ provider/model))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
   case $words[1] in
+    bench) _conductor_model_bench ;;
+    list) _conductor_model_list ;;
+    pull) _conductor_model_pull ;;
+    prepare) _conductor_model_prepare ;;
+    import) _conductor_model_import ;;
     use) _conductor_model_use ;;
+    verify) _conductor_model_verify ;;
+    rm) _conductor_model_rm ;;
     path) _conductor_model_path ;;
   esac
+}
+
+_conductor_model_bench() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
+    '(--adapter)'--adapter='[A LoRA adapter (GGUF) laid over a local conductor.]:FILE:_files' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '*:NAME|FILE]:_files'
+}
+
+_conductor_model_list() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_model_pull() {
+  _arguments -s -S \
+    '(--use --no-use)'{--use,--no-use}'[Let it plan from now on; without this it does where none is chosen yet.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::NAME: '
+}
+
+_conductor_model_prepare() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+}
+
+_conductor_model_import() {
+  _arguments -s -S \
+    '(--name)'--name='[What to call it.]:NAME: ' \
+    '(--base)'--base='[The model that a LoRA is laid over.]:NAME|FILE:_files' \
+    '(--copy)'--copy'[Make a copy of its own, also across disks.]' \
+    '(--use --no-use)'{--use,--no-use}'[Let it plan from now on; without this it does where none is chosen yet.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:PATH:_files'
 }
 
 _conductor_model_use() {
   _arguments -s -S \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:FILE|URL|PROVIDER/MODEL:_files'
+    '1:NAME|FILE|URL|PROVIDER/MODEL:_files'
+}
+
+_conductor_model_verify() {
+  _arguments -s -S \
+    '(--json)'--json'[Write JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::NAME|FILE:_files'
+}
+
+_conductor_model_rm() {
+  _arguments -s -S \
+    '(-y --yes)'{-y,--yes}'[Do not ask.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1:NAME: '
 }
 
 _conductor_model_path() {
   _arguments -s -S \
-    '(-h --help)'{-h,--help}'[Show this message and exit.]'
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '1::NAME: '
 }
 
 _conductor_config() {

@@ -5,17 +5,31 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import SupportsIndex
 
 import pytest
 
 from conductor_cli.config import load
 from tests.cli.stage import Stage, explained, finished
 from tests.cli.test_model import chosen, entry, register, row, sha256
-from tests.cli.test_terminal import terminal
+from tests.cli.test_terminal import PATIENCE, terminal
 from tests.hub import Fault, Hub, Refusal, hub
 from tests.tiny_gguf import make
+
+
+class Faults(list[Fault]):
+    """Faults of which a test can wait for the first."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__(faults)
+        self.met = threading.Event()
+
+    def pop(self, at: SupportsIndex = -1) -> Fault:
+        self.met.set()
+        return super().pop(at)
 
 
 @pytest.fixture
@@ -35,10 +49,10 @@ def test_a_model_is_pulled_and_plans(stage: Stage, pulled: Hub, tiny: Path) -> N
     """First what it takes, then lines of progress on stderr; at the end path, hash and what that was compared with."""
     done = stage.run("model", "pull")
     assert done.code == 0, done.err
-    path, told, using = done.out.splitlines()
+    path, told, using, following = done.out.splitlines()
     assert Path(path).read_bytes() == tiny.read_bytes()
     assert told == f"SHA-256 {sha256(tiny)}: as conductor's registry says"
-    assert using == "the conductor model is now small"
+    assert (using, following) == ("the conductor model is now small", 'next: conductor ask "…"')
     lines = done.err.splitlines()
     assert lines[0] == "small: 264 kB, licence Apache-2.0"
     assert lines[1].startswith("from acme/small at main, to ")
@@ -75,8 +89,7 @@ def test_a_model_that_plans_stays_when_another_is_pulled(stage: Stage, pulled: H
 
 def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path) -> None:
     """A file that lost bytes is not here already: the same command brings it back."""
-    stage.run("model", "pull")
-    path = Path(str(row(stage, "small")["path"]))
+    path = Path(stage.run("model", "pull").out.splitlines()[0])
     path.resolve().write_bytes(b"GGUF")
     assert stage.run("model", "pull").code == 0
     assert path.read_bytes() == tiny.read_bytes()
@@ -143,12 +156,9 @@ def test_ctrl_c_stops_a_pull_and_the_next_goes_on(stage: Stage, pulled: Hub, tmp
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signal.Signals) -> None:
     """Without a terminal a signal ends the command with its code; no traceback, and no process is left behind."""
-    pulled.faults = [Fault(kind="stall", after=1000)] * 3
+    pulled.faults = faults = Faults([Fault(kind="stall", after=1000)] * 3)
     with stage.start("model", "pull") as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith(b"getting"):
-                break
+        assert faults.met.wait(PATIENCE)
         os.kill(process.pid, number)
         done = finished(process)
     with pytest.raises(ProcessLookupError):
@@ -163,9 +173,9 @@ def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signa
 def test_ask_gets_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
     """On a terminal without any model: one question with size, place and time; Enter gets it, and the run goes on."""
     with terminal(stage, "ask", "How many?", "--seed", "3") as shown:
-        screen = shown.until("Get it now? [Y/n]")
+        screen = shown.until("Get it now, about 0 s at 10.0 MB/s? [Y/n]")
         assert "small: 264 kB, licence Apache-2.0" in screen
-        assert "at 10.0 MB/s" in screen
+        assert "from acme/small at main, to " in screen
         shown.program.sendline("")
         assert shown.end() == 0
         assert "answers" in shown.scrolled
@@ -185,14 +195,32 @@ def test_a_no_ends_with_the_command_to_run(stage: Stage, pulled: Hub) -> None:
 
 
 def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
-    """In a pipe, or with --quiet on a terminal: 5 and the command to run, without a question."""
+    """In a pipe, or on a terminal with --quiet or offline: 5 and the command to run, without a question."""
     done = stage.run("ask", "hi")
     assert done.code == 5
     explained(done)
     assert "conductor model pull" in done.err
-    with terminal(stage, "--quiet", "ask", "hi") as shown:
-        assert shown.end() == 5
-        assert "[Y/n]" not in shown.screen
+    for arguments, env in ((("--quiet", "ask", "hi"), {}), (("ask", "hi"), {"HF_HUB_OFFLINE": "1"})):
+        with terminal(stage, *arguments, **env) as shown:
+            assert shown.end() == 5
+            assert "[Y/n]" not in shown.screen
+            assert "conductor model pull" in shown.screen
+
+
+def test_two_pulls_at_once_fetch_one_file(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
+    """The second command waits for the first, says so, and takes what that one has brought."""
+    large = make(tmp_path / "large.gguf", seed=4)
+    with large.open("ab") as file:
+        file.write(bytes(2_000_000))
+    register(stage, entry("small", large))
+    pulled.commit("acme/small", {large.name: large.read_bytes()})
+    pulled.faults = [Fault(kind="drip", after=1000)]
+    with stage.start("model", "pull") as first, stage.start("model", "pull") as second:
+        both = [finished(process) for process in (first, second)]
+    assert [done.code for done in both] == [0, 0]
+    assert both[0].out.splitlines()[:2] == both[1].out.splitlines()[:2]
+    assert sum("waiting for another process" in done.err for done in both) == 1
+    assert len(pulled.fetched) == 1
 
 
 def test_a_wrong_name_is_not_asked_about(stage: Stage, pulled: Hub) -> None:
