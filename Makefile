@@ -1,12 +1,12 @@
 # The verbs of this checkout. Each one works from a bare clone: it sets up first.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types contracts shape docs docs-check bench lock clean
+.PHONY: help setup demo test check lint types contracts shape docs docs-check bench bench-conductor lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 DOUBLE := tests/aimock/node_modules/.package-lock.json
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install everything into .venv (the first time compiles llama.cpp)
 	@$(PYTHON) scripts/setup.py
@@ -39,6 +39,9 @@ docs-check: setup ## whether the generated documents are what the code says
 
 bench: setup ## measure; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
+
+bench-conductor: setup ## the local conductor, a quarter of an hour (SHAPE=0.5b: minutes); writes results-conductor.md
+	@$(BIN)/python benchmarks/bench_conductor.py $(or $(SHAPE),7b)
 
 lock: ## resolve requirements.lock anew (needs uv; ARGS=--upgrade for newer versions)
 	uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 --extra serve --extra eval \

@@ -21,6 +21,7 @@ UNITS: Final[dict[str, tuple[float, str]]] = {
     "ms": (1e3, "{:.0f} ms"),
     "us": (1e6, "{:.0f} µs"),
     "MB": (1 / MEGABYTE, "{:.0f} MB"),
+    "tokens": (1, "{:.0f}"),
 }
 """How a figure is written, by its unit: a factor, and the form. Figures are kept in 1, seconds and bytes."""
 
@@ -30,24 +31,29 @@ TO_THE_RIGHT: Final = ("measured", "at most")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value. Without a `bound` it stands there for the reader to judge. `also` says what else was seen."""
+    """One measured value. Without a `bound` it stands there for the reader to judge. `also` says what else was seen.
+
+    `least`: the bound is the smallest value that passes, not the largest.
+    """
 
     what: str
     value: float
     unit: str
     bound: float | None = None
     also: str = ""
+    least: bool = False
 
     @property
     def holds(self) -> bool:
-        return self.bound is None or self.value <= self.bound
+        return self.bound is None or (self.value >= self.bound if self.least else self.value <= self.bound)
 
     def cells(self) -> tuple[str, str, str, str, str]:
         """The figure as a row: what, measured, at most, whether it holds, remarks."""
         if self.bound is None:
             return self.what, shown(self.value, self.unit), "", "", self.also
         mark = "pass" if self.holds else "FAIL"
-        return self.what, shown(self.value, self.unit), shown(self.bound, self.unit), mark, self.also
+        bound = ("≥ " if self.least else "") + shown(self.bound, self.unit)
+        return self.what, shown(self.value, self.unit), bound, mark, self.also
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,7 +33,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    load, began = _load(), time.monotonic()
+    load, began = load_before(), time.monotonic()
     tables = [measured(name) for name in names or NAMES]
     failed = [table.title for table in tables if not table.holds]
     verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
@@ -59,14 +60,14 @@ def measured(name: str) -> Table:
     return table
 
 
-def setting(load: str, seconds: float) -> str:
+def setting(load: str, seconds: float, libraries: Sequence[str] = LIBRARIES) -> str:
     """Where and with what it was measured: nothing that names the machine."""
-    libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+    versions = ", ".join(f"{name} {_version(name)}" for name in libraries)
     rows = {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
         "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory()}; {load}",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "versions": f"conductor {conductor_cli.__version__}, {libraries}",
+        "versions": f"conductor {conductor_cli.__version__}, {versions}",
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""])
 
@@ -78,7 +79,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _load() -> str:
+def load_before() -> str:
     """How much else the machine did before the first benchmark."""
     return f"load {os.getloadavg()[0]:.1f} before" if hasattr(os, "getloadavg") else "load unknown"
 

@@ -211,7 +211,8 @@ def test_an_answer_that_is_no_json_does_not_pass_for_one(stage: Stage, tmp_path:
 def test_the_seed_goes_with_every_call(stage: Stage) -> None:
     """`--seed` reaches planner and workers."""
     stage.inside("ask", "hi", "--seed", "7")
-    assert [seen.json["seed"] for seen in stage.server.requests] == [7, 7]
+    asked = [seen for seen in stage.server.requests if seen.method == "POST"]
+    assert [seen.json["seed"] for seen in asked] == [7, 7]
 
 
 def test_traces_are_for_their_owner_only(stage: Stage) -> None:

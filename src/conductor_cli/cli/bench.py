@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -78,6 +77,8 @@ def bench(
 
 def measured(settings: Settings) -> Bench:
     """Measure the conductor that the settings name. Raises `UsageError` for one that is not local."""
+    import asyncio
+
     from conductor_cli.cli.choosing import planner_of, receipt_of
     from conductor_cli.models.llama import describe
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -29,6 +28,8 @@ def prepare(settings: Settings) -> Usage:
 
     Returns what that took. One process does this at a time. Raises `ConductorUnusable`.
     """
+    import asyncio
+
     import filelock
 
     settings.places.cache.mkdir(mode=0o700, parents=True, exist_ok=True)

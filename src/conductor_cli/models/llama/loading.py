@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.about import check_parts, describe
+from conductor_cli.models.llama.about import check_parts, describe, parts
 from conductor_cli.models.llama.cores import physical_cores
 from conductor_cli.models.llama.library import Flag, forget, library, reason
 from conductor_cli.models.llama.overlay import check_adapter
@@ -67,6 +67,7 @@ class Loaded:
 
     def __init__(self, path: Path, options: Options, flag: Flag) -> None:
         """Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
+        parts(path)  # the name alone tells that a part is not the first
         self._header = gguf.check(path)
         check_parts(path, self._header)
         self.lib = library()

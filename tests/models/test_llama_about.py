@@ -1,0 +1,311 @@
+"""Divided files and adapters: whole and fitting they work, and whatever is not is told before it can do harm."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import Options, describe
+from conductor_cli.models.llama.about import parts
+from tests.models.conftest import NEVER_ENDS
+from tests.models.test_llama import ask, play, run, text, told
+from tests.tiny_gguf import Extra, make
+
+NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
+
+
+def divided(path: Path, *, small: bool = False, tensors: int = 9, seed: int = 0, extra: Extra = NEVER_ENDS) -> Path:
+    """The model of these arguments in parts; the first of them. `small` puts no weights into that one."""
+    import gguf
+
+    with pytest.MonkeyPatch.context() as patch:
+        writer = functools.partial(gguf.GGUFWriter, split_max_tensors=tensors, small_first_shard=small)
+        patch.setattr(gguf, "GGUFWriter", writer)
+        make(path, seed=seed, extra=extra)
+    return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
+
+
+@pytest.fixture
+def model(models: Path, tmp_path: Path) -> Path:
+    """The first of four parts."""
+    return divided(tmp_path / "model.gguf")
+
+
+def refused(path: Path, **more: Any) -> ModelError:
+    """Why a file cannot be used, as a user of the model gets it."""
+    with pytest.raises(ModelError) as error:
+        play(path, ask(), options=Options(context=1024, threads=1, **more))
+    assert error.value.reason == "file"
+    assert error.value.hint
+    return error.value
+
+
+# Divided files
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_divided_model_writes_what_it_would_in_one_piece(tiny: Path, tmp_path: Path, small: bool) -> None:
+    """Also where its first part has no weights; it is described as one file of all bytes."""
+    first = divided(tmp_path / "model.gguf", small=small)
+    assert told(first, ask()) == told(tiny, ask())
+    files = sorted(tmp_path.iterdir())
+    assert parts(first) == tuple(files)
+    assert len(files) == 4 + small
+    about, whole = describe(first), describe(tiny)
+    assert about.size == sum(file.stat().st_size for file in files) > whole.size
+    assert (about.name, about.architecture, about.context) == (whole.name, whole.architecture, whole.context)
+    assert about.identity != whole.identity
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
+    """Another byte in any part is another model."""
+    before, path = describe(model).identity, model.with_name(NAMES[part])
+    assert describe(model).identity == before
+    data = path.read_bytes()
+    path.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
+    assert describe(model).identity != before
+
+
+@pytest.mark.parametrize("missing", [(2,), (4,), (2, 3, 4)])
+def test_a_part_that_is_missing_is_named(model: Path, missing: tuple[int, ...]) -> None:
+    """Which ones, and that they belong into one directory; to describe the model fails alike."""
+    for number in missing:
+        model.with_name(NAMES[number - 1]).unlink()
+    error = refused(model)
+    assert error.message.endswith("is divided, and not here: " + ", ".join(NAMES[number - 1] for number in missing))
+    assert error.hint == "put all parts in one directory"
+    with pytest.raises(ModelError, match="not here"):
+        describe(model)
+
+
+def test_of_many_missing_parts_three_are_named(tmp_path: Path) -> None:
+    """A list of hundreds helps nobody."""
+    path = make(tmp_path / "m-00001-of-00099.gguf")
+    with pytest.raises(ModelError, match=r"00002-of-00099\.gguf, .*00004-of-00099\.gguf and more$"):
+        parts(path)
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_part_that_is_not_the_first_leads_to_the_first(model: Path, number: int) -> None:
+    """llama.cpp wants the first one named; the hint has its path."""
+    error = refused(model.with_name(NAMES[number - 1]))
+    assert error.message.endswith(f"{NAMES[number - 1]} is not the first part of its model")
+    assert error.hint == f"name the first one: {model}"
+
+
+@pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 2), (1, 4)])
+def test_parts_that_changed_places_are_told(model: Path, one: int, other: int) -> None:
+    """What each part says it is decides, not its name."""
+    first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+    error = refused(model)
+    assert "get the file again" in error.hint
+    if one > 1:
+        assert error.message.endswith(f"{NAMES[one - 1]} is not part {one} of this model")
+
+
+def test_a_part_of_another_model_is_told(model: Path, tmp_path: Path) -> None:
+    """Other counts are seen at once; a part that says the same of itself and holds other weights llama.cpp refuses."""
+    (tmp_path / "other").mkdir()
+    other = divided(tmp_path / "other" / "model.gguf", tensors=12)
+    second = model.with_name(NAMES[1])
+    whole = second.read_bytes()
+    second.write_bytes(other.with_name("model-00002-of-00003.gguf").read_bytes())
+    assert refused(model).message.endswith(f"{NAMES[1]} is not part 2 of this model")
+    second.write_bytes(whole)
+    third = model.with_name(NAMES[2]).read_bytes()
+    at = third.index(b"split.no") + len("split.no") + 4
+    second.write_bytes(third[:at] + struct.pack("<H", 1) + third[at + 2 :])
+    assert "cannot be loaded" in refused(model).message
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5, 65535])
+def test_a_count_that_the_names_do_not_bear_out_is_told(model: Path, count: int) -> None:
+    """The first part says how many there are; so does its name."""
+    data = model.read_bytes()
+    at = data.index(b"split.count") + len("split.count") + 4
+    model.write_bytes(data[:at] + struct.pack("<H", count) + data[at + 2 :])
+    error = refused(model)
+    assert f"says that its model has {count} parts, and its name says 4" in error.message
+    assert "NAME-00001-of-0000N.gguf" in error.hint
+
+
+def test_a_part_under_another_name_is_told(model: Path, tiny: Path, tmp_path: Path) -> None:
+    """A first part that was renamed, and a whole model under the name of a part."""
+    renamed = model.rename(model.with_name("renamed.gguf"))
+    assert "its model has 4 parts, and its name says 1" in refused(renamed).message
+    renamed.rename(model)
+    model.write_bytes(tiny.read_bytes())
+    assert "its model has 1 parts, and its name says 4" in refused(model).message
+    alone = tmp_path / "alone-00001-of-00001.gguf"
+    alone.write_bytes(tiny.read_bytes())
+    assert told(alone, ask()) == told(tiny, ask())
+
+
+@pytest.mark.parametrize("part", [2, 4])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _: b"", lambda _: b"<html>", lambda data: data[:30], lambda data: data[:-9000], lambda data: data[:700]],
+    ids=["empty", "text", "in-header", "in-weights", "in-tensors"],
+)
+def test_a_damaged_part_is_told(model: Path, part: int, damage: Callable[[bytes], bytes]) -> None:
+    """Any part may be cut off or something else; nothing but an error comes of it."""
+    path = model.with_name(NAMES[part - 1])
+    path.write_bytes(damage(path.read_bytes()))
+    refused(model)
+
+
+def test_a_directory_among_the_parts_is_told(model: Path) -> None:
+    """It has the right name, and is no file."""
+    path = model.with_name(NAMES[2])
+    path.unlink()
+    path.mkdir()
+    assert refused(model).message.endswith(f"{NAMES[2]} is not a file")
+    with pytest.raises(ModelError):
+        describe(model)
+
+
+def test_a_name_that_promises_very_many_parts_is_not_followed(tmp_path: Path) -> None:
+    """Nobody looks for 99,999 files."""
+    path = make(tmp_path / "m-00001-of-99999.gguf")
+    with pytest.raises(ModelError, match="says that it is one of 99999 files"):
+        describe(path)
+
+
+def test_no_damaged_part_ends_the_process(model: Path) -> None:
+    """One process meets each part in turn cut off at many places, and lives."""
+    script = """
+import asyncio, sys
+from pathlib import Path
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import Llama
+async def go(path):
+    model = Llama(path)
+    try:
+        await model.load()
+        print("loaded")
+    except ModelError as error:
+        print(error.reason)
+    await model.close()
+for part in sorted(Path(sys.argv[1]).parent.iterdir()):
+    whole = part.read_bytes()
+    for eighth in range(8):
+        part.write_bytes(whole[: len(whole) * eighth // 8])
+        asyncio.run(go(sys.argv[1]))
+    part.write_bytes(whole)
+asyncio.run(go(sys.argv[1]))
+"""
+    done = run(script, model)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["file"] * 32 + ["loaded"]
+
+
+# Adapters
+
+
+def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any) -> Path:
+    """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it. `more` replaces its keys."""
+    import gguf
+    import numpy as np
+
+    keys = {"architecture": "qwen2", "type": "adapter", "kind": "lora", "alpha": 8.0, **more}
+    writer, draw = gguf.GGUFWriter(path, keys["architecture"]), np.random.default_rng(seed)
+    writer.add_type(keys["type"])
+    writer.add_string("adapter.type", keys["kind"])
+    writer.add_float32("adapter.lora.alpha", keys["alpha"])
+    target = keys.get("target", "blk.0.attn_q.weight")
+    writer.add_tensor(f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32))
+    writer.add_tensor(f"{target}.lora_b", draw.standard_normal((64, rank)).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def with_adapter(path: Path) -> Options:
+    return Options(context=1024, threads=1, adapter=path)
+
+
+def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
+    """Each in its own way; one of no weight changes nothing."""
+    first, second = lora(tmp_path / "first.gguf", seed=1), lora(tmp_path / "second.gguf", seed=2)
+    nothing = lora(tmp_path / "nothing.gguf", strength=0.0)
+    replies = [told(tiny, ask(), options=with_adapter(adapter))[0] for adapter in (first, second, nothing)]
+    plain = told(tiny, ask())[0]
+    assert replies[2] == plain
+    assert len({plain, *replies}) == 3
+    assert told(tiny, ask(), options=with_adapter(first))[0] == replies[0]
+
+
+def test_an_adapter_lies_over_a_divided_model_too(tiny: Path, model: Path, tmp_path: Path) -> None:
+    """The weights are the same, so is the reply."""
+    options = with_adapter(lora(tmp_path / "lora.gguf"))
+    assert told(model, ask(), options=options) == told(tiny, ask(), options=options)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"width": 32}, "incorrect shape"),
+        ({"architecture": "llama"}, "is for the architecture 'llama', not 'qwen2'"),
+        ({"kind": "control_vector"}, "is no LoRA adapter"),
+        ({"target": "blk.9.attn_q.weight"}, "does not exist in base model"),
+        ({"target": "output.weight"}, "incorrect shape"),
+        ({"type": "model"}, "is no LoRA adapter"),
+    ],
+    ids=["width", "architecture", "kind", "layer", "other-matrix", "type"],
+)
+def test_an_adapter_of_something_else_is_told(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
+    """Which file, why it does not fit, and what to do."""
+    path = lora(tmp_path / "lora.gguf", **keys)
+    error = refused(tiny, adapter=path)
+    assert str(path) in error.message
+    assert problem in error.message
+
+
+def test_what_is_no_adapter_is_told(tiny: Path, tmp_path: Path) -> None:
+    """A model, a text, an empty file, a directory, a directory of PEFT, nothing."""
+    (tmp_path / "text.gguf").write_text("Dear sir or madam,\n" * 99)
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    (tmp_path / "peft").mkdir()
+    (tmp_path / "peft" / "adapter_model.safetensors").write_bytes(b"{}")
+    cases = {
+        tiny: "is no LoRA adapter", tmp_path / "text.gguf": "is not a GGUF file", tmp_path / "empty.gguf": "is empty",
+        tmp_path / "peft": "is not a file", tmp_path / "nothing.gguf": "there is no file",
+    }  # fmt: skip
+    for path, problem in cases.items():
+        error = refused(tiny, adapter=path)
+        assert str(path) in error.message
+        assert problem in error.message
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(length=st.one_of(st.integers(0, 500), st.integers(0, 4000)))
+def test_an_adapter_that_is_cut_off_is_told(tiny: Path, tmp_path: Path, length: int) -> None:
+    """Wherever it ends, the model does not load with half of it."""
+    whole = lora(tmp_path / "whole.gguf").read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole[: min(length, len(whole) - 1)])
+    assert str(path) in refused(tiny, adapter=path).message
+
+
+def test_a_model_loads_after_an_adapter_was_refused(tiny: Path, tmp_path: Path) -> None:
+    """Nothing of the failed load stays: with a good adapter in its place the same process answers."""
+    path, options = tmp_path / "lora.gguf", with_adapter(tmp_path / "lora.gguf")
+    lora(path, width=32)
+    refused(tiny, adapter=path)
+    lora(path)
+    chunks = play(tiny, ask(), options=options)[0]
+    assert text(chunks) != told(tiny, ask())[0]

@@ -1,0 +1,314 @@
+"""A choice is one distribution: nothing is written for it. And a real conductor of random weights plans whole runs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.profile import PROFILES, labels_of
+from conductor_cli.core.question import Question
+from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.library import Flag, library
+from conductor_cli.models.llama.sampling import drawn, shares
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Conductor
+from tests.models.conftest import NEVER_ENDS
+from tests.models.test_llama import ask, play, text
+from tests.tiny_gguf import END, INSTRUCT, Extra, make
+
+ABC = ("A", "B", "C")
+
+
+def choose(*choices: str, **more: Any) -> Request:
+    """A request for one of these, with the grammar that says the same."""
+    grammar = "root ::= " + " | ".join(f'"{choice}"' for choice in choices)
+    return ask("Who?", **{"choices": choices, "grammar": grammar, "max_tokens": None, **more})
+
+
+@contextmanager
+def opened(path: Path, **more: Any) -> Iterator[Engine]:
+    engine = Engine(path, replace(Options(context=1024, threads=1), **more), Flag())
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def partial(models: Path) -> Path:
+    """It prefers B to the other letters, and other words to all letters."""
+    return make(models / "partial.gguf", extra=Extra(bias={"B": 5.0, "C": 0.5, " the": 9.0, END: 9.0}))
+
+
+@pytest.fixture
+def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens llama.cpp was told to read, call by call."""
+    lib, seen = library(), []
+    decode = lib.llama_decode
+
+    def read(context: Any, batch: Any) -> Any:
+        seen.append(batch.n_tokens)
+        return decode(context, batch)
+
+    monkeypatch.setattr(lib, "llama_decode", read)
+    return seen
+
+
+def test_a_choice_is_made_without_writing(partial: Path, reads: list[int]) -> None:
+    """The prompt is read in one go and nothing behind it; the likeliest of the choices is the reply, in one token."""
+    with opened(partial) as engine:
+        chunks = list(engine.answer(choose(*ABC), Flag()))
+        (tokens,) = reads
+        (last,) = chunks
+        assert (last.text, last.thinking, last.finish) == ("B", "", "stop")
+        assert last.usage is not None
+        assert (last.usage.tokens_in, last.usage.tokens_out, last.usage.calls) == (tokens, 1, 1)
+        assert engine.memory._live == engine.prompt(choose(*ABC)).tokens
+
+
+def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
+    """They are the softmax over the choices alone, whatever else the model would rather write, and sum to one."""
+    import numpy as np
+
+    with opened(partial) as engine:
+        (last,) = engine.answer(choose(*ABC), Flag())
+        logits = np.ctypeslib.as_array(engine._lib.llama_get_logits_ith(engine.context, -1), (engine.vocabulary.size,))
+        tokens = [engine.vocabulary.first(label) for label in ABC]
+        assert [engine.vocabulary.spelling(token) for token in tokens] == [b"A", b"B", b"C"]
+        assert int(logits.argmax()) not in tokens
+        wanted = np.exp(logits[tokens].astype(np.float64) - logits[tokens].max())
+    assert last.odds is not None
+    assert list(last.odds) == list(ABC)
+    assert list(last.odds.values()) == pytest.approx(list(wanted / wanted.sum()), rel=1e-9)
+    assert sum(last.odds.values()) == pytest.approx(1.0)
+    assert max(last.odds, key=last.odds.__getitem__) == "B"
+
+
+def test_the_reply_to_a_choice_has_odds_on_its_last_chunk_only(partial: Path) -> None:
+    """Through the adapter too; a reply that is written has none."""
+    chosen, written = play(partial, choose(*ABC), choose(*ABC, choices=()))
+    assert [chunk.odds is not None for chunk in chosen] == [False] * (len(chosen) - 1) + [True]
+    assert text(chosen) in ABC
+    assert [chunk.odds for chunk in written] == [None] * len(written)
+    assert text(written) in ABC
+
+
+def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
+    """The same seed draws the same; over many seeds each is drawn as often as its share says."""
+    seeds = 400
+    with opened(partial) as engine:
+
+        def of(**more: Any) -> Chunk:
+            (last,) = engine.answer(choose(*ABC, **more), Flag())
+            return last
+
+        of()  # from here on the prompt is known, and each call reads the same one token of it
+        odds = of().odds
+        texts = [of(temperature=1.0, seed=seed).text for seed in range(seeds)]
+        assert texts == [of(temperature=1.0, seed=seed).text for seed in range(seeds)]
+        assert {of(temperature=0.0, seed=seed).text for seed in range(5)} == {"B"}
+        assert {of(temperature=1e-6, seed=seed).text for seed in range(5)} == {"B"}
+        assert of(temperature=1.0, seed=1).odds == odds
+    assert odds is not None
+    for choice, count in Counter(texts).items():
+        share = odds[choice]
+        assert abs(count - share * seeds) < 5 * math.sqrt(share * (1 - share) * seeds)
+    assert set(texts) == set(ABC)
+
+
+def test_one_choice_is_certain(partial: Path) -> None:
+    """Its share is one."""
+    (last,) = play(partial, choose("C"))[0]
+    assert (last.text, last.odds) == ("C", {"C": 1.0})
+
+
+def test_choices_that_begin_alike_are_written(partial: Path, reads: list[int]) -> None:
+    """Where first tokens do not tell them apart the grammar does: a whole label, no odds, token by token."""
+    labels = tuple(labels_of(list(map(str, range(30))), "letters"))
+    assert labels[-4:] == ("AA", "AB", "AC", "AD")
+    with opened(partial) as engine:
+        assert engine.vocabulary.first("AA") == engine.vocabulary.first("A")
+        for seed in range(12):
+            reads.clear()
+            chunks = list(engine.answer(choose(*labels, temperature=1.5, seed=seed), Flag()))
+            assert text(chunks) in labels
+            assert chunks[-1].odds is None
+            assert chunks[-1].usage is not None
+            assert chunks[-1].usage.tokens_out == len(text(chunks)) == len(reads) - 1
+
+
+def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
+    """Of twelve numbers, one that begins as a shorter one does can be the reply, and so can the shorter one."""
+    numbers = tuple(labels_of(list(map(str, range(12))), "numbers"))
+    with opened(make(models / "plain-choices.gguf", extra=Extra(bias={"1": 4.0}))) as engine:
+        found = {text(engine.answer(choose(*numbers, temperature=1.0, seed=seed), Flag())) for seed in range(60)}
+    assert found <= set(numbers)
+    assert found >= {"1", "10", "11"}
+
+
+def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
+    """SentencePiece puts a space before a text; its letters are still tokens of their own, or are written."""
+    path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
+    with opened(path) as engine:
+        (last,) = engine.answer(choose(*ABC), Flag())
+        tokens = [engine.vocabulary.first(label) for label in ABC]
+        logits = engine._lib.llama_get_logits_ith(engine.context, -1)
+        likeliest = max(zip(ABC, tokens, strict=True), key=lambda pair: logits[pair[1]])[0]
+        assert len(set(tokens)) == 3
+        assert last.text == likeliest
+        assert last.odds is not None
+        rare = ("D", "X", "Z")
+        assert len({engine.vocabulary.first(label) for label in rare}) == 1
+        assert text(engine.answer(choose(*rare), Flag())) in rare
+
+
+def test_a_choice_needs_no_room_to_write(partial: Path) -> None:
+    """A prompt that leaves one token of the context free is answered; one that leaves none is refused."""
+    with opened(partial, context=256) as engine:
+        room = engine.memory.room
+        by_tokens = {len(engine.prompt(request).tokens): request for request in map(wordy, range(900))}
+        (last,) = engine.answer(by_tokens[room - 1], Flag())
+        assert last.text == "B"
+        with pytest.raises(ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"):
+            list(engine.answer(by_tokens[room], Flag()))
+        with pytest.raises(ModelError, match="and 256 are kept for the reply"):
+            list(engine.answer(replace(by_tokens[room - 1], choices=()), Flag()))
+
+
+def wordy(length: int) -> Request:
+    return replace(choose(*ABC), messages=(Message(role="user", content=("Check the sum. " * 99)[:length]),))
+
+
+LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+
+
+@given(LOGITS, st.floats(-1e3, 1e3))
+def test_shares_are_a_distribution(logits: list[float], shift: float) -> None:
+    """They sum to one, keep the order, and depend on differences only; no logit is too large."""
+    found = shares(logits)
+    assert math.isclose(sum(found), 1.0, rel_tol=1e-9)
+    assert all(0.0 <= share <= 1.0 for share in found)
+    pairs = sorted(zip(logits, found, strict=True))
+    assert [share for _, share in pairs] == sorted(found)
+    assert shares([logit + shift for logit in logits]) == pytest.approx(found, abs=1e-6)
+
+
+CLOSE = st.lists(st.floats(-3, 3), min_size=2, max_size=9)
+TEMPERATURES = st.one_of(
+    st.none(), st.floats(min_value=0.0, exclude_min=True), st.sampled_from([5e-324, 1e-300, 1e-6, 1e-3, 0.7, math.inf])
+)
+
+
+@given(st.one_of(LOGITS, CLOSE), TEMPERATURES, st.integers(0, 1 << 64))
+def test_every_temperature_draws_something(logits: list[float], temperature: float | None, seed: int) -> None:
+    """From almost nothing, where only the likeliest is left, to infinity; the same seed draws the same."""
+    odds = shares(logits)
+    at = drawn(odds, temperature, seed)
+    assert drawn(odds, temperature, seed) == at
+    if temperature is None or temperature < 1e-20:
+        assert odds[at] == max(odds)
+    assert 0 <= at < len(odds)
+
+
+# Whole runs on a real conductor
+
+
+NAMES = ("ann", "bob", "cyd")
+
+
+def conduct(
+    path: Path, question: str, *, context: int = 8192, names: tuple[str, ...] = NAMES, **more: Any
+) -> tuple[list[ev.Event], list[Request]]:
+    """The events of a run that a local conductor plans, and what its workers were asked."""
+    worker = Scripted([["done"]])
+
+    async def go() -> list[ev.Event]:
+        model = Llama(path, Options(context=context, threads=1, cache=more.pop("cache", None)))
+        pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in names))
+        conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), exact=True, **more)
+        try:
+            return [event async for event in conductor.run(Question(text=question))]
+        finally:
+            await model.close()
+
+    return asyncio.run(go()), worker.requests
+
+
+def of(events: list[ev.Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int]) -> None:
+    """The plan is the likeliest worker, its reasoning says how likely each one was, and one token was written."""
+    events, asked = conduct(partial, "6*7?", mode="mini")
+    (ready,) = of(events, ev.PlanReady)
+    assert isinstance(ready.plan, Plan)
+    named = [part.split() for part in ready.plan.reasoning.split(", ")]
+    assert named[0][0] == "bob" == ready.plan.steps[0].worker
+    assert sorted(name for name, _ in named) == sorted(NAMES)
+    assert [float(share) for _, share in named] == sorted((float(share) for _, share in named), reverse=True)
+    assert sum(float(share) for _, share in named) == pytest.approx(1.0, abs=0.02)
+    assert ready.usage.tokens_out == 1
+    assert sum(reads) == ready.usage.tokens_in
+    assert len(asked) == 1
+    assert isinstance(events[-1], ev.RunFinished)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
+    """Beyond what one sign can name, the label is written and means one of them."""
+    names = tuple(f"w{number}" for number in range(len(ascii_uppercase) + 4))
+    events, _ = conduct(partial, "6*7?", mode="mini", names=names, profile=profile)
+    (ready,) = of(events, ev.PlanReady)
+    assert of(events, ev.PlanRejected) == []
+    assert ready.plan.steps[0].worker in names
+    assert ready.plan.reasoning == ""
+
+
+def test_a_small_context_plans_for_a_long_question(models: Path, tmp_path: Path) -> None:
+    """The conductor is shown less of it, which is told once; the worker gets all; the prefix is remembered."""
+    path = make(models / "planner.gguf", extra=Extra(bias={END: 6.0, "\n": 4.0, "|": 2.0}))
+    short, _ = conduct(path, "6*7?")
+    needed = of(short, ev.PlanReady)[0].usage.tokens_in
+    question = "".join(f"<{number:04}>" for number in range(900))
+    context = needed + 256 + 800
+    for known in (False, True):
+        events, asked = conduct(path, question, context=context, cache=tmp_path)
+        (notice,) = of(events, ev.Notice)
+        assert notice.text.startswith("the conductor reads ")
+        assert notice.text.endswith(" of 5400 characters of the question, its middle left out; workers get all")
+        (ready,) = of(events, ev.PlanReady)
+        assert of(events, ev.PlanRejected) == []
+        assert needed < ready.usage.tokens_in <= context - 256
+        assert (ready.usage.tokens_cached > needed // 2) == known
+        assert ready.usage.calls == 1
+        assert all(question in request.messages[0].content for request in asked)
+        assert isinstance(events[-1], ev.RunFinished)
+
+
+def test_a_context_that_holds_no_question_says_how_to_enlarge_it(models: Path) -> None:
+    """Both numbers and the setting; nobody is asked anything."""
+    path = make(models / "narrow.gguf", extra=NEVER_ENDS)
+    events, asked = conduct(path, "Why? " * 200, context=512)
+    assert isinstance(events[-1], ev.RunFailed)
+    assert events[-1].error.exit_code == 5
+    assert "256 are kept for the reply, and the context of narrow.gguf holds 512" in events[-1].error.message
+    assert events[-1].error.hint == "give it a larger context: conductor config set conductor.context N"
+    assert asked == []

@@ -1,0 +1,817 @@
+"""Remembered prefixes: what a model has read before a question is read once, and no bad file reaches llama.cpp."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.library import Flag, library
+from conductor_cli.models.llama.loading import Stopped
+from conductor_cli.models.llama.prefixes import ABANDONED, BYTES, FILES, FORMAT, LEAST, Prefixes, trim
+from tests.models.conftest import NEVER_ENDS
+from tests.models.test_llama import environment, play, reached, reply, run, text
+from tests.tiny_gguf import INSTRUCT, Extra, make, vocabulary
+
+FIXED = "Check the sum of the numbers. " * 20
+CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
+OTHERS = "The workers:\n" + "A  cyd\nB  dan\n" * 8
+ROOM = Options(context=2048, threads=1)
+DRAWN: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7}]
+
+
+def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
+    """A question behind a fixed text and the cards of a pool, with a cut after each."""
+    content = FIXED + cards
+    messages = (Message(role="system", content=content), Message(role="user", content=question))
+    return replace(Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **more)
+
+
+def once(question: str = "6*7?", **more: Any) -> Request:
+    """The same with the later cut only."""
+    return asked(question, cuts=(len(FIXED + CARDS),), **more)
+
+
+@contextmanager
+def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[Engine]:
+    engine = Engine(path, replace(ROOM, cache=cache, **more), Flag())
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def answered(engine: Engine, request: Request) -> tuple[str, int]:
+    """The reply, and how many tokens were not read for it."""
+    chunks = list(engine.answer(request, Flag()))
+    assert chunks[-1].usage is not None
+    return text(chunks), chunks[-1].usage.tokens_cached
+
+
+def cuts(engine: Engine, request: Request) -> tuple[int, ...]:
+    return engine.prompt(request).cuts
+
+
+def states(cache: Path) -> list[Path]:
+    return sorted((cache / "prefixes").glob("*.kv"))
+
+
+def everything(cache: Path) -> list[str]:
+    return [path.name for path in cache.rglob("*")]
+
+
+def left(cache: Path) -> list[str]:
+    """Whatever lies in the cache and is no state."""
+    return [path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".kv"]
+
+
+def heads(cache: Path) -> list[dict[str, Any]]:
+    """The first lines of the states, the shortest prefix first."""
+    found = [json.loads(path.read_bytes().partition(b"\n")[0]) for path in states(cache)]
+    return sorted(found, key=lambda head: int(head["tokens"]))
+
+
+@dataclass
+class Spy:
+    """Sees each state that llama.cpp is handed, and how many tokens it is told to read."""
+
+    states: list[bytes]
+    reads: list[int]
+
+
+@pytest.fixture
+def spy(models: Path, monkeypatch: pytest.MonkeyPatch) -> Spy:
+    lib, seen = library(), Spy([], [])
+    restore, decode = lib.llama_state_seq_set_data, lib.llama_decode
+
+    def handed(context: Any, state: Any, size: int, sequence: int) -> Any:
+        seen.states.append(bytes(state))
+        return restore(context, state, size, sequence)
+
+    def read(context: Any, batch: Any) -> Any:
+        seen.reads.append(batch.n_tokens)
+        return decode(context, batch)
+
+    monkeypatch.setattr(lib, "llama_state_seq_set_data", handed)
+    monkeypatch.setattr(lib, "llama_decode", read)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def folding(models: Path) -> Path:
+    """SentencePiece, a token that begins each text, and no system turn."""
+    extra = Extra(sentence=True, template=INSTRUCT, add_bos=True, bias={"</s>": -50.0})
+    return make(models / "folding.gguf", extra=extra)
+
+
+@pytest.fixture(scope="module")
+def begins(models: Path) -> Path:
+    """Byte-level BPE with a token that begins each text."""
+    return make(models / "begins.gguf", extra=replace(NEVER_ENDS, add_bos=True))
+
+
+@pytest.fixture(scope="module")
+def bare(models: Path) -> Path:
+    """Its prompts are what the messages say and nothing more."""
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    return make(models / "bare-prefix.gguf", extra=replace(NEVER_ENDS, template=template))
+
+
+@pytest.fixture(scope="module")
+def recurrent(models: Path) -> Path:
+    """A Mamba of two layers: what it has read is one state, of which no part can be forgotten."""
+    import gguf
+    import numpy as np
+
+    path, width, rank, size = models / "mamba.gguf", 32, 4, 8
+    inner, (tokens, merges) = 2 * width, vocabulary(140)
+    writer, draw = gguf.GGUFWriter(path, "mamba"), np.random.default_rng(1)
+    writer.add_context_length(8192)
+    writer.add_embedding_length(width)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(size)
+    writer.add_ssm_time_step_rank(rank)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+
+    def add(name: str, *shape: int, plus: float = 0.0) -> None:
+        writer.add_tensor(name, (draw.standard_normal(shape) / shape[-1] ** 0.5 + plus).astype(np.float32))
+
+    add("token_embd.weight", len(tokens), width)
+    add("output_norm.weight", width, plus=1.0)
+    add("output.weight", len(tokens), width)
+    for layer in ("blk.0", "blk.1"):
+        add(f"{layer}.attn_norm.weight", width, plus=1.0)
+        add(f"{layer}.ssm_in.weight", 2 * inner, width)
+        add(f"{layer}.ssm_conv1d.weight", inner, 4)
+        add(f"{layer}.ssm_conv1d.bias", inner)
+        add(f"{layer}.ssm_x.weight", rank + 2 * size, inner)
+        add(f"{layer}.ssm_dt.weight", inner, rank)
+        add(f"{layer}.ssm_dt.bias", inner)
+        add(f"{layer}.ssm_a", inner, size, plus=-1.0)
+        add(f"{layer}.ssm_d", inner)
+        add(f"{layer}.ssm_out.weight", width, inner)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+# What is read once
+
+
+@pytest.mark.parametrize("drawn", DRAWN, ids=["greedy", "drawn"])
+@pytest.mark.parametrize("name", ["tiny", "folding", "begins", "recurrent"])
+def test_the_next_load_reads_only_the_question(
+    name: str, drawn: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The first load keeps the state at both cuts; the next one begins at the second, and writes the same text."""
+    path, question = request.getfixturevalue(name), asked(**drawn)
+    ends: list[tuple[int, ...]] = []
+    with opened(path) as engine:
+        plain = answered(engine, question)
+        ends.append(cuts(engine, question))
+    with_cache = replace(ROOM, cache=tmp_path)
+    (first,), (again,) = (play(path, question, options=with_cache) for _ in range(2))
+    assert plain[0]
+    assert (text(first), text(again)) == (plain[0], plain[0])
+    assert [chunks[-1].usage.tokens_cached for chunks in (first, again) if chunks[-1].usage] == [0, ends[0][1]]
+    assert tuple(head["tokens"] for head in heads(tmp_path)) == ends[0]
+    assert left(tmp_path) == []
+
+
+def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path) -> None:
+    """The tokens before a cut spell what stands before it, whatever begins the text."""
+    for path in (tiny, begins, folding):
+        with opened(path) as engine:
+            prompt, other = (engine.prompt(asked(cards=cards)) for cards in (CARDS, OTHERS))
+            first, second = prompt.cuts
+            spelled = [b"".join(map(engine.vocabulary.spelling, prompt.tokens[:cut])) for cut in prompt.cuts]
+            assert spelled[0].decode().endswith("numbers. ")
+            assert spelled[1].decode().endswith("B  bob\n")
+            assert prompt.tokens[:first] == other.tokens[: other.cuts[0]]
+            assert prompt.tokens[:second] != other.tokens[: other.cuts[1]]
+
+
+def test_another_pool_takes_what_all_pools_share(tiny: Path, tmp_path: Path) -> None:
+    """With other cards behind the same rules, reading begins at the first cut, and that pool's state is kept too."""
+    with opened(tiny) as engine:
+        plain, (first, second) = answered(engine, asked(cards=OTHERS))[0], cuts(engine, asked(cards=OTHERS))
+    with opened(tiny, tmp_path) as engine:
+        answered(engine, asked())
+    for cached in (first, second):
+        with opened(tiny, tmp_path) as engine:
+            assert answered(engine, asked(cards=OTHERS)) == (plain, cached)
+    assert len(states(tmp_path)) == 3
+
+
+def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, spy: Spy) -> None:
+    """A longer live prefix is kept and the disk is not read; a shorter one gives way to the state on disk."""
+    talk = "First question? " * 20
+    with opened(tiny, tmp_path) as engine:
+        end = cuts(engine, asked())[1]
+        answered(engine, asked(talk))
+        plain, cached = answered(engine, asked(talk + "And now?"))
+        assert cached > end + 40
+        assert spy.states == []
+        answered(engine, asked("Something else", cards=OTHERS))
+        fresh, cached = answered(engine, asked(talk + "And now?"))
+        assert cached == end
+        assert len(spy.states) == 1
+    assert fresh == plain
+
+
+def test_each_question_of_a_process_reads_only_itself(tiny: Path, spy: Spy) -> None:
+    """Without a cache too: of the second question nothing is read that the first one had, in one go."""
+    with opened(tiny) as engine:
+        answered(engine, asked("What is 6*7?", max_tokens=1))
+        spy.reads.clear()
+        tokens = len(engine.prompt(asked("Why?")).tokens)
+        _, cached = answered(engine, asked("Why?", max_tokens=1))
+    assert cached >= cuts_of(tiny)[1]
+    assert spy.reads == [tokens - cached]
+
+
+def cuts_of(path: Path) -> tuple[int, ...]:
+    with opened(path) as engine:
+        return cuts(engine, asked())
+
+
+def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
+    """One token has to be read to have something to go on from: such a prompt begins at the cut before."""
+    whole = asked()
+    ends = replace(whole, messages=whole.messages[:1])
+    with opened(bare) as engine:
+        (first, second), plain = cuts(engine, ends), answered(engine, ends)[0]
+        assert len(engine.prompt(ends).tokens) == second
+        longer = answered(engine, whole)[0]
+    for question, wanted in ((ends, (plain, 0)), (ends, (plain, first)), (whole, (longer, second))):
+        with opened(bare, tmp_path) as engine:
+            assert answered(engine, question) == wanted
+
+
+def test_a_short_prefix_is_not_worth_a_file(tiny: Path, tmp_path: Path) -> None:
+    """One token below `LEAST` nothing is kept, with one more it is."""
+    with opened(tiny, tmp_path) as engine:
+        by_tokens = {cuts(engine, prompt)[0]: prompt for prompt in map(short, range(50, 500))}
+        for tokens, kept in ((LEAST - 1, []), (LEAST, [LEAST])):
+            answered(engine, by_tokens[tokens])
+            assert [head["tokens"] for head in heads(tmp_path)] == kept
+
+
+def short(length: int) -> Request:
+    """A question behind so many characters."""
+    messages = (Message(role="system", content=FIXED[:length]), Message(role="user", content="Why?"))
+    return asked(messages=messages, cuts=(length,))
+
+
+def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(recurrent: Path, tmp_path: Path) -> None:
+    """The second question of a session is read behind the remembered prefix, not behind nothing."""
+    with opened(recurrent) as engine:
+        plain, end = answered(engine, asked("And 7*8?"))[0], cuts(engine, asked())[1]
+    with opened(recurrent, tmp_path) as engine:
+        answered(engine, asked())
+        assert answered(engine, asked("And 7*8?")) == (plain, end)
+    with opened(recurrent) as engine:
+        answered(engine, asked())
+        assert answered(engine, asked("And 7*8?")) == (plain, 0)
+
+
+def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy: Spy) -> None:
+    """What a large context has kept serves a small one that holds the prompt, and one that does not is never asked."""
+    with opened(tiny, tmp_path, context=8000) as engine:
+        plain, length = answered(engine, asked())[0], len(engine.prompt(asked()).tokens)
+    for context in (length + 32, 8192):
+        with opened(tiny, tmp_path, context=context) as engine:
+            assert answered(engine, asked()) == (plain, cuts(engine, asked())[1])
+    spy.states.clear()
+    with opened(tiny, tmp_path, context=256) as engine, pytest.raises(ModelError, match="holds 256") as error:
+        answered(engine, asked())
+    assert error.value.reason == "length"
+    assert spy.states == []
+
+
+# What a state belongs to
+
+
+def test_another_file_at_the_same_path_takes_no_state(models: Path, tmp_path: Path, spy: Spy) -> None:
+    """Other weights, and the same bytes written at another time, are read anew; the file put back takes its own."""
+    path, cache = models / "replaced.gguf", tmp_path / "cache"
+    make(path, extra=NEVER_ENDS)
+    before, data = path.stat(), path.read_bytes()
+    with opened(path, cache) as engine:
+        plain = answered(engine, asked())
+    make(path, seed=1, extra=NEVER_ENDS)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with opened(path, cache) as engine:
+        other = answered(engine, asked())
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))
+    with opened(path, cache) as engine:
+        assert answered(engine, asked()) == plain
+    assert other[1] == plain[1] == 0
+    assert other[0] != plain[0]
+    assert spy.states == []
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with opened(path, cache) as engine:
+        assert answered(engine, asked()) == (plain[0], cuts(engine, asked())[1])
+
+
+def test_another_version_of_the_library_takes_no_state(
+    tiny: Path, tmp_path: Path, spy: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one llama-cpp-python has written is not shown to the next."""
+    with opened(tiny, tmp_path) as engine:
+        plain = answered(engine, asked())
+    monkeypatch.setattr(library(), "__version__", "99.0.0")
+    with opened(tiny, tmp_path) as engine:
+        assert answered(engine, asked()) == plain
+    assert spy.states == []
+    assert len(states(tmp_path)) == 4
+
+
+def test_base_and_adapter_do_not_mix(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
+    """The same file with a LoRA over it, with another one, and without, has states of its own each time."""
+    from tests.models.test_llama_about import lora
+
+    adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
+    plain = []
+    for adapter in adapters:
+        with opened(tiny, adapter=adapter) as engine:
+            plain.append(answered(engine, asked())[0])
+    assert len(set(plain)) == 3
+    for _ in range(2):
+        for adapter, wanted in zip(adapters, plain, strict=True):
+            with opened(tiny, tmp_path, adapter=adapter) as engine:
+                assert answered(engine, asked())[0] == wanted
+    assert len(states(tmp_path)) == 6
+    assert len(spy.states) == 3
+
+
+# Bad files
+
+
+@dataclass
+class Kept:
+    """A loaded model, and the state that it has kept at one cut."""
+
+    engine: Engine
+    path: Path
+    whole: bytes
+    answer: str
+    tokens: list[int]
+
+    @property
+    def body(self) -> bytes:
+        return self.whole[self.whole.index(b"\n") + 1 :]
+
+    def again(self) -> tuple[str, int]:
+        """Ask it once more, with an empty context."""
+        self.engine.memory.keep(0)
+        return answered(self.engine, once())
+
+
+@pytest.fixture(scope="module")
+def kept(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    cache = tmp_path_factory.mktemp("kept")
+    with opened(tiny, cache) as engine:
+        answer, (end,) = answered(engine, once())[0], cuts(engine, once())
+        (path,) = states(cache)
+        kept = Kept(engine, path, path.read_bytes(), answer, engine.prompt(once()).tokens[:end])
+        yield kept
+        # The real state is taken: without this, what follows would show nothing.
+        path.write_bytes(kept.whole)
+        assert kept.again() == (answer, end)
+
+
+often = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@often
+@given(length=st.one_of(st.integers(0, 400), st.integers(0, 40_000)), rest=st.binary(max_size=9))
+def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int, rest: bytes) -> None:
+    """Wherever it ends, and whatever stands behind: llama.cpp never sees it, and the file is whole again."""
+    length = min(length, len(kept.whole) - 1)
+    kept.path.write_bytes(kept.whole[:length] + rest)
+    assert kept.again() == (kept.answer, 0)
+    assert kept.path.read_bytes() == kept.whole
+    assert spy.states == []
+
+
+@often
+@given(place=st.one_of(st.integers(0, 260), st.integers(0, 100_000)), bit=st.integers(0, 7), behind=st.booleans())
+def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, place: int, bit: int, behind: bool) -> None:
+    """Whichever bit is wrong, llama.cpp sees the state as it was saved or none; a byte too many is damage too."""
+    damaged = bytearray(kept.whole)
+    damaged[place % len(damaged)] ^= 1 << bit
+    kept.path.write_bytes(bytes(damaged) + b"\0" * behind)
+    spy.states.clear()
+    answer, cached = kept.again()
+    assert answer == kept.answer
+    assert spy.states in ([], [kept.body])
+    assert (cached > 0) == bool(spy.states)
+    if place % len(damaged) >= len(kept.whole) - len(kept.body) or behind:
+        assert spy.states == []
+    if not spy.states:
+        assert kept.path.read_bytes() == kept.whole
+
+
+def nonsense(kept: Kept, name: str) -> bytes:
+    """Files that are no states of this prefix."""
+    line, body = kept.whole[: -len(kept.body)], kept.body
+    head = json.loads(line)
+
+    def other(**more: Any) -> bytes:
+        return json.dumps(head | more).encode() + b"\n" + body
+
+    return {
+        "empty": b"",
+        "newline": b"\n",
+        "head-only": line,
+        "body-only": body,
+        "another-key": other(key="0" * 64),
+        "another-format": other(format="conductor-prefix-0"),
+        "no-format": other(format=None),
+        "size-as-text": other(size=str(head["size"])),
+        "negative-size": other(size=-1),
+        "huge-size": other(size=1 << 62),
+        "no-size": other(size=None),
+        "hash-of-nothing": other(sha256=""),
+        "hash-of-a-list": other(sha256=[head["sha256"]]),
+        "no-key": json.dumps({"format": FORMAT}).encode() + b"\n" + body,
+        "null": b"null\n" + body,
+        "list": b"[]\n" + body,
+        "number": b"1e999\n" + body,
+        "text": b'"conductor-prefix-1"\n' + body,
+        "deep": b"[" * 4000 + b"]" * 50 + b"\n" + body,
+        "deeper": b'{"format":' * 400 + b"\n" + body,
+        "not-utf-8": b"\xff\xfe" + line + body,
+        "long-number": b'{"size": ' + b"9" * 4050 + b"}\n" + body,
+        "megabytes": json.dumps(head | {"more": "x" * 5_000_000}).encode() + b"\n" + body,
+        "line-without-end": b"{" * 5_000_000,
+        "twice": kept.whole * 2,
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["empty", "newline", "head-only", "body-only", "another-key", "another-format", "no-format", "size-as-text",
+     "negative-size", "huge-size", "no-size", "hash-of-nothing", "hash-of-a-list", "no-key", "null", "list", "number",
+     "text", "deep", "deeper", "not-utf-8", "long-number", "megabytes", "line-without-end", "twice"],
+)  # fmt: skip
+def test_nonsense_in_place_of_a_state_is_made_good(kept: Kept, spy: Spy, name: str) -> None:
+    """A head of anything else, or no head: not handed on, written anew, and the answer is the same."""
+    kept.path.write_bytes(nonsense(kept, name))
+    assert kept.again() == (kept.answer, 0)
+    assert kept.path.read_bytes() == kept.whole
+    assert spy.states == []
+
+
+def test_what_is_no_file_in_place_of_a_state_is_done_without(kept: Kept, spy: Spy) -> None:
+    """A link to itself or to nothing and a pipe make way for the state; a directory is left alone."""
+    kept.path.unlink()
+    for stand_in in (lambda: kept.path.symlink_to(kept.path), lambda: kept.path.symlink_to("nothing"), pipe(kept)):
+        stand_in()
+        assert kept.again() == (kept.answer, 0)
+        assert not kept.path.is_symlink()
+        assert kept.path.read_bytes() == kept.whole
+        kept.path.unlink()
+    kept.path.mkdir()
+    assert kept.again() == (kept.answer, 0)
+    kept.path.rmdir()
+    assert kept.again() == (kept.answer, 0)
+    assert kept.path.read_bytes() == kept.whole
+    assert spy.states == []
+
+
+def pipe(kept: Kept) -> Any:
+    return (lambda: os.mkfifo(kept.path)) if hasattr(os, "mkfifo") else lambda: kept.path.write_bytes(b"")
+
+
+def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> None:
+    """A sound file whose content does not fit, as one of another kind of cache, is tried once and replaced."""
+    import ctypes
+
+    for strange in (b"\0" * 64, kept.body[:12] + b"\xff\xff\xff\x7f" + kept.body[16:]):
+        state = (ctypes.c_uint8 * len(strange)).from_buffer_copy(strange)
+        prefixes = kept.engine.memory._prefixes
+        assert prefixes is not None
+        prefixes.save(kept.tokens, state)
+        spy.states.clear()
+        assert kept.again() == (kept.answer, 0)
+        assert spy.states == [strange]
+        assert kept.path.read_bytes() == kept.whole
+
+
+# Bounds
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Prefixes:
+    return Prefixes(tmp_path / "prefixes", "a model")
+
+
+def put(store: Prefixes, number: int, size: int = 100) -> Path:
+    """Keep a state of so many bytes that was used `number` seconds after 1970."""
+    import ctypes
+
+    store.save(key(number), (ctypes.c_uint8 * size)(*[number % 256] * size))
+    path = store._path(key(number))
+    os.utime(path, (number, number))
+    return path
+
+
+def key(number: int) -> list[int]:
+    return [number] * LEAST
+
+
+def test_what_was_not_used_for_longest_goes_first(store: Prefixes) -> None:
+    """Beyond `FILES` the oldest are deleted, whatever their number was at first; to be taken from disk is a use."""
+    paths = [put(store, number) for number in range(1, FILES + 1)]
+    assert all(path.exists() for path in paths)
+    state = store.load(key(1))
+    assert state is not None
+    assert bytes(state) == b"\1" * 100
+    newest = put(store, FILES + 1)
+    assert [number for number, path in enumerate(paths, start=1) if not path.exists()] == [2]
+    assert newest.exists()
+
+
+def test_the_bytes_of_all_states_are_bounded(store: Prefixes) -> None:
+    """The oldest go until the rest fits; one that was just written stays, however large or old it is."""
+    paths = [put(store, number, 1000) for number in range(1, 7)]
+    size = paths[0].stat().st_size
+    trim(paths[0].parent, size=3 * size)
+    assert [path.exists() for path in paths] == [False, False, False, True, True, True]
+    trim(paths[0].parent, keep=paths[3], size=2 * size)
+    assert [path.exists() for path in paths[3:]] == [True, False, True]
+    trim(paths[0].parent, keep=paths[3], files=0, size=0)
+    assert [path.exists() for path in paths[3:]] == [True, False, False]
+    assert 0 < Prefixes.most <= BYTES
+
+
+def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither written nor, should it be there, read."""
+    with opened(tiny, tmp_path) as engine:
+        plain = answered(engine, once())
+        (path,) = states(tmp_path)
+        monkeypatch.setattr(Prefixes, "most", path.stat().st_size - 400)
+        engine.memory.keep(0)
+        assert answered(engine, once()) == plain
+        assert states(tmp_path) == []
+
+
+def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: Prefixes) -> None:
+    """What nobody has written to for `ABANDONED` seconds is deleted; nothing is that this program did not write."""
+    place = put(store, 1).parent
+    now = time.time()
+    ages = {".a.kv.0123abcd": ABANDONED + 60, ".b.kv.0123abcd": ABANDONED - 60, "notes.txt": ABANDONED + 60}
+    for name, age in ages.items():
+        (place / name).write_bytes(b"half")
+        os.utime(place / name, (now - age, now - age))
+    (place / ".directory").mkdir()
+    put(store, 2)
+    assert sorted(path.name for path in place.iterdir() if path.suffix != ".kv") == [
+        ".b.kv.0123abcd", ".directory", "notes.txt",
+    ]  # fmt: skip
+    assert len(list(place.glob("*.kv"))) == 2
+
+
+ONE_ANSWER = """
+import asyncio, sys
+from pathlib import Path
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.models.llama import Llama, Options
+from tests.models.test_llama_prefixes import ROOM, asked
+from dataclasses import replace
+async def go():
+    model = Llama(sys.argv[1], replace(ROOM, cache=Path(sys.argv[2])))
+    await model.load()
+    BEFORE
+    chunks = [chunk async for chunk in model.stream(asked())]
+    await model.close()
+    print(chunks[-1].usage.tokens_cached, "".join(chunk.text for chunk in chunks).encode().hex())
+asyncio.run(go())
+"""
+
+
+def one_answer(path: Path, cache: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """The answer as a process of its own gives it."""
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+    return run(script + ONE_ANSWER.replace("BEFORE", before or "pass"), path, cache)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
+@pytest.mark.parametrize("most", [0, 100, 20_000])
+def test_a_full_disk_is_no_failure(tiny: Path, tmp_path: Path, most: int) -> None:
+    """Where a file may not grow, the answer comes all the same and nothing half is left."""
+    with opened(tiny) as engine:
+        plain = answered(engine, asked())[0]
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))"
+    done = one_answer(tiny, tmp_path / "cache", limit)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["0", plain.encode().hex()]
+    assert states(tmp_path / "cache") == []
+    assert left(tmp_path / "cache") == []
+
+
+def test_a_place_that_cannot_be_written_to_is_no_failure(tiny: Path, tmp_path: Path) -> None:
+    """A file where the directory should be, a name too long for any disk: nothing is kept, and nothing is said."""
+    with opened(tiny) as engine:
+        plain = answered(engine, asked())[0]
+    (tmp_path / "file").write_bytes(b"")
+    for cache in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        for _ in range(2):
+            with opened(tiny, cache) as engine:
+                assert answered(engine, asked()) == (plain, 0)
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_place_of_somebody_else_is_no_failure(tiny: Path, tmp_path: Path) -> None:
+    """A cache that another user has made, and that this one may not even look into."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        place = tmp_path / "prefixes"
+        place.mkdir()
+        place.chmod(0)
+        with opened(tiny, tmp_path) as engine:
+            assert answered(engine, asked())[1] == 0
+        place.chmod(0o700)
+        return
+    script = "import os, sys; from conductor_cli.models.llama.prefixes import Prefixes\n"
+    script += "import ctypes; from pathlib import Path; os.setgid(65534); os.setuid(65534)\n"
+    script += "store = Prefixes(Path(sys.argv[1]), 'm'); tokens = [1] * 99\n"
+    script += "store.save(tokens, (ctypes.c_uint8 * 9)()); print(store.wants(tokens), store.load(tokens))"
+    done = run(script, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False None\n", "")
+
+
+def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_path: Path) -> None:
+    """Both answer alike, and what is left is whole: the next one takes it."""
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+    script += ONE_ANSWER.replace("BEFORE", "print('ready', flush=True); sys.stdin.readline()")
+    command = [sys.executable, "-c", script, str(tiny), str(tmp_path)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    both = [subprocess.Popen(command, env=environment(), text=True, **pipes) for _ in range(2)]
+    try:
+        for process in both:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ended = [process.communicate(timeout=60) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [(process.returncode, error) for process, (_, error) in zip(both, ended, strict=True)] == [(0, ""), (0, "")]
+    with opened(tiny, tmp_path) as engine:
+        answer, cached = answered(engine, asked())
+        assert cached == cuts(engine, asked())[1]
+    assert {out.split()[1] for out, _ in ended} == {answer.encode().hex()}
+    assert len(states(tmp_path)) == 2
+    assert left(tmp_path) == []
+
+
+def test_writers_and_readers_of_one_state_never_meet_half_of_it(tmp_path: Path) -> None:
+    """Two processes write the same state again and again, and who reads meanwhile gets all of it or none."""
+    writer = "import ctypes, sys; from pathlib import Path; from conductor_cli.models.llama.prefixes import Prefixes\n"
+    writer += "store = Prefixes(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
+    writer += "print('ready', flush=True)\nfor _ in range(60): store.save([1] * 99, state)"
+    command = [sys.executable, "-c", writer, str(tmp_path)]
+    both = [subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    store, found = Prefixes(tmp_path, "m"), 0
+    try:
+        for process in both:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        while any(process.poll() is None for process in both):
+            state = store.load([1] * 99)
+            found += state is not None
+            assert state is None or bytes(state) == b"x" * 300_000
+    finally:
+        for process in both:
+            process.kill()
+            process.communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    assert found > 0
+    assert [path.name for path in tmp_path.iterdir()] == [store._path([1] * 99).name]
+    assert store.load([1] * 99) is not None
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_prefix_that_is_left_in_the_middle_is_not_kept(
+    tiny: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped inside llama.cpp: no file is there, whole batches serve again, and the answer is the same."""
+    content = FIXED * 5
+    messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
+    question = Request(messages=messages, max_tokens=12, cuts=(len(content),))
+    with opened(tiny) as engine:
+        plain, (end,) = answered(engine, question)[0], cuts(engine, question)
+        assert end > 3 * 128
+    lib, decode, begun = library(), library().llama_decode, 0
+    flag = Flag()
+
+    def stopped(context: Any, tokens: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == batch:
+            flag.set()
+        return decode(context, tokens)
+
+    with opened(tiny, tmp_path) as engine:
+        engine.memory._batch = 128
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "llama_decode", stopped)
+            with pytest.raises(Stopped):
+                list(engine.answer(question, flag))
+        assert begun == batch
+        assert not (tmp_path / "prefixes").exists()
+        assert answered(engine, question)[1] == 128 * (batch - 1)
+        assert len(states(tmp_path)) == 1
+    with opened(tiny, tmp_path) as engine:
+        assert answered(engine, question) == (plain, end)
+
+
+def test_a_cancelled_request_leaves_no_half_state(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled from the event loop while the prefix is read: the next one reads it, keeps it, and is answered."""
+    content = "Check the sum of the numbers. " * 100
+    messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
+    question = Request(messages=messages, max_tokens=4, cuts=(len(content),))
+
+    async def go() -> tuple[list[str], str]:
+        model = Llama(slow, replace(ROOM, cache=tmp_path, threads=2))
+        await model.load()
+        with reached(monkeypatch, batches=2) as event:
+            task = asyncio.ensure_future(reply(model, question))
+            await asyncio.to_thread(event.wait)
+        task.cancel()
+        await asyncio.wait({task})
+        found = everything(tmp_path)
+        answer = text(await reply(model, question))
+        await model.close()
+        return found, answer
+
+    found, answer = asyncio.run(go())
+    assert found == []
+    assert len(states(tmp_path)) == 1
+    again = play(slow, question, options=replace(ROOM, cache=tmp_path, threads=2))[0]
+    assert text(again) == answer != ""
+    assert again[-1].usage is not None
+    assert again[-1].usage.tokens_cached == heads(tmp_path)[0]["tokens"]
+
+
+# A file that goes away
+
+
+def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
+    """Removed or replaced, the loaded one goes on from memory; the next load says what is wrong."""
+    path = make(tmp_path / "going.gguf", extra=NEVER_ENDS)
+    with opened(path) as engine:
+        plain, later = answered(engine, asked())[0], answered(engine, asked("And 7*8?"))[0]
+    with opened(path, tmp_path / "cache") as engine:
+        assert answered(engine, asked())[0] == plain
+        path.unlink()
+        assert answered(engine, asked("And 7*8?"))[0] == later
+        assert answered(engine, asked(cards=OTHERS))[0]
+        other = tmp_path / "other.gguf"
+        other.write_bytes(b"no model at all")
+        other.replace(path)
+        assert answered(engine, asked())[0] == plain
+        with pytest.raises(ModelError, match=r"going\.gguf is not a GGUF file"):
+            Engine(path, ROOM, Flag())
+        path.unlink()
+        with pytest.raises(ModelError, match=r"there is no file .*going\.gguf") as error:
+            Engine(path, ROOM, Flag())
+    assert (error.value.reason, error.value.hint) == ("file", "check the path")

@@ -1,0 +1,244 @@
+"""The table of known models: what is shipped, what stands in for it, and what is refused in it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from conductor_cli.core.errors import ConductorUnusable, ConfigError
+from conductor_cli.models.weights.registry import AS_OF, SHIPPED, TOKENS, VARIABLE, find, registry, smaller
+
+HASH = "0123456789abcdef" * 4
+SHAPE = {"family": "f", "parameters": 10, "layers": 2, "heads": 2, "width": 64}
+
+
+def model(**changes: Any) -> dict[str, Any]:
+    whole = {
+        "name": "a", "shape": "s", "repo": "owner/name", "revision": "main", "licence": "MIT", "about": "one",
+        "parts": [{"file": "a.gguf", "size": 100, "sha256": HASH}],
+    } | changes  # fmt: skip
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
+    """The environment that names a table with these models."""
+    values = {"as_of": "2026-01-02", "shapes": {"s": SHAPE}, "models": list(models)} | changes
+    path = place / "registry.toml"
+    path.write_text(tomli_w.dumps({key: value for key, value in values.items() if value is not None}))
+    return {VARIABLE: str(path)}
+
+
+# what is shipped
+
+
+def test_the_default_is_the_makers_own_qwen_in_two_parts() -> None:
+    """The first entry is the official Qwen2.5-7B-Instruct Q4_K_M, pinned by commit, sizes and hashes."""
+    first = registry({})[0]
+    assert (first.repo, len(first.parts)) == ("Qwen/Qwen2.5-7B-Instruct-GGUF", 2)
+    assert first.size == 4_683_073_632
+    assert all("q4_k_m" in part.file for part in first.parts)
+
+
+def test_every_shipped_entry_is_pinned() -> None:
+    """Each names a commit, and each of its parts an exact size and a hash; no hash stands twice."""
+    entries = registry({})
+    parts = [part for entry in entries for part in entry.parts]
+    assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
+    assert all(part.size > 0 and part.sha256 for part in parts)
+    assert len({part.sha256 for part in parts}) == len(parts)
+
+
+def test_only_the_3b_model_is_not_apache() -> None:
+    """Qwen2.5-3B is under a licence of its own, which its entry says."""
+    other = {entry.name: entry.licence for entry in registry({}) if entry.licence != "Apache-2.0"}
+    assert other == {"qwen2.5-3b-q4_k_m": "Qwen Research License"}
+    assert "not for commercial use" in find("qwen2.5-3b-q4_k_m", {}).about
+
+
+def test_the_table_has_a_date() -> None:
+    """The date in the file is the one that the module tells."""
+    assert tomllib.loads(SHIPPED.read_text())["as_of"] == AS_OF
+
+
+def test_the_memory_is_weights_and_context_and_a_little_more() -> None:
+    """For the default: its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB."""
+    first = registry({})[0]
+    assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
+
+
+# looking up
+
+
+def test_a_name_is_found_in_any_case() -> None:
+    """Capitals in a name do not matter."""
+    assert find("QWEN2.5-7B-Q4_K_M", {}) == registry({})[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("qwen2.5-3b", "qwen2.5-3b-q4_k_m"),
+        ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"),
+        ("llama", "qwen2.5-7b-q4_k_m"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_near_ones(given: str, near: str) -> None:
+    """By their beginning, else by likeness, else the first ones."""
+    with pytest.raises(ConductorUnusable) as caught:
+        find(given, {})
+    assert repr(given) in caught.value.message
+    assert f"did you mean {near}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("qwen2.5-7b-q4_k_m", "qwen2.5-3b-q4_k_m"),
+        ("qwen2.5-7b-q6_k", "qwen2.5-7b-q4_k_m"),
+        ("qwen2.5-0.5b-q4_k_m", None),
+    ],
+)
+def test_a_smaller_model_is_clearly_smaller(name: str, below: str | None) -> None:
+    """The largest of the family with at most three quarters of the bytes; below the smallest there is none."""
+    found = smaller(find(name, {}), {})
+    assert (found.name if found else None) == below
+
+
+def test_a_model_of_another_family_is_not_the_smaller_one(tmp_path: Path) -> None:
+    """Families do not mix, and an adapter is no model."""
+    small = model(name="small", shape="t", parts=[{"file": "b.gguf", "size": 10}])
+    lora = model(name="lora", shape=None, base="a", parts=[{"file": "l.safetensors", "size": 5}])
+    shapes = {"s": SHAPE, "t": SHAPE | {"family": "g"}}
+    environ = table(tmp_path, model(), small, lora, shapes=shapes)
+    assert smaller(find("a", environ), environ) is None
+
+
+# a table of one's own
+
+
+def test_another_file_replaces_the_shipped_one(tmp_path: Path) -> None:
+    """CONDUCTOR_LLM_REGISTRY names it, and nothing of the shipped table is left."""
+    environ = table(tmp_path, model(), model(name="b", profile="published", revision="v1.0"))
+    assert [(entry.name, entry.profile, entry.family) for entry in registry(environ)] == [
+        ("a", "prompted", "f"),
+        ("b", "published", "f"),
+    ]
+
+
+def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+    """Sizes and hashes may be missing; a size that is about right serves for statements, not for the parts."""
+    bare = model(parts=[{"file": "a.gguf"}])
+    near = model(name="b", about_size=70, parts=[{"file": "b.gguf"}])
+    first, second = registry(table(tmp_path, bare, near))
+    assert (first.size, first.memory, first.parts[0].sha256) == (0, 0, "")
+    assert (second.size, second.parts[0].size) == (70, 0)
+    assert second.memory == 70 + TOKENS * 4 * 2 * 2 * 64 + 600_000_000
+
+
+def test_an_adapter_needs_its_base_too(tmp_path: Path) -> None:
+    """A LoRA is named with the entry above it, may be of safetensors, and adds its bytes to that one's memory."""
+    files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
+    base, lora = registry(table(tmp_path, model(), model(name="l", shape=None, base="a", parts=files)))
+    assert (lora.base, lora.size, lora.memory, lora.family) == ("a", 6, base.memory + 6, "")
+
+
+def test_parts_must_be_numbered_in_their_order(tmp_path: Path) -> None:
+    """llama.cpp finds the other parts by the name of the first, so names that do not fit are refused."""
+    good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
+    assert len(registry(table(tmp_path, model(parts=good)))[0].parts) == 2
+    with pytest.raises(ConfigError, match=r"model 'a': m-00002-of-00002\.gguf does not end in -00001-of-00002"):
+        registry(table(tmp_path, model(parts=good[::-1])))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "../a.gguf",
+        "/a.gguf",
+        "a/../b.gguf",
+        "a//b.gguf",
+        "C:\\a.gguf",
+        "a\\b.gguf",
+        ".hidden.gguf",
+        "a b.gguf",
+        "a.gguf\n",
+    ],
+)
+def test_a_file_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
+    """Names that lead elsewhere, or that no system takes, are refused with the entry's name."""
+    with pytest.raises(ConfigError, match="model 'a'"):
+        registry(table(tmp_path, model(parts=[{"file": file}])))
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"size": 5}, "model 1: unknown key 'size'"),
+        ({"licence": None}, "model 1: licence is missing"),
+        ({"licence": ""}, "model 1: licence is empty"),
+        ({"about": "two\nlines"}, "model 1: about is empty, or more than one line"),
+        ({"name": 5}, "model 1: name is 5, which is not a text"),
+        ({"name": "../x"}, "name is '../x', which is no name"),
+        ({"repo": "name"}, "model 'a': repo is 'name', which is no repo"),
+        ({"repo": "a/b/../c"}, "which is no repo"),
+        ({"revision": "refs/../x"}, "which is no revision"),
+        ({"profile": "odd"}, "profile is 'odd'; expected one of prompted, published"),
+        ({"shape": "none"}, "there is no shape 'none'"),
+        ({"base": "a"}, "either a shape or, as an adapter, a base"),
+        ({"shape": None, "base": "b"}, "its base 'b' is no model above it"),
+        ({"parts": []}, "it has no parts"),
+        ({"parts": ["a.gguf"]}, "part 1: it is no table"),
+        ({"parts": [{"file": "a.bin"}]}, "a.bin does not end in .gguf"),
+        ({"parts": [{"file": "a.gguf", "size": -1}]}, "size is -1, which is not a whole number of at least 0"),
+        ({"parts": [{"file": "a.gguf", "size": True}]}, "size is True"),
+        ({"parts": [{"file": "a.gguf", "sha256": "12"}]}, "sha256 of a.gguf is not 64 hex digits"),
+        ({"parts": [{"file": "a.gguf", "sha256": "g" * 64}]}, "sha256 of a.gguf is not 64 hex digits"),
+        ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "part 1: unknown key 'etag'"),
+    ],
+)
+def test_a_wrong_entry_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
+    """Each fault is an error of the settings that says the file, the entry and what is wrong."""
+    environ = table(tmp_path, model(**broken))
+    with pytest.raises(ConfigError) as caught:
+        registry(environ)
+    assert caught.value.message.startswith(environ[VARIABLE])
+    assert said in caught.value.message
+    assert VARIABLE in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"as_of": None}, "the file: as_of is missing"),
+        ({"as_of": "today"}, "as_of is no date"),
+        ({"more": 1}, "the file: unknown key 'more'"),
+        ({"models": []}, "there is no model in it"),
+        ({"shapes": {"s": {"family": "f"}}}, "shape 's': parameters is missing"),
+        ({"models": [model(), model()]}, "model 'a': there are two of this name"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """What is wrong with the file as a whole is said of the file."""
+    with pytest.raises(ConfigError) as caught:
+        registry(table(tmp_path, model(), **changes))
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("text", [b"a = ", b"\xff\xfe", b"[" * 5000])
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: bytes) -> None:
+    """Text that does not parse, is not UTF-8 or is nested too deep is an error of the settings."""
+    path = tmp_path / "odd.toml"
+    path.write_bytes(text)
+    with pytest.raises(ConfigError, match="is no valid TOML"):
+        registry({VARIABLE: str(path)})
+
+
+def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A missing file is named; the shipped table does not step in unasked."""
+    with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
+        registry({VARIABLE: str(tmp_path / "gone.toml")})

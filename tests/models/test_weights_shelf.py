@@ -1,0 +1,607 @@
+"""The shelf of local models: receipts, SHA-256, taking files that are here, checking them, removing them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
+from conductor_cli.models.weights import adopt as adopting
+from conductor_cli.models.weights.adopt import Wanted, adopt, check_room, name_of
+from conductor_cli.models.weights.digest import PIECE, sha256_of
+from conductor_cli.models.weights.keeping import check, check_plain, remove
+from conductor_cli.models.weights.receipts import File, Receipt, Shelf
+from tests.tiny_gguf import make
+
+REGISTRY = """as_of = "2026-11-20"
+[shapes.tiny]
+family = "tiny"
+parameters = 1
+layers = 2
+heads = 2
+width = 16
+[[models]]
+name = "tiny-known"
+shape = "tiny"
+repo = "acme/tiny"
+revision = "main"
+licence = "Apache-2.0"
+about = "a test's"
+profile = "published"
+[[models.parts]]
+file = "sub/known.gguf"
+"""
+
+
+def silent(path: Path, done: int, total: int) -> None:
+    """Hears nothing."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return make(tmp_path_factory.mktemp("made") / "model.gguf").read_bytes()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "data/models")
+
+
+@pytest.fixture
+def file(tmp_path: Path, model: bytes) -> Path:
+    path = tmp_path / "mine" / "My Model.gguf"
+    path.parent.mkdir()
+    path.write_bytes(model)
+    return path
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replaces the registry by one with `tiny-known`, whose only part gets what is given."""
+
+    def write(part: str) -> None:
+        path = tmp_path / "registry.toml"
+        path.write_text(f"{REGISTRY}{part}\n")
+        monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(path))
+
+    return write
+
+
+def receipt(name: str, *files: Path, **more: str) -> Receipt:
+    """A receipt of files as they are now."""
+    found = tuple(File(path=path, size=path.stat().st_size, sha256=sha256_of(path)) for path in files)
+    return replace(Receipt(name=name, files=found, source="file:/x"), **more)
+
+
+def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path]:
+    """A file as the hub's cache keeps it: the blob, and its name in a snapshot."""
+    repo = tmp_path / "hub/models--acme--tiny"
+    blob = repo / "blobs" / hashlib.sha256(data).hexdigest()
+    link = repo / "snapshots/0123/sub" / name
+    for path in (blob, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    link.symlink_to(blob)
+    (repo / "refs").mkdir(exist_ok=True)
+    (repo / "refs/main").write_text("0123")
+    return blob, link
+
+
+# receipts
+
+
+def test_a_receipt_comes_back_as_it_was_put(shelf: Shelf, file: Path) -> None:
+    """What is put is found by its name and in the list, with files outside of the shelf by their whole path."""
+    put = receipt("b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", trust="mirror", at="2026-11-20")
+    shelf.put(put)
+    shelf.put(receipt("a", file))
+    assert shelf.find("b") == put
+    assert [found.name for found in shelf.receipts()] == ["a", "b"]
+    assert (put.path, put.size) == (file, file.stat().st_size)
+
+
+def test_a_receipt_follows_its_directory(shelf: Shelf, tmp_path: Path) -> None:
+    """The shelf's own files are found again when the whole directory is moved."""
+    own = shelf.folder("a") / "a.gguf"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"x")
+    shelf.put(receipt("a", own))
+    shelf.directory.rename(tmp_path / "moved")
+    found = Shelf(tmp_path / "moved").find("a")
+    assert found is not None
+    assert found.path == tmp_path / "moved/a/a.gguf"
+    assert found.fault() == ""
+
+
+def test_an_empty_shelf_is_no_error(shelf: Shelf) -> None:
+    """Before the first model there is nothing: no directory, no receipt, no pin."""
+    assert shelf.receipts() == ()
+    assert shelf.find("a") is None
+    assert shelf.pin_of("acme/tiny", "m.gguf") == ""
+    shelf.drop("a")
+
+
+def test_a_dropped_receipt_is_gone(shelf: Shelf, file: Path) -> None:
+    """Dropping takes the receipt and its empty directory; the model file is not touched."""
+    shelf.put(receipt("a", file))
+    shelf.drop("a")
+    assert shelf.find("a") is None
+    assert not shelf.folder("a").exists()
+    assert file.exists()
+
+
+DAMAGE = {
+    "no TOML": b"name = [",
+    "not UTF-8": b"\xff\xfe",
+    "no files": b'name = "a"\nsource = "file:/x"\nfiles = []',
+    "files no tables": b'name = "a"\nsource = "file:/x"\nfiles = ["x"]',
+    "wrong type": b'name = 3\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "size no number": b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"',
+    "unknown trust": b'name = "a"\nsource = "x"\ntrust = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "another name": b'name = "b"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "deep": b"a = " + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_receipt_is_named(shelf: Shelf, content: bytes) -> None:
+    """A receipt that cannot be read is an error of the conductor model, which names the file and what to do."""
+    path = shelf.folder("a") / "receipt.toml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(ConductorUnusable) as caught:
+        shelf.receipts()
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+    shelf.drop("a")
+    assert shelf.receipts() == ()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "pins.toml", "a\n"])
+def test_a_name_that_is_no_directory_of_ours_is_refused(shelf: Shelf, file: Path, name: str) -> None:
+    """A receipt's name cannot lead out of the shelf."""
+    assert shelf.find(name) is None
+    with pytest.raises(UsageError):
+        shelf.put(receipt(name, file))
+
+
+def test_a_shelf_that_cannot_be_written_says_so(tmp_path: Path, file: Path) -> None:
+    """A file in the place of the directory: an error with the path, and nothing else is touched."""
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(ConfigError, match="taken"):
+        Shelf(tmp_path / "taken").put(receipt("a", file))
+
+
+def test_a_full_disk_leaves_the_old_receipt(shelf: Shelf, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receipt is written whole or not at all, and no half of one is left over."""
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    shelf.put(receipt("a", file))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        shelf.put(receipt("a", file, licence="MIT"))
+    assert shelf.find("a") == receipt("a", file)
+    assert [path.name for path in shelf.folder("a").iterdir()] == ["receipt.toml"]
+
+
+def test_processes_that_pin_at_once_all_do(shelf: Shelf) -> None:
+    """Four processes write twenty-five pins each, and a hundred are there."""
+    code = (
+        "import sys; from pathlib import Path; from conductor_cli.models.weights.receipts import Shelf\n"
+        "for n in range(25): Shelf(Path(sys.argv[1])).pin('acme/tiny', f'{sys.argv[2]}-{n}', 'ab')"
+    )
+    commands = [[sys.executable, "-c", code, str(shelf.directory), str(number)] for number in range(4)]
+    started = [subprocess.Popen(command) for command in commands]
+    assert [process.wait(60) for process in started] == [0] * 4
+    assert all(shelf.pin_of("acme/tiny", f"{number}-{n}") == "ab" for number in range(4) for n in range(25))
+
+
+def test_a_pin_is_kept_beside_others(shelf: Shelf) -> None:
+    """A pin belongs to a repository and a file; a later one of the same replaces it."""
+    for repo, name, sha256 in (("a/b", "x", "1"), ("a/b", "y", "2"), ("c/d", "x", "3"), ("a/b", "x", "4")):
+        shelf.pin(repo, name, sha256)
+    assert [shelf.pin_of(*key) for key in (("a/b", "x"), ("a/b", "y"), ("c/d", "x"), ("c/d", "y"))] == [
+        "4",
+        "2",
+        "3",
+        "",
+    ]
+    assert shelf.receipts() == ()
+
+
+# sha-256
+
+
+def test_a_hash_is_that_of_the_whole_file_and_tells_how_far_it_is(tmp_path: Path) -> None:
+    """The digest is the library's; the last word is the file's size; an empty file has one, too."""
+    data = os.urandom(PIECE + 17)
+    path, told = tmp_path / "x", list[int]()
+    path.write_bytes(data)
+    assert sha256_of(path, told.append) == hashlib.sha256(data).hexdigest()
+    assert told == sorted(told)
+    assert told[-1] == len(data)
+    path.write_bytes(b"")
+    assert sha256_of(path) == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, name: str) -> None:
+    """A missing file and a directory: a model error of kind file, with the path."""
+    with pytest.raises(ModelError) as caught:
+        sha256_of(tmp_path / name)
+    assert caught.value.reason == "file"
+    assert str(tmp_path) in caught.value.message
+
+
+# taking a file
+
+
+def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(shelf: Shelf, file: Path) -> None:
+    """On the same file system the shelf's file is the same file; deleting the first name leaves the model."""
+    found = adopt(Wanted(path=file), shelf, silent)
+    assert (found.receipt.name, found.own, found.before) == ("My-Model", True, False)
+    assert found.receipt.path.samefile(file)
+    assert found.receipt.path.parent == shelf.folder("My-Model")
+    assert found.receipt.files[0].sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert found.receipt.source == f"file:{file}"
+    file.unlink()
+    assert shelf.find("My-Model") == found.receipt
+    assert found.receipt.fault() == ""
+
+
+def test_a_link_to_a_file_is_followed(shelf: Shelf, file: Path, tmp_path: Path) -> None:
+    """A symbolic link, as in the hub's cache: the file behind it is taken, under the link's name."""
+    link = tmp_path / "pretty.gguf"
+    link.symlink_to(file)
+    found = adopt(Wanted(path=link), shelf, silent)
+    assert found.receipt.path.name == "pretty.gguf"
+    assert not found.receipt.path.is_symlink()
+    assert found.receipt.path.samefile(file)
+
+
+def test_the_same_file_again_is_there_already(shelf: Shelf, file: Path) -> None:
+    """Taking a file twice, or the shelf's own name of it, changes nothing."""
+    first = adopt(Wanted(path=file), shelf, silent)
+    again = adopt(Wanted(path=file), shelf, silent)
+    assert (again.before, again.receipt) == (True, first.receipt)
+    shelf.drop("My-Model")
+    own = adopt(Wanted(path=first.receipt.path, name="My-Model"), shelf, silent)
+    assert (own.before, own.receipt.path) == (False, first.receipt.path)
+    assert sorted(path.name for path in shelf.folder("My-Model").iterdir()) == ["My Model.gguf", "receipt.toml"]
+
+
+def test_another_model_of_the_same_name_is_refused(shelf: Shelf, file: Path, tmp_path: Path) -> None:
+    """A name is taken once; `--name` gives another one, and a damaged model is replaced."""
+    first = adopt(Wanted(path=file), shelf, silent)
+    other = make(tmp_path / "other.gguf", seed=1)
+    with pytest.raises(UsageError, match="My-Model"):
+        adopt(Wanted(path=other, name="My-Model"), shelf, silent)
+    first.receipt.path.unlink()
+    assert adopt(Wanted(path=other, name="My-Model"), shelf, silent).receipt.path.samefile(other)
+
+
+def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
+    shelf: Shelf, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file system: the receipt names the file itself, and the shelf holds the receipt only."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    found = adopt(Wanted(path=file), shelf, silent)
+    assert (found.own, found.receipt.path) == (False, file)
+    assert [path.name for path in shelf.folder("My-Model").iterdir()] == ["receipt.toml"]
+
+
+def test_a_copy_is_a_file_of_its_own(shelf: Shelf, file: Path) -> None:
+    """`copy` makes bytes of its own: a change of the first file does not reach them."""
+    found = adopt(Wanted(path=file, copy=True), shelf, silent)
+    file.write_bytes(b"changed")
+    assert found.own
+    assert all(checked.problem == "" for checked in check(found.receipt, silent))
+
+
+def test_a_file_that_changes_while_it_is_copied_is_not_kept(
+    shelf: Shelf, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was copied must be what was hashed; else there is an error and nothing on the shelf."""
+    monkeypatch.setattr(adopting, "sha256_of", lambda path, tell: "0" * 64)
+    with pytest.raises(ModelError, match="changed"):
+        adopt(Wanted(path=file, copy=True), shelf, silent)
+    assert shelf.receipts() == ()
+    assert not shelf.folder("My-Model").exists()
+
+
+def test_a_disk_that_fills_up_leaves_nothing(shelf: Shelf, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that the disk does not take: an error with the reason, no file and no receipt."""
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConductorUnusable, match="No space left"):
+        adopt(Wanted(path=file, copy=True), shelf, silent)
+    assert not shelf.folder("My-Model").exists()
+
+
+def test_no_room_is_told_before_anything_is_copied(tmp_path: Path) -> None:
+    """More bytes than the disk has: an error that says both, also for a directory that is not there yet."""
+    with pytest.raises(ConductorUnusable, match="do not fit"):
+        check_room(tmp_path / "not/there", 1 << 60)
+
+
+def test_all_parts_of_a_divided_model_are_taken(shelf: Shelf, tmp_path: Path) -> None:
+    """The parts keep their names, by which llama.cpp finds them; the model is named without their numbers."""
+    files = divided(tmp_path / "parts")
+    found = adopt(Wanted(path=files[0]), shelf, silent)
+    assert found.receipt.name == "big"
+    assert [file.path.name for file in found.receipt.files] == [path.name for path in files]
+    assert all(checked.problem == "" for checked in check(found.receipt, silent))
+
+
+def test_a_divided_model_with_a_part_missing_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    """The missing part is named, and nothing is put on the shelf."""
+    files = divided(tmp_path / "parts")
+    files[1].unlink()
+    with pytest.raises(ModelError, match="big-00002-of-00002"):
+        adopt(Wanted(path=files[0]), shelf, silent)
+    assert shelf.receipts() == ()
+
+
+def divided(directory: Path) -> tuple[Path, Path]:
+    """A model in two files, in the form of llama.cpp's own splitter."""
+    import gguf
+    import numpy as np
+
+    directory.mkdir()
+    paths = (directory / "big-00001-of-00002.gguf", directory / "big-00002-of-00002.gguf")
+    for number, path in enumerate(paths):
+        writer = gguf.GGUFWriter(path, "qwen2")
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", 2)
+        writer.add_int32("split.tensors.count", 2)
+        writer.add_tensor(f"t{number}", np.zeros((4, 4), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+BAD = {
+    "missing": None, "empty": b"", "text": b"I am a text.\n" * 100, "cut": b"GGUF" + bytes(100),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_file_that_is_no_model_is_not_taken(shelf: Shelf, tmp_path: Path, content: bytes | None) -> None:
+    """The header is checked before anything else happens, and the shelf stays empty."""
+    path = tmp_path / "x.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        adopt(Wanted(path=path), shelf, silent)
+    assert caught.value.exit_code == 5
+    assert not shelf.directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.gguf", "a"), ("Qwen 2.5 (7B).gguf", "Qwen-2.5-7B"), ("m-00001-of-00003.gguf", "m"), ("日本.gguf", "model"),
+     ("x" * 200 + ".gguf", "x" * 80), ("-v1.5", "v1.5")],
+)  # fmt: skip
+def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
+    """A file's name becomes one that the shelf takes."""
+    assert name_of(Path("/somewhere") / name) == expected
+
+
+# recognising
+
+
+def test_a_file_is_recognised_by_its_hash(shelf: Shelf, file: Path, registry: Callable[[str], None]) -> None:
+    """Whatever it is called, a file with an entry's SHA-256 is that entry: name, licence, profile, and its trust."""
+    registry(f'sha256 = "{sha256_of(file)}"\nsize = {file.stat().st_size}')
+    found = adopt(Wanted(path=file), shelf, silent).receipt
+    assert (found.name, found.licence, found.profile, found.trust) == (
+        "tiny-known",
+        "Apache-2.0",
+        "published",
+        "registry",
+    )
+
+
+def test_a_file_is_recognised_by_name_and_size_where_no_hash_is_known(
+    shelf: Shelf, file: Path, registry: Callable[[str], None]
+) -> None:
+    """Then it is the entry's, but nothing vouches for its bytes."""
+    registry(f"size = {file.stat().st_size}")
+    same = file.rename(file.with_name("known.gguf"))
+    found = adopt(Wanted(path=same), shelf, silent).receipt
+    assert (found.name, found.profile, found.trust) == ("tiny-known", "published", "file")
+
+
+def test_a_file_that_only_looks_like_an_entry_is_refused(
+    shelf: Shelf, file: Path, registry: Callable[[str], None]
+) -> None:
+    """Name and size of an entry and another SHA-256: probably damaged; under a name of its own it is taken."""
+    registry(f'sha256 = "{"0" * 64}"\nsize = {file.stat().st_size}')
+    same = file.rename(file.with_name("known.gguf"))
+    with pytest.raises(ModelError, match="tiny-known"):
+        adopt(Wanted(path=same), shelf, silent)
+    found = adopt(Wanted(path=same, name="mine"), shelf, silent).receipt
+    assert (found.name, found.profile, found.trust) == ("mine", "prompted", "file")
+
+
+def test_the_registry_s_names_are_for_its_own_models(shelf: Shelf, file: Path, registry: Callable[[str], None]) -> None:
+    """A file that is not the registry's model cannot be called like it, by `--name` or by its own name."""
+    registry(f'sha256 = "{"0" * 64}"')
+    named = file.with_name("tiny-known.gguf")
+    named.hardlink_to(file)
+    for wanted in (Wanted(path=file, name="tiny-known"), Wanted(path=named)):
+        with pytest.raises(UsageError, match="tiny-known"):
+            adopt(wanted, shelf, silent)
+    assert shelf.receipts() == ()
+
+
+def test_the_file_s_own_word_on_its_licence_is_kept(shelf: Shelf, tmp_path: Path) -> None:
+    """An unknown file's licence is what its header says, fit to be shown."""
+    from tests.tiny_gguf import Extra
+
+    path = make(tmp_path / "x.gguf", extra=Extra(metadata={"general.license": "mit\n\x1b[31m"}))
+    assert adopt(Wanted(path=path), shelf, silent).receipt.licence == "mit [31m"
+
+
+# checking
+
+
+def test_a_whole_model_has_no_problem(shelf: Shelf, file: Path) -> None:
+    """Every file is read and is what its receipt says; how far it is, is told."""
+    found, told = adopt(Wanted(path=file), shelf, silent).receipt, list[tuple[int, int]]()
+    (checked,) = check(found, lambda path, done, total: told.append((done, total)))
+    assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
+    assert told[-1] == (found.size, found.size)
+
+
+def test_each_damage_is_found(shelf: Shelf, file: Path) -> None:
+    """A flipped byte, a missing byte, a missing file: each has its own words."""
+    found = adopt(Wanted(path=file, copy=True), shelf, silent).receipt
+    data = bytearray(found.path.read_bytes())
+    data[-100] ^= 1
+    found.path.write_bytes(data)
+    assert found.fault() == ""
+    assert "SHA-256 was" in check(found, silent)[0].problem
+    found.path.write_bytes(data[:-1])
+    assert "bytes instead of" in found.fault()
+    assert "bytes instead of" in check(found, silent)[0].problem
+    found.path.unlink()
+    assert "not there" in found.fault()
+    assert "cannot be read" in check(found, silent)[0].problem
+
+
+def test_a_file_without_a_receipt_is_hashed_and_its_header_looked_at(file: Path) -> None:
+    """Its hash is told, and a header that is damaged is a problem."""
+    assert check_plain(file, silent).sha256 == sha256_of(file)
+    file.write_bytes(b"GGUF" + bytes(100))
+    assert check_plain(file, silent).problem
+
+
+# removing
+
+
+def test_a_file_of_the_shelf_is_removed_and_its_other_name_stays(shelf: Shelf, file: Path) -> None:
+    """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
+    linked = adopt(Wanted(path=file), shelf, silent).receipt
+    copied = adopt(Wanted(path=file, name="copy", copy=True), shelf, silent).receipt
+    assert remove(linked, shelf).freed == 0
+    assert remove(copied, shelf).freed == file.stat().st_size
+    assert file.exists()
+    assert shelf.receipts() == ()
+    assert not shelf.folder("copy").exists()
+
+
+def test_a_file_that_lies_elsewhere_is_only_forgotten(shelf: Shelf, file: Path) -> None:
+    """What conductor did not put there stays, and is named."""
+    shelf.put(receipt("a", file))
+    found = shelf.find("a")
+    assert found is not None
+    gone = remove(found, shelf)
+    assert (gone.names, gone.freed, gone.left) == ((), 0, (file,))
+    assert file.exists()
+    assert shelf.find("a") is None
+
+
+def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
+    """No link is left that leads nowhere; with its last file the repository's directory goes, too."""
+    blob, link = cache(tmp_path, model)
+    other = link.parents[2] / "4567/m.gguf"
+    other.parent.mkdir()
+    other.symlink_to(blob)
+    found = receipt("a", link, source="hub:acme/tiny@0123")
+    shelf.put(found)
+    assert remove(found, shelf).freed == len(model)
+    assert not (tmp_path / "hub/models--acme--tiny").exists()
+
+
+def test_other_files_of_the_same_repository_stay(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
+    """Removing one file of a repository leaves the others, with their links."""
+    _, link = cache(tmp_path, model)
+    _, stays = cache(tmp_path, b"other", "other.gguf")
+    found = receipt("a", link, source="hub:acme/tiny@0123")
+    shelf.put(found)
+    remove(found, shelf)
+    assert not link.is_symlink()
+    assert stays.read_bytes() == b"other"
+
+
+def test_a_file_that_another_model_uses_stays(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
+    """Two receipts, one blob: it goes with the second of them."""
+    blob, link = cache(tmp_path, model)
+    first, second = (receipt(name, link, source="hub:acme/tiny@0123") for name in "ab")
+    shelf.put(first)
+    shelf.put(second)
+    assert remove(first, shelf).left == (link,)
+    assert blob.exists()
+    assert remove(second, shelf).freed == len(model)
+    assert not blob.exists()
+
+
+def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
+    """Import gives the blob a second name; removing takes that one only."""
+    blob, link = cache(tmp_path, model)
+    found = adopt(Wanted(path=link), shelf, silent).receipt
+    assert found.path.samefile(blob)
+    remove(found, shelf)
+    assert link.read_bytes() == model
+
+
+# adapters
+
+
+def adapter(path: Path) -> Path:
+    """The header of a LoRA in a GGUF file, with one tensor."""
+    import gguf
+    import numpy as np
+
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    writer.add_tensor("blk.0.attn_q.weight.lora_a", np.zeros((4, 64), np.float32))
+    writer.add_tensor("blk.0.attn_q.weight.lora_b", np.zeros((64, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_an_adapter_is_taken_with_its_base(shelf: Shelf, file: Path, tmp_path: Path) -> None:
+    """A LoRA needs a base, a file or a known name; the receipt keeps which."""
+    lora = adapter(tmp_path / "lora.gguf")
+    adopt(Wanted(path=file, name="whole"), shelf, silent)
+    for wanted in (Wanted(path=lora), Wanted(path=lora, base=str(lora)), Wanted(path=file, name="x", base="whole")):
+        with pytest.raises(UsageError):
+            adopt(wanted, shelf, silent)
+    with pytest.raises(ConductorUnusable):
+        adopt(Wanted(path=lora, base="unheard-of"), shelf, silent)
+    assert adopt(Wanted(path=lora, base=str(file)), shelf, silent).receipt.base == str(file)
+    assert adopt(Wanted(path=lora, name="two", base="whole"), shelf, silent).receipt.base == "whole"
+
+
+def test_a_directory_without_an_adapter_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    """A directory, or weights in safetensors, without a PEFT configuration beside them: no LoRA."""
+    (tmp_path / "x").mkdir()
+    for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
+        with pytest.raises(ModelError, match="no adapter_config"):
+            adopt(Wanted(path=path, base="b"), shelf, silent)
