@@ -234,7 +234,8 @@ def shelf(block: str) -> Path:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     features = sorted({line for line in lines if line.startswith(("flags", "Features"))})
-    parts = [block, os.environ.get("CMAKE_ARGS", ""), sys.platform, platform.machine(), *features]
+    recipe = (ROOT / "scripts/llama.cmake").read_text(encoding="utf-8")
+    parts = [block, recipe, os.environ.get("CMAKE_ARGS", ""), sys.platform, platform.machine(), *features]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "conductor-llm" / "wheels" / key

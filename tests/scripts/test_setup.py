@@ -40,8 +40,9 @@ Requirement already satisfied: rich in place
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with nothing but what the script reads; its environment is made of nothing."""
-    for name in ("requirements.lock", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "scripts").mkdir()
+    for name in ("requirements.lock", "pyproject.toml", "scripts/llama.cmake"):
+        shutil.copy(ROOT / name, tmp_path / name)
     venv = tmp_path / ".venv"
     venv.mkdir()
     for name, path in {

@@ -97,8 +97,14 @@ def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
         grammar=spelling_for(profile, terms).grammar(terms),
         schema=spelling_for(profile, terms).schema(terms),
         cuts=(len(fixed), len(fixed + cards)),
-        choices=tuple(map(terms.label, terms.rules.workers)) if terms.single else (),
+        choices=_choices(profile, terms) if terms.single else (),
     )
+
+
+def _choices(profile: Profile, terms: Terms) -> tuple[str, ...]:
+    """All that a conductor may reply that names one worker."""
+    accept = (spelling_for(profile, terms).spell(Accept(), terms),) if terms.may_accept else ()
+    return (*map(terms.label, terms.rules.workers), *accept)
 
 
 def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
@@ -181,19 +187,30 @@ def question_text(question: Question, room: int | None = None) -> str:
 
     A later turn's text begins with that of the turn before it, so a model that keeps what it read reads only the rest.
 
-    With `room`, in characters, what came with the question is shortened first, each part to an equal share; the
-    question itself only where it alone is longer.
+    With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
+    out, the files are shortened to equal shares; the question itself only where it alone is longer.
     """
     history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
     asked, files = question.text, [file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
         asked = shortened(asked, room)
-        share = max((room - len(asked)) // max(len(history) + len(files), 1), 0)
-        history = [shortened(turn, share) for turn in history]
+        left = max(room - len(asked), 0)
+        history = _latest(history, left // 2 if files else left)
+        share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
         files = [shortened(text, share) for text in files]
     named = [fenced("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
     heading = "Question:\n" if history else ""
     return "\n\n".join([*history, heading + asked, *named])
+
+
+def _latest(history: Sequence[str], room: int) -> list[str]:
+    """The latest turns that fit into `room` characters, with a word on how many are left out."""
+    kept: list[str] = []
+    for turn in reversed(history):
+        if sum(map(len, kept)) + len(turn) > room:
+            return [f"[… {len(history) - len(kept)} earlier turns left out …]", *reversed(kept)]
+        kept.append(turn)
+    return list(reversed(kept))
 
 
 def fenced(tag: str, text: str, **origin: str) -> str:

@@ -63,7 +63,7 @@ class Engine:
             cached = self.memory.read(prompt)
             self._check_numbers()
             first = {self.vocabulary.first(text): text for text in request.choices}
-            if first and len(first) == len(request.choices):
+            if first and -1 not in first and len(first) == len(request.choices):
                 end = self._choose(first, request)
             else:
                 thinking = prompt.thinks if request.grammar is None else None

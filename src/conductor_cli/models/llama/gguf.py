@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import ModelError
 
@@ -28,6 +29,9 @@ LAYERS: Final = 512
 LONGEST: Final = 16 * MEBIBYTE
 """No single text of a header is longer, in bytes."""
 
+F32: Final = 0
+"""The number of the type of plain numbers of 32 bits."""
+
 _STRING: Final = 8
 _ARRAY: Final = 9
 _NUMBERS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
@@ -36,6 +40,13 @@ _SMALLEST_TENSOR: Final = 24
 _DIMENSIONS: Final = 4
 
 _DOWNLOAD: Final = "get the file again, or name another one"
+
+
+class Tensor(NamedTuple):
+    """What a GGUF says of a tensor: its shape, the fastest dimension first, and the number of its type."""
+
+    shape: tuple[int, ...]
+    kind: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +65,17 @@ class Header:
 
 def check(path: Path) -> Header:
     """The header of a file that llama.cpp may be shown. Raises `ModelError` of kind `file` for any other."""
-    header = read_header(path)
+    header, tensors = read_whole(path)
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
     if header.tensors == 0 and "split.count" not in header.values:  # the first part of a divided file may have none
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
     _check_vocabulary(path, header)
     _check_numbers(path, header)
+    # llama.cpp aborts the process when it adds a bias of another type.
+    odd = next((name for name, tensor in tensors.items() if name.endswith(".bias") and tensor.kind != F32), None)
+    if odd is not None:
+        raise _damaged(path, f"is damaged: {plain(odd)} is of a type that cannot be added")
     return header
 
 
@@ -69,6 +84,19 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
+    with _reading(path) as reader:
+        return reader.header(brief=brief)
+
+
+def read_whole(path: Path) -> tuple[Header, Mapping[str, Tensor]]:
+    """All keys, and what is said of each tensor by its name. Raises `ModelError` of kind `file`, and nothing else."""
+    with _reading(path) as reader:
+        header = reader.header(brief=False)
+        return header, reader.tensors(header.tensors)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[_Reader]:
     try:
         if not path.exists():
             raise ModelError("file", f"there is no file {path}", hint="check the path")
@@ -77,19 +105,9 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
         if path.stat().st_size == 0:
             raise _damaged(path, "is empty")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(path, data).header(brief=brief)
+            yield _Reader(path, data)
     except OSError as error:
         raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
-
-
-def read_tensors(path: Path) -> Mapping[str, tuple[int, ...]]:
-    """The names and shapes of a file's tensors. Raises `ModelError` of kind `file`, and nothing else."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            reader = _Reader(path, data)
-            return reader.tensors(reader.header(brief=False).tensors)
-    except (OSError, ValueError) as error:
-        raise ModelError("file", f"{path} cannot be read: {error}", hint="check the path") from error
 
 
 def plain(text: str, most: int = 200) -> str:
@@ -117,6 +135,10 @@ def _check_numbers(path: Path, header: Header) -> None:
     layers = header.values.get(f"{header.architecture}.block_count", 1)
     if not isinstance(layers, int) or not 0 < layers <= LAYERS:
         raise _damaged(path, f"is damaged: it claims {plain(str(layers))} layers")
+    heads = header.values.get(f"{header.architecture}.attention.head_count", 1)
+    keys = header.values.get(f"{header.architecture}.attention.head_count_kv", heads)
+    if isinstance(heads, int) and isinstance(keys, int) and heads and not (0 <= keys <= heads):
+        raise _damaged(path, f"is damaged: it claims {keys} heads for keys and {heads} in all")
     for name, value in header.values.items():
         if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
             raise _damaged(path, f"is damaged: {plain(name)} is {plain(str(value))}")
@@ -150,17 +172,17 @@ class _Reader:
                 values[name] = self._scalar(kind)
         return Header(version=version, tensors=tensors, values=values, arrays=arrays)
 
-    def tensors(self, count: int) -> dict[str, tuple[int, ...]]:
-        """The shapes that stand behind the keys."""
-        shapes: dict[str, tuple[int, ...]] = {}
+    def tensors(self, count: int) -> dict[str, Tensor]:
+        """What stands behind the keys."""
+        found: dict[str, Tensor] = {}
         for _ in range(count):
             name, dimensions = self._text(), self._number("I")
             if dimensions > _DIMENSIONS:
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
-            shapes[name] = tuple(self._number("Q") for _ in range(dimensions))
-            self._number("I")  # the type
+            shape = tuple(self._number("Q") for _ in range(dimensions))
+            found[name] = Tensor(shape=shape, kind=self._number("I"))
             self._number("Q")  # where it lies
-        return shapes
+        return found
 
     def _check_magic(self) -> None:
         start = self._data[:64]

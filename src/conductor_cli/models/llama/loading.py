@@ -72,6 +72,7 @@ class Loaded:
         check_parts(path, self._header)
         self.lib = library()
         self._path, self._options = path, options
+        self._size = describe(path).size
         self._threads = options.threads or physical_cores()
         self.identity = self._identity()
         self._adapter: Any = None
@@ -89,8 +90,9 @@ class Loaded:
         self.lib.llama_model_free(self.model)
 
     def _identity(self) -> str:
-        files = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
-        named = [f"{describe(file).identity} {file.stat().st_mtime_ns}" for file in files]
+        models = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
+        named = [describe(model).identity for model in models]
+        named += [str(file.stat().st_mtime_ns) for model in models for file in parts(model)]
         return "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
 
     def _adapt(self) -> None:
@@ -105,7 +107,7 @@ class Loaded:
             self._adapter = None
             raise ModelError(
                 "file", f"{path} cannot be laid over {self._path.name}: {reason('llama.cpp gave no reason')}",
-                hint="an adapter fits the model that it was trained on, and no other",
+                hint="get the file again; an adapter fits the model that it was trained on, and no other",
             )  # fmt: skip
         adapters = (self.lib.llama_adapter_lora_p_ctypes * 1)(self._adapter)
         if self.lib.llama_set_adapters_lora(self.context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0:
@@ -163,7 +165,7 @@ class Loaded:
         wanted, kind = self._options.repack, self._header.values.get("general.file_type")
         if isinstance(wanted, bool):
             return wanted
-        if self._options.cache is None or not isinstance(kind, int) or self._path.stat().st_size < LARGE:
+        if self._options.cache is None or not isinstance(kind, int) or self._size < LARGE:
             return False
         return choose(self._options.cache, self._threads, kind)
 
@@ -172,6 +174,6 @@ class Loaded:
         params.n_ctx = max(1, min(self._options.context, trained))
         params.n_batch = params.n_ubatch = BATCH
         params.n_threads_batch = self._threads
-        small = self._options.threads is None and self._path.stat().st_size < SMALL
+        small = self._options.threads is None and self._size < SMALL
         params.n_threads = 1 if small else params.n_threads_batch
         return params

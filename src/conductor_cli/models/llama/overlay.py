@@ -5,22 +5,25 @@ How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.about import parts
-from conductor_cli.models.llama.gguf import Header, plain, read_header, read_tensors
+from conductor_cli.models.llama.gguf import Header, Tensor, plain, read_whole
 
 FIRST: Final = ".lora_a"
 SECOND: Final = ".lora_b"
 EMBEDDING: Final = "token_embd.weight"
+WHOLE: Final = frozenset({24, 25, 26, 27, 28})
+"""The types of whole numbers and of 64 bits."""
 
 
 def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     """Whether `path` can be laid over a base. Raises `ModelError` of kind `file`."""
-    header = read_header(path)
+    header, tensors = read_whole(path)
     kind = header.values.get("general.type")
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError("file", f"{path} is no LoRA adapter", hint="one in PEFT form: conductor model import DIR")
@@ -29,18 +32,20 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
             "file", f"{path} is for the architecture {plain(header.architecture)!r}, not {plain(base.architecture)!r}",
             hint="an adapter fits the model that it was trained on, and no other",
         )  # fmt: skip
-    if not isinstance(header.values.get("adapter.lora.alpha"), float):
+    alpha = header.values.get("adapter.lora.alpha")
+    if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged(path, "it has no scale")
-    shapes = read_tensors(path)
-    _check_pairs(path, shapes)
-    if EMBEDDING + FIRST in shapes and not any("output.weight" in read_tensors(part) for part in parts(base_path)):
+    if any(tensor.kind in WHOLE for tensor in tensors.values()):
+        raise _damaged(path, "its numbers are of a type that cannot be multiplied")
+    _check_pairs(path, tensors)
+    if EMBEDDING + FIRST in tensors and not any("output.weight" in read_whole(part)[1] for part in parts(base_path)):
         raise _damaged(path, "it changes the embedding of a model that writes with the same one")
 
 
-def _check_pairs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    firsts = {name.removesuffix(FIRST): shape for name, shape in shapes.items() if name.endswith(FIRST)}
-    seconds = {name.removesuffix(SECOND): shape for name, shape in shapes.items() if name.endswith(SECOND)}
-    if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(shapes) or not firsts:
+def _check_pairs(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    firsts = {name.removesuffix(FIRST): tensor.shape for name, tensor in tensors.items() if name.endswith(FIRST)}
+    seconds = {name.removesuffix(SECOND): tensor.shape for name, tensor in tensors.items() if name.endswith(SECOND)}
+    if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(tensors) or not firsts:
         raise _damaged(path, "its tensors are no pairs")
     for name, first in firsts.items():
         second = seconds[name]

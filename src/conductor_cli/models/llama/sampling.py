@@ -1,9 +1,11 @@
 """Which token comes next: by temperature and seed, and inside a grammar.
 
-A grammar over the whole vocabulary costs 20 to 30 ms a token where there are 152,000 of them. So a token is drawn first
-and only that one is checked; the whole vocabulary is gone through when it is refused. Both ways draw from the same
-distribution. llama.cpp aborts the process when it accepts a token that its grammar refuses, so nothing is accepted here
-that was not checked.
+Every token has a score: its logit, or at a temperature its logit divided by that plus Gumbel noise, so that the token
+of the highest score is a draw from the softmax (Gumbel-max); the best of those that a grammar allows is a draw from the
+softmax over these. So the best token of all is looked at first and only it is checked: a grammar over the whole
+vocabulary costs 20 to 100 ms a token where there are 152,000 of them. When it is refused, the next best are checked, a
+few at a time. llama.cpp aborts the process when it accepts a token that its grammar refuses, so nothing is
+accepted here that was not checked.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import codecs
 import ctypes
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -20,8 +22,8 @@ from conductor_cli.models.llama import gbnf
 from conductor_cli.models.llama.library import reason
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
-SEEDS: Final = 0xFFFFFFFF
-"""llama.cpp takes seeds below this; this one itself means "any"."""
+NEXT: Final = (32, 1024)
+"""How many of the best tokens are checked together once the best was refused; after these, all."""
 
 
 class Sampler:
@@ -29,24 +31,27 @@ class Sampler:
 
     def __init__(self, vocabulary: Vocabulary, *, temperature: float | None, seed: int) -> None:
         self.vocabulary = vocabulary
-        self._lib = lib = vocabulary.lib
-        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-        if temperature is None or not temperature > 0:
-            lib.llama_sampler_chain_add(self._chain, lib.llama_sampler_init_greedy())
-        else:
-            lib.llama_sampler_chain_add(self._chain, lib.llama_sampler_init_temp(temperature))
-            lib.llama_sampler_chain_add(self._chain, lib.llama_sampler_init_dist(seed % SEEDS))
+        self._lib = vocabulary.lib
+        self._temperature = temperature if temperature is not None and temperature > 0 else None
+        self._seed = seed
+        self._chance: Any = None
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
         """The next token after what the context has decoded last."""
-        return int(self._lib.llama_sampler_sample(self._chain, context, -1))
+        return int(self._scores(context).argmax())
 
     def close(self) -> None:
-        self._lib.llama_sampler_free(self._chain)
+        """Give back what the reply needed."""
 
-    def _draw_from(self, tokens: Any) -> int:  # noqa: ANN401 - an array of token data
-        found = _apply(self._lib, self._chain, tokens)
-        return int(found.data[found.selected].id)
+    def _scores(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array, for reading
+        logits = self.vocabulary.logits(context)
+        if self._temperature is None:
+            return logits
+        import numpy as np
+
+        if self._chance is None:
+            self._chance = np.random.default_rng(self._seed % (1 << 64))
+        return logits / np.float32(self._temperature) + self._chance.gumbel(size=len(logits)).astype(np.float32)
 
 
 class GrammarSampler(Sampler):
@@ -61,15 +66,15 @@ class GrammarSampler(Sampler):
         super().__init__(vocabulary, temperature=temperature, seed=seed)
         self._grammar = self._lib.llama_sampler_init_grammar(vocabulary.pointer, grammar.encode(), gbnf.ROOT.encode())
         if not self._grammar:
-            super().close()
             problem = reason("llama.cpp gave no reason")
             raise ModelError("internal", f"the grammar of this request cannot be used: {problem}")
         self._letters = codecs.getincrementaldecoder("utf-8")()
 
     def draw(self, context: Any) -> int:  # noqa: ANN401
-        token = super().draw(context)
-        if not self._allows(token):
-            token = self._draw_allowed(context)
+        scores = self._scores(context)
+        token = int(scores.argmax())
+        if not (self._is_text(token) and self._allowed([token])):
+            token = self._next_best(scores)
         if not self.vocabulary.ends(token):
             self._lib.llama_sampler_accept(self._grammar, token)
             self._letters.decode(self.vocabulary.spelling(token))
@@ -77,16 +82,23 @@ class GrammarSampler(Sampler):
 
     def close(self) -> None:
         self._lib.llama_sampler_free(self._grammar)
-        super().close()
 
-    def _allows(self, token: int) -> bool:
-        if not self._is_text(token):
-            return False
-        one = (self._lib.llama_token_data * 1)()
-        one[0].id, one[0].logit = token, 1.0
-        tokens = self._lib.llama_token_data_array(data=one, size=1, selected=-1)
-        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(tokens))
-        return bool(one[0].logit > 0)
+    def _next_best(self, scores: Any) -> int:  # noqa: ANN401 - a numpy array
+        for tokens in _best_first(scores):
+            allowed = set(self._allowed(tokens))
+            for token in tokens:
+                if token in allowed and self._is_text(token):
+                    return token
+        raise ModelError("internal", "the grammar of this request leaves no token to go on with")
+
+    def _allowed(self, tokens: Sequence[int]) -> list[int]:
+        """Those of `tokens` that the grammar allows now."""
+        data = (self._lib.llama_token_data * len(tokens))()
+        for entry, token in zip(data, tokens, strict=True):
+            entry.id, entry.logit = token, 1.0
+        found = self._lib.llama_token_data_array(data=data, size=len(tokens), selected=-1)
+        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(found))
+        return [entry.id for entry in data if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:
         """Whether `token` keeps the text whole: llama.cpp's grammar lets some bytes through that are no UTF-8."""
@@ -104,16 +116,16 @@ class GrammarSampler(Sampler):
         # Half of a surrogate: Python's decoder waits for the rest before it refuses.
         return bool(spelling) and not (begun[:1] == b"\xed" and begun[1:] > b"\x9f")
 
-    def _draw_allowed(self, context: Any) -> int:  # noqa: ANN401
-        tokens = self.vocabulary.candidates(context)
-        _apply(self._lib, self._grammar, tokens)
-        tokens = tokens[tokens["logit"] > float("-inf")]
-        while len(tokens):
-            token = self._draw_from(tokens.copy())
-            if self._is_text(token):
-                return token
-            tokens = tokens[tokens["id"] != token]
-        raise ModelError("internal", "the grammar of this request leaves no token to go on with")
+
+def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy array
+    """The tokens by falling score, a few, then more, then all."""
+    import numpy as np
+
+    for count in NEXT:
+        if count < len(scores):
+            best = np.argpartition(scores, -count)[-count:]
+            yield best[np.argsort(-scores[best], kind="stable")].tolist()
+    yield np.argsort(-scores, kind="stable").tolist()
 
 
 def shares(logits: Sequence[float]) -> list[float]:
@@ -130,11 +142,3 @@ def drawn(odds: Sequence[float], temperature: float | None, seed: int) -> int:
     top = max(odds)  # a share of one half vanishes in a power of a thousand; the likeliest must not
     weights = [(share / top) ** (1 / temperature) for share in odds]
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
-
-
-def _apply(lib: Any, sampler: Any, tokens: Any) -> Any:  # noqa: ANN401 - C pointers and an array
-    """Apply `sampler` to the array in place. What comes back points into the array, so keep both."""
-    start = ctypes.cast(tokens.ctypes.data, lib.llama_token_data_p)
-    found = lib.llama_token_data_array(data=start, size=len(tokens), selected=-1)
-    lib.llama_sampler_apply(sampler, ctypes.byref(found))
-    return found

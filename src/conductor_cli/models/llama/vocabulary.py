@@ -35,7 +35,6 @@ class Vocabulary:
         self._spaced = lib.llama_vocab_type(self.pointer) == _SPM
         self._spellings: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
-        self._numbers: Any = None
 
     def ends(self, token: int) -> bool:
         """Whether `token` ends a reply."""
@@ -76,16 +75,11 @@ class Vocabulary:
         """The first token of a reply that is `text`, -1 where there is none."""
         return next(iter(self._tokenize(text, control=False)), -1)
 
-    def candidates(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
-        """All tokens with their logits, as an array of llama.cpp's token data."""
+    def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
+        """The logits of all tokens, where llama.cpp has them: they change with what is decoded next."""
         import numpy as np
 
-        if self._numbers is None:
-            self._numbers = np.arange(self.size, dtype=np.int32)
-        tokens = np.empty(self.size, dtype=[("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-        tokens["id"] = self._numbers
-        tokens["logit"] = np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
-        return tokens
+        return np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
 
     def _split(self, text: str, *, control: bool, first: bool) -> list[int]:
         if first or not self._spaced:
