@@ -379,3 +379,13 @@ def test_a_conductor_reads_as_much_of_an_answer_at_hand_as_of_a_question() -> No
         text = conductor_request(question, POOL, PROMPTED, terms, room=room).messages[1].content
         assert room - 60 <= max(map(len, re.findall("q+\n.*\nq+", text))) <= room
         assert room - 60 <= max(map(len, re.findall("a+\n.*\na+", text))) <= room
+
+
+def test_a_long_last_turn_is_shortened_and_older_ones_are_counted() -> None:
+    """What the new question refers to stays in part; a conversation never loses its last turn whole."""
+    old = Turn(question="first?", answer="x" * 900)
+    last = Turn(question="second?", answer="y" * 7000)
+    text = question_text(Question(text="and the second point?", history=(old, last)), 6000)
+    assert text.startswith("[… 1 earlier turns left out …]\n\nQuestion:\nsecond?\n\nAnswer:\nyyy")
+    assert text.endswith("yyy\n\nQuestion:\nand the second point?")
+    assert len(text) < 6200

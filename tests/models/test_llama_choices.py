@@ -293,7 +293,7 @@ def test_a_small_context_plans_for_a_long_question(models: Path, tmp_path: Path)
         events, asked = conduct(path, question, context=context, cache=tmp_path)
         (notice,) = of(events, ev.Notice)
         assert notice.text.startswith("the conductor reads ")
-        assert notice.text.endswith(" of 5400 characters of the question, its middle left out; workers get all")
+        assert notice.text.endswith(" of 5400 characters of the question; workers get all that fits them")
         (ready,) = of(events, ev.PlanReady)
         assert of(events, ev.PlanRejected) == []
         assert needed < ready.usage.tokens_in <= context - 256

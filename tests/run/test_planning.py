@@ -361,7 +361,7 @@ def test_a_question_that_does_not_fit_is_shown_in_part() -> None:
     run, events = play(setting(planner, {"ann": ann}), LONG)
     assert [len(shown) > 1500 for shown in planner.shown] == [True, True, False]
     assert notices(events) == [
-        "the conductor reads 1350 of 5400 characters of the question, its middle left out; workers get all"
+        "the conductor reads 1350 of 5400 characters of the question; workers get all that fits them"
     ]
     shown, left = planner.shown[-1], re.search(r"\[… (\d+) characters left out …\]", planner.shown[-1])
     assert left is not None
@@ -411,13 +411,14 @@ def test_a_short_question_is_never_left_out(length: int) -> None:
 
 
 def test_a_long_answer_at_hand_is_shown_in_part_too() -> None:
-    """A nested run whose question is short and whose material is long plans all the same, and says nothing of it."""
+    """A nested run whose question is short and whose material is long plans all the same, and says so once."""
     given = (Given(worker="ann", subtask="solve", answer=LONG.text),)
     planner = Narrow(2500, "accept", SPENT)
     run, events = play(setting(planner), replace(QUESTION, given=given))
     assert len(planner.requests) > 1
     assert QUESTION.text in planner.shown[-1]
-    assert notices(events) == []
+    (notice,) = notices(events)
+    assert notice.endswith("of 5400 characters of the answer at hand; workers get all that fits them")
     assert run.trace.plan == Accept()
 
 
@@ -450,7 +451,7 @@ def test_a_repair_says_the_same_thing_once() -> None:
     _, events = play(setting(planner), LONG)
     assert len(of(events, ev.PlanRejected)) == 2
     assert [text for text in notices(events) if "the conductor reads" in text] == [
-        "the conductor reads 1350 of 5400 characters of the question, its middle left out; workers get all"
+        "the conductor reads 1350 of 5400 characters of the question; workers get all that fits them"
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -27,26 +27,6 @@ SLOW: Final = 30.0
 """Seconds for such a plan above which a smaller model is named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """One model's figures.
-
-    `five_steps` are the seconds from the start of loading to a plan of 93 tokens: the measured parts, and 93 tokens at
-    the measured rate. Sizes are in bytes.
-    """
-
-    name: str
-    path: str
-    bytes: int
-    resident: int
-    figures: Figures
-    five_steps: float
-    smaller: str
-
-    def data(self) -> dict[str, Any]:
-        return {**{key: value for key, value in asdict(self).items() if key != "figures"}, **asdict(self.figures)}
-
-
 def bench(
     context: typer.Context,
     models: Annotated[
@@ -61,43 +41,75 @@ def bench(
     from conductor_cli.config import load
 
     flags = opt.checked({"conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter})
+    named = [{**flags, **({"conductor.model": model} if model else {})} for model in models or [""]]
+    each = [load(os.environ, chosen, context.obj.config) for chosen in named]
+    names = [_local_name(settings) for settings in each]
     found = []
-    for model in models or [""]:
-        settings = load(os.environ, {**flags, **({"conductor.model": model} if model else {})}, context.obj.config)
+    for name, chosen, settings in zip(names, named, each, strict=True):
         if not context.obj.quiet:
-            remark(f"measuring {model or settings['conductor.model'] or 'the default model'} …")
-        found.append(measured(settings))
+            remark(f"measuring {name} …")
+        found.append(measured(settings) if len(each) == 1 else _apart(chosen, context.obj.config))
     if json:
-        say_json([item.data() for item in found])
+        say_json(found)
         return
     for item in found:
         for line in lines(item):
             say(line)
 
 
-def measured(settings: Settings) -> Bench:
-    """Measure the conductor that the settings name. Raises `UsageError` for one that is not local."""
-    import asyncio
-
+def _local_name(settings: Settings) -> str:
+    """What the chosen conductor is called. Raises `UsageError` for one that is not local."""
     from conductor_cli.cli.choosing import planner_of, receipt_of
-    from conductor_cli.models.llama import describe
 
     planner = planner_of(settings)
     if planner.kind != "llama":
         raise UsageError("only local models can be measured", hint="name a model of conductor model list, or a file")
-    path = Path(planner.model)
+    receipt = receipt_of(settings)
+    return receipt.name if receipt else Path(planner.model).stem
+
+
+def measured(settings: Settings) -> dict[str, Any]:
+    """Measure the conductor that the settings name.
+
+    What comes are the `Figures`, and beside them: `five_steps`, the seconds from the start of loading to a plan of 93
+    tokens, by the measured parts and 93 tokens at the measured rate; `bytes` of the file; `resident`, the most memory
+    that this process had, in bytes; `smaller`, what to use where that is slow.
+    """
+    import asyncio
+
+    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.models.llama import describe
+
+    path, name = Path(planner_of(settings).model), _local_name(settings)
     try:
         figures = asyncio.run(_measure(settings))
         size = describe(path).size
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
-    receipt = receipt_of(settings)
     five_steps = figures.load + (figures.restore or 0) + figures.read + PLAN / figures.decode
-    name = receipt.name if receipt else path.stem
-    return Bench(
-        name=name, path=str(path), bytes=size, resident=_resident(), figures=figures, five_steps=five_steps,
-        smaller=_smaller(name) if five_steps > SLOW else "",
+    smaller = _smaller(name) if five_steps > SLOW else ""
+    own = {"name": name, "path": str(path), "bytes": size, "resident": _resident(), "smaller": smaller}
+    return own | {"five_steps": five_steps} | asdict(figures)
+
+
+def _apart(flags: Mapping[str, Any], config: str | None) -> dict[str, Any]:
+    """The same by a process of its own, so that the memory is that of one model. Raises `ConductorUnusable`."""
+    import json
+    import subprocess
+    import sys
+
+    from conductor_cli.config import setting
+
+    environ = {setting(name).variable: str(value) for name, value in flags.items() if value is not None}
+    command = [sys.executable, "-P", "-m", "conductor_cli", "--quiet", *(["--config", config] if config else [])]
+    done = subprocess.run(  # noqa: S603 - this very program
+        [*command, "model", "bench", "--json"], env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
+    if done.returncode != 0:
+        raise ConductorUnusable(f"{flags.get('conductor.model')} could not be measured", hint="its own words are above")
+    found: dict[str, Any] = json.loads(done.stdout)[0]
+    return found
 
 
 async def _measure(settings: Settings) -> Figures:
@@ -114,27 +126,29 @@ async def _measure(settings: Settings) -> Figures:
     return await measure(Path(planner.model), llama_options(planner), replace(request, seed=SEED, max_tokens=PLAN))
 
 
-def lines(item: Bench) -> Sequence[str]:
+def lines(found: Mapping[str, Any]) -> Sequence[str]:
     """The figures as text."""
     from conductor_cli.cli.amounts import size_text
 
-    found = item.figures
-    remembered = "not remembered" if found.restore is None else f"{found.restore:.3f} s from disk"
-    computed = "" if found.compute is None else f", {found.compute:.1f} s to read the first time"
-    reading = found.question / found.read
+    restored, computed = found["restore"], found["compute"]
+    remembered = "not remembered" if restored is None else f"{restored:.3f} s from disk"
+    first = "" if computed is None else f", {computed:.1f} s to read the first time"
+    reading = found["question"] / found["read"]
     rows = [
-        ("load", f"{found.load:.2f} s"),
-        ("remembered prompt", f"{found.prefix} tokens, {remembered}{computed}"),
-        ("read the question", f"{found.question} tokens, {found.read:.2f} s, {reading:.1f} tokens/s"),
-        ("write", f"{found.decode:.1f} tokens/s; a bare llama.cpp loop {found.raw:.1f}"),
-        ("first step", f"{found.first_step:.1f} s after the start, measured on a plan of {found.written} tokens"),
-        ("plan", f"{found.plan:.1f} s measured; {item.five_steps:.1f} s for one of {PLAN} tokens, by these rates"),
-        ("repacked weights", _repacking(found.repacking)),
-        ("memory", f"{size_text(item.resident)} at most, with a file of {size_text(item.bytes)}"),
+        ("load", f"{found['load']:.2f} s"),
+        ("remembered prompt", f"{found['prefix']} tokens, {remembered}{first}"),
+        ("read the question", f"{found['question']} tokens, {found['read']:.2f} s, {reading:.1f} tokens/s"),
+        ("write", f"{found['decode']:.1f} tokens/s; a bare llama.cpp loop {found['raw']:.1f}"),
+        ("first step", f"{found['first_step']:.1f} s after the start, in a plan of {found['written']} tokens"),
+        (
+            "plan",
+            f"{found['plan']:.1f} s measured; {found['five_steps']:.1f} s for one of {PLAN} tokens, by these rates",
+        ),
+        ("repacked weights", _repacking(found["repacking"])),
+        ("memory", f"{size_text(found['resident'])} at most, with a file of {size_text(found['bytes'])}"),
     ]
-    head = [item.name]
-    advice = [f"  a plan takes long here; a smaller model: {item.smaller}"] if item.smaller else []
-    return [*head, *(f"  {name:18} {text}" for name, text in rows), *advice]
+    advice = [f"  a plan takes long here; a smaller model: {found['smaller']}"] if found["smaller"] else []
+    return [found["name"], *(f"  {name:18} {text}" for name, text in rows), *advice]
 
 
 def _repacking(gain: float | None) -> str:

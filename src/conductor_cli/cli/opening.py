@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.choosing import described, planner_of, profile_of
@@ -143,22 +144,30 @@ def _open_workers(
     absent: dict[str, Failure] = {}
     first: ConductorError | None = None
     # Weights are loaded once: plan and steps take turns on them.
-    loaded = {planner.model: model} if model is not None and planner is not None and planner.kind == "llama" else {}
+    loaded = {_weights(planner): model} if model is not None and planner is not None else {}
     for worker in pool:
         if worker.kind == SELF:
             continue
-        if worker.kind == "llama" and worker.model in loaded:
-            workers[worker.name] = loaded[worker.model]
+        if worker.kind == "llama" and _weights(worker) in loaded:
+            workers[worker.name] = loaded[_weights(worker)]
             continue
         try:
             workers[worker.name] = open_model(_measured(worker, settings), environ=settings.environ)
-            loaded |= {worker.model: workers[worker.name]} if worker.kind == "llama" else {}
+            loaded[_weights(worker)] = workers[worker.name]
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
             first = first or error
     if first is not None and not workers:
         raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     return workers, absent
+
+
+def _weights(worker: Worker) -> tuple[str, ...]:
+    """What a local worker has in memory; nothing that another kind could share."""
+    if worker.kind != "llama":
+        return ("remote", worker.name)
+    files = (worker.model, str(worker.options.get("adapter") or ""))
+    return tuple(str(Path(file).expanduser().resolve()) if file else "" for file in files)
 
 
 def _measured(worker: Worker, settings: Settings) -> Worker:

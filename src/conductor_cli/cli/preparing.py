@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,33 +24,64 @@ PATIENCE: Final = 900.0
 """Seconds that one process waits for another that is reading a prompt."""
 
 
-def prepare(settings: Settings) -> Usage:
+def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambda _: None) -> Usage:
     """Have the chosen conductor read all that stands before a question, with the pool of now.
 
-    Returns what that took. One process does this at a time. Raises `ConductorUnusable`.
+    One process does this at a time; `read` gives the settings when it is this one's turn, since they may have changed
+    meanwhile. Returns what it took. Raises `ConductorUnusable`, also for a conductor that remembers nothing.
     """
     import asyncio
 
     import filelock
 
-    settings.places.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cache = read().places.cache
     try:
-        with filelock.FileLock(settings.places.cache / "prepare.lock", timeout=PATIENCE):
-            return asyncio.run(_prepare(settings))
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = filelock.FileLock(cache / "prepare.lock")
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            waiting("another conductor is reading its prompt; waiting for it …")
+            lock.acquire(timeout=PATIENCE)
     except filelock.Timeout:
         raise ConductorUnusable("another conductor has been reading its prompt for long", hint="try it later") from None
+    except OSError as error:
+        raise ConductorUnusable(
+            f"nothing can be remembered in {cache}: {error.strerror}", hint="check the disk and its rights"
+        ) from None
+    with lock:
+        return asyncio.run(_prepare(read()))
 
 
 async def _prepare(settings: Settings) -> Usage:
+    from conductor_cli.cli.choosing import planner_of
     from conductor_cli.cli.opening import open_planner
+    from conductor_cli.core.question import Question
+    from conductor_cli.models.llama import Llama
 
+    planner = planner_of(settings)
+    if planner.kind != "llama":
+        raise ConductorUnusable("only a local conductor remembers its prompt", hint="conductor model use NAME | FILE")
+    if "cache" not in planner.options:
+        raise ConductorUnusable(
+            "this conductor is so small that it reads its prompt faster than a file is written",
+            hint="nothing needs to be done",
+        )
     opened = await open_planner(settings)
     try:
-        return await opened.conductor.prepare()
+        used = await opened.conductor.prepare()
+        request = opened.conductor.asks(Question(text="-"))
+        kept = all([await model.remembers(request) for model in opened.models if isinstance(model, Llama)])
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     finally:
         await opened.close()
+    if not kept:
+        raise ConductorUnusable(
+            f"the prompt was read, but could not be kept in {settings.places.prefixes}",
+            hint="check the disk, its room and its rights: conductor doctor",
+        )
+    return used
 
 
 def told(used: Usage) -> str:
@@ -87,7 +119,7 @@ def prepare_in_background(options: Globals) -> None:
         if not is_worth_it(settings):
             return
         subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-m", "conductor_cli", "--quiet", *chosen, "model", "prepare", "--yield"],
+            [sys.executable, "-P", "-m", "conductor_cli", "--quiet", *chosen, "model", "prepare", "--yield"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             env=dict(settings.environ),
         )  # fmt: skip

@@ -109,10 +109,12 @@ def _choices(profile: Profile, terms: Terms) -> tuple[str, ...]:
 
 def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
     """What a user should hear of a question that the conductor is shown in part, else nothing."""
-    length = len(question_text(question))
+    lengths = {"question": len(question_text(question))}
+    lengths |= {"answer at hand": len(item.answer) for item in question.given[-1:]}
+    what, length = max(lengths.items(), key=lambda item: item[1])
     if length <= room:
         return ""
-    return f"the conductor reads {room} of {length} characters of the question, its middle left out; workers get all"
+    return f"the conductor reads {room} of {length} characters of the {what}; workers get all that fits them"
 
 
 def _form(profile: Profile, terms: Terms) -> str:
@@ -204,13 +206,13 @@ def question_text(question: Question, room: int | None = None) -> str:
 
 
 def _latest(history: Sequence[str], room: int) -> list[str]:
-    """The latest turns that fit into `room` characters, with a word on how many are left out."""
-    kept: list[str] = []
-    for turn in reversed(history):
+    """The latest turns in about `room` characters: the last one shortened where it must be, older ones whole or not."""
+    kept = [shortened(turn, room) for turn in history[-1:]]
+    for turn in reversed(history[:-1]):
         if sum(map(len, kept)) + len(turn) > room:
-            return [f"[… {len(history) - len(kept)} earlier turns left out …]", *reversed(kept)]
-        kept.append(turn)
-    return list(reversed(kept))
+            return [f"[… {len(history) - len(kept)} earlier turns left out …]", *kept]
+        kept.insert(0, turn)
+    return kept
 
 
 def fenced(tag: str, text: str, **origin: str) -> str:

@@ -48,6 +48,15 @@ class Llama:
         """Load the model now. Raises `ModelError` of kind `file` when that cannot be done."""
         await self.do(lambda _engine, _flag: None)
 
+    async def remembers(self, request: Request) -> bool:
+        """Whether the fixed part of a request's prompt lies on disk, whole and sound."""
+
+        def look(engine: Engine, flag: Flag) -> bool:
+            engine.memory.watch(flag)
+            return engine.memory.remembers(engine.prompt(request))
+
+        return await self.do(look)
+
     async def do(self, work: Callable[[Engine, Flag], T]) -> T:
         """Have the model's thread do something with the loaded model. Raises what `work` does, as a `ModelError`."""
         found: list[T] = []

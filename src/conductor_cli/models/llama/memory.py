@@ -90,6 +90,10 @@ class Memory:
                 self._restore(tokens, cuts, 0)
         return len(self._live)
 
+    def remembers(self, prompt: Prompt) -> bool:
+        """Whether the state at the last cut of a prompt is on disk."""
+        return self._prefixes is not None and self._prefixes.load(prompt.tokens[: prompt.cuts[-1]]) is not None
+
     def _restore(self, tokens: list[int], cuts: Sequence[int], shared: int) -> bool:
         """Put the longest state on disk that fits in place of what was read, if it saves more than `shared` tokens."""
         if self._prefixes is None:
