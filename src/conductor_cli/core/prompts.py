@@ -109,9 +109,9 @@ def _choices(profile: Profile, terms: Terms) -> tuple[str, ...]:
 
 def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
     """What a user should hear of a question that the conductor is shown in part, else nothing."""
-    lengths = {"question": len(question_text(question))}
-    lengths |= {"answer at hand": len(item.answer) for item in question.given[-1:]}
-    what, length = max(lengths.items(), key=lambda item: item[1])
+    what, length = "question", len(question_text(question))
+    if question.given and len(question.given[-1].answer) > length:
+        what, length = "answer at hand", len(question.given[-1].answer)
     if length <= room:
         return ""
     return f"the conductor reads {room} of {length} characters of the {what}; workers get all that fits them"
