@@ -292,7 +292,7 @@ line ::= [A-C] " | " ("-" | [1-4]) " | " [^\n|]{1,30}
 
 def test_a_grammar_holds_whatever_is_drawn(brief: Path) -> None:
     """Every reply of a model that knows nothing is a sentence of the grammar, of every length it allows."""
-    replies = play(brief, *(ask(grammar=PLAN, temperature=1.0, seed=seed, max_tokens=900) for seed in range(160)))
+    replies = play(brief, *(ask(grammar=PLAN, temperature=1.0, seed=seed, max_tokens=900) for seed in range(400)))
     texts = [text(chunks) for chunks in replies]
     line = r"[A-C] \| [-1-4] \| [^\n|]{1,30}"
     assert [found for found in texts if not re.fullmatch(rf"{line}(\n{line}){{0,4}}", found)] == []

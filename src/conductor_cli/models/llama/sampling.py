@@ -71,11 +71,13 @@ class GrammarSampler(Sampler):
             problem = reason("llama.cpp gave no reason")
             raise ModelError("internal", f"the grammar of this request cannot be used: {problem}")
         self._letters = codecs.getincrementaldecoder("utf-8")()
+        self._one = (self._lib.llama_token_data * 1)()
+        self._only = self._lib.llama_token_data_array(data=self._one, size=1, selected=-1)
 
     def draw(self, context: Any) -> int:  # noqa: ANN401
         scores = self._scores(context)
         token = int(scores.argmax())
-        if not (self._is_text(token) and self._allowed([token])):
+        if not (self._is_text(token) and self._allows(token)):
             token = self._next_best(scores)
         if not self.vocabulary.ends(token):
             self._lib.llama_sampler_accept(self._grammar, token)
@@ -92,6 +94,13 @@ class GrammarSampler(Sampler):
                 if token in allowed and self._is_text(token):
                     return token
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
+
+    def _allows(self, token: int) -> bool:
+        """Whether the grammar allows a token now. What it is asked with is kept: this is done for each token."""
+        only = self._one[0]
+        only.id, only.logit = token, 1.0
+        self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._only))
+        return bool(only.logit > 0)
 
     def _allowed(self, tokens: Sequence[int]) -> list[int]:
         """Those of `tokens` that the grammar allows now."""
