@@ -89,7 +89,5 @@ def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, in
     """The grammar narrows nothing: every length and every worker of twelve occurs, at least 900 texts differ."""
     lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
     assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
-    assert {line[0] for _, workers, _, text, _ in plans if workers == 12 for line in text.split("\n")} == set(
-        "ABCDEFGHIJKL"
-    )
+    assert {line[0] for *_, text, _ in plans for line in text.split("\n")} == set("ABCDEFGHIJKL")
     assert len({text for *_, text, _ in plans}) >= 900
