@@ -63,7 +63,7 @@ class Refusal:
 class Fault:
     """What goes wrong with the body of one answer once `after` bytes of it were sent. A drip makes pauses (seconds)."""
 
-    kind: Literal["stall", "cut", "drip", "wrong", "more", "no range", "changed", "mute", "hold"]
+    kind: Literal["stall", "cut", "drip", "wrong", "more", "surplus", "no range", "changed", "mute", "hold"]
     after: int = 0
     pause: float = 0.05
 
@@ -213,6 +213,11 @@ class Hub:
             body = bytes(byte ^ 1 for byte in body)
         if kind == "more":
             body += b"more"
+        if kind == "surplus":  # in chunks, so that no length is said, and more than there is
+            head = "HTTP/1.1 200 Made Up\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            surplus = body + bytes(fault.after if fault else 0)
+            await wire.raw(head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(surplus), surplus))
+            return
         headers["Content-Length"] = str(len(body))
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"

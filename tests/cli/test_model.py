@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli import preparing
 from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.choosing import planner_of, profile_of
 from conductor_cli.cli.watching import Rate
@@ -100,6 +101,7 @@ def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, 
     assert lines[0][-4:-1] == ["not", "here,", "default"]
     assert lines[2][:2] == ["*", "mine"]
     assert " in use " in done.out.splitlines()[3]
+    assert done.err == "the registry is of 2026-11-20\n"
     assert [row(desk, "mine")[key] for key in ("in_use", "state", "trust")] == [True, "here", "file"]
 
 
@@ -202,7 +204,7 @@ def test_a_model_of_the_shelf_is_used_by_its_name(desk: Stage, tiny: Path, tmp_p
     """`model use NAME` keeps the name; `model path` prints the file; `--conductor NAME` is for one run."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine.gguf ")
+    assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine (mine.gguf sha256-ends:")
     assert chosen(desk) == "mine"
     assert desk.inside("model", "path").out == desk.inside("model", "path", "mine").out
     asked = desk.run("plan", "How many?", "--conductor", "small", "--max-steps", "1")
@@ -258,15 +260,87 @@ def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
 
 
 def test_a_damaged_receipt_is_told(desk: Stage, tiny: Path) -> None:
-    """A receipt that is no TOML: 5 for each command that needs it, and the file is named."""
+    """A receipt that is no TOML: 5 for each command that needs it, with the file and what to do; it is in the list."""
     taken(desk, tiny)
     receipt = desk.home / "data/conductor-llm/models/small/receipt.toml"
     receipt.write_text("name = [")
-    for command in (("model", "list"), ("model", "path"), ("ask", "hi"), ("model", "verify")):
+    for command in (("model", "path"), ("ask", "hi"), ("model", "verify")):
         done = desk.inside(*command)
         assert done.code == 5
         explained(done)
         assert str(receipt) in done.err
+        assert "conductor model rm small" in done.err
+    assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == ["damaged", True, str(receipt)]
+    desk.own.unlink()  # nothing is chosen, and there is no other model
+    done = desk.inside("ask", "hi")
+    assert done.code == 5
+    assert str(receipt) in done.err
+
+
+def test_a_damaged_receipt_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """One receipt that is no TOML: other models are listed, chosen, imported, verified and plan; it can be removed."""
+    taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
+    broken = desk.home / "data/conductor-llm/models/broken/receipt.toml"
+    broken.write_text("name = [")
+    taken(desk, tiny)
+    for command in (("model", "use", "small"), ("model", "verify"), ("model", "path"), ("model", "list"),
+                    ("ask", "hi", "--seed", "3")):  # fmt: skip
+        done = desk.inside(*command)
+        assert done.code == 0, done.err
+    assert [row(desk, name)["state"] for name in ("small", "broken")] == ["here", "damaged"]
+    assert desk.inside("model", "rm", "broken").code == 2
+    done = desk.inside("model", "rm", "broken", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert not broken.parent.exists()
+    assert (tmp_path / "broken.gguf").exists()
+    assert desk.inside("model", "rm", "broken", "--yes").code == 2
+    assert chosen(desk) == "small"
+
+
+def test_a_model_with_a_damaged_receipt_is_pulled_again(desk: Stage, tiny: Path) -> None:
+    """A pull writes the receipt anew."""
+    cached(desk, "small", tiny)
+    assert desk.inside("model", "pull").code == 0
+    (desk.home / "data/conductor-llm/models/small/receipt.toml").write_text("name = [")
+    assert desk.inside("model", "pull").code == 0
+    assert row(desk, "small")["state"] == "here"
+
+
+def test_removing_a_chosen_model_with_a_damaged_receipt_takes_the_choice_back(desk: Stage, tiny: Path) -> None:
+    """The setting that named it is cleared, as with any other."""
+    taken(desk, tiny)
+    (desk.home / "data/conductor-llm/models/small/receipt.toml").write_text("name = [")
+    assert "was the model that plans" in desk.inside("model", "rm", "small", "--yes").err
+    assert chosen(desk) == ""
+
+
+def test_a_path_that_leads_nowhere_is_no_mistyped_name(desk: Stage, tmp_path: Path) -> None:
+    """`verify`, `path` and `--base` with a file that is not there: 5, and that is said; no name is proposed."""
+    gone = str(tmp_path / "nosuch.gguf")
+    adapter = lora(tmp_path / "trained.gguf")
+    for command in (("verify", gone), ("path", gone), ("import", adapter, "--base", gone)):
+        done = desk.inside("model", *command)
+        assert done.code == 5
+        explained(done)
+        assert f"there is no file {gone}" in done.err
+        assert "did you mean" not in done.err
+
+
+def test_a_model_that_comes_to_plan_has_its_prompt_read(
+    desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `import --use` and `pull --use` of a model that is here, in the background; not where nothing changed."""
+    started: list[str] = []
+    monkeypatch.setattr(preparing, "prepare_in_background", lambda options: started.append(chosen(desk)))
+    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    taken(desk, tiny, "--no-use")
+    assert started == ["mine"]
+    for arguments, now in ((("small", "--use"), "small"), (("small",), "small")):
+        assert desk.inside("model", "pull", *arguments).code == 0
+        assert chosen(desk) == now
+    assert started == ["mine", "small"]
+    taken(desk, tmp_path / "mine.gguf", "--use")
+    assert started == ["mine", "small", "mine"]
 
 
 def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: Stage, tiny: Path) -> None:
@@ -280,13 +354,13 @@ def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: S
 # adapters
 
 
-def lora(path: Path, width: int = 64) -> Path:
+def lora(path: Path, width: int = 64, architecture: str = "qwen2") -> Path:
     """A LoRA for the tiny model, in a GGUF file: it changes one matrix."""
     import gguf
     import numpy as np
 
     draw = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "qwen2")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", 8.0)
@@ -376,10 +450,24 @@ def test_an_adapter_without_its_base_is_told(desk: Stage, tmp_path: Path) -> Non
 
 
 def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None:
-    """`model rm` of a base names the adapters that cannot be used any more."""
+    """`model rm` of a base names the adapters that cannot be used any more, before it asks."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
-    assert "trained was laid over it" in desk.inside("model", "rm", "whole", "--yes").err
+    with terminal(desk, "model", "rm", "whole") as shown:
+        assert "trained is laid over it" in shown.until("[y/N]")
+        shown.program.sendline("")
+        assert shown.end() == 0
+    assert "trained is laid over it" in desk.inside("model", "rm", "whole", "--yes").err
+
+
+def test_an_adapter_that_does_not_fit_is_not_imported(desk: Stage, tmp_path: Path) -> None:
+    """A LoRA for another architecture than its base, which is here: 5 at once, and nothing is on the shelf."""
+    taken(desk, make(tmp_path / "whole.gguf", seed=1))
+    done = desk.inside("model", "import", lora(tmp_path / "trained.gguf", architecture="llama"), "--base", "whole")
+    assert done.code == 5
+    explained(done)
+    assert "architecture" in done.err
+    assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
 # verify
@@ -444,6 +532,20 @@ def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path)
     assert (path.exists(), tiny.exists(), chosen(desk)) == (False, True, "")
 
 
+def test_a_setting_that_names_another_model_stays(
+    desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the environment names is removed: the tool's own file names another one, and is not touched."""
+    taken(desk, tiny)
+    taken(desk, make(tmp_path / "mine.gguf", seed=1))
+    assert chosen(desk) == "small"
+    monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", "mine")
+    done = desk.inside("model", "rm", "mine", "--yes")
+    assert done.code == 0
+    assert "CONDUCTOR_LLM_CONDUCTOR_MODEL still names it" in done.err
+    assert chosen(desk) == "small"
+
+
 def test_nothing_is_removed_without_a_yes(desk: Stage, tiny: Path) -> None:
     """Without a terminal `--yes` is needed: 2; on one the question is asked, and a bare Enter means no."""
     taken(desk, tiny)
@@ -471,7 +573,7 @@ def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "unknown"), (1, "1 bytes"), (999, "999 bytes"), (264_288, "264 kB"), (4_683_073_632, "4.68 GB"),
+    [(0, "0 bytes"), (1, "1 bytes"), (999, "999 bytes"), (264_288, "264 kB"), (4_683_073_632, "4.68 GB"),
      (47_000_000_000, "47.0 GB"), (1_500, "1.50 kB")],
 )  # fmt: skip
 def test_bytes_are_said_in_thousands(size: int, text: str) -> None:
@@ -511,7 +613,7 @@ def cached(stage: Stage, name: str, file: Path) -> Path:
 
 
 def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path) -> None:
-    """What another tool left in the cache is checked, gets a receipt, and plans; the network is not needed."""
+    """What another tool left in the cache is checked, gets a receipt, and plans, without a network; `rm` leaves it."""
     link = cached(desk, "small", tiny)
     done = desk.inside("model", "pull")
     assert done.code == 0, done.err
@@ -524,8 +626,19 @@ def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path
     assert (again.code, again.err) == (0, "")
     assert again.out == f"small is here already: {link}\n"
     removed = desk.inside("model", "rm", "small", "--yes")
-    assert f"{size_text(tiny.stat().st_size)} freed" in removed.out
-    assert not (desk.home / "cache/huggingface/hub/models--acme--small").exists()
+    assert removed.code == 0
+    assert "no bytes freed" in removed.out
+    assert f"{link} stays" in removed.err
+    assert link.read_bytes() == tiny.read_bytes()
+
+
+def test_what_is_all_there_is_said_to_be_so(desk: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is to be got: 0 bytes of it; a size that nobody knows is said to be unknown."""
+    cached(desk, "small", tiny)
+    cached(desk, "other", tiny)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "264 kB, 0 bytes of it to get," in desk.inside("model", "pull").err
+    assert "other: size unknown, licence" in desk.inside("model", "pull", "other").err
 
 
 def test_a_pull_that_finds_no_room_is_refused_before_it_begins(desk: Stage, tiny: Path) -> None:

@@ -184,14 +184,39 @@ def test_ask_gets_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
 
 
 def test_a_no_ends_with_the_command_to_run(stage: Stage, pulled: Hub) -> None:
-    """`n` and the end of input: 5, nothing is fetched, and the command stands there."""
+    """`n` and the end of input: 5, nothing is fetched, the command stands there, and from then on nobody asks."""
     for answer in ("n\n", "\x04"):
         with terminal(stage, "plan", "How many?") as shown:
             shown.until("[Y/n]")
             shown.program.send(answer)
             assert shown.end() == 5
             assert "conductor model pull" in shown.screen
-    assert pulled.front.requests == []
+        for command in ("ask", "plan"):
+            with terminal(stage, command, "How many?") as shown:
+                assert shown.end() == 5
+                assert "[Y/n]" not in shown.screen
+                assert "conductor model pull" in shown.screen
+        assert pulled.front.requests == []
+        assert stage.inside("model", "pull", "nobody").code == 5  # a name that nobody knows takes nothing back
+        assert no(stage).exists()
+        no(stage).unlink()
+
+
+def no(stage: Stage) -> Path:
+    """Where a no is kept."""
+    return stage.home / "state/conductor-llm/no-model-wanted"
+
+
+def test_a_pull_takes_the_no_back(stage: Stage, pulled: Hub) -> None:
+    """Whoever gets a model after all, and removes it, is asked again."""
+    no(stage).parent.mkdir(parents=True)
+    no(stage).touch()
+    assert stage.run("model", "pull").code == 0
+    assert stage.inside("model", "rm", "small", "--yes").code == 0
+    with terminal(stage, "ask", "How many?") as shown:
+        shown.until("[Y/n]")
+        shown.program.sendline("n")
+        assert shown.end() == 5
 
 
 def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
@@ -200,7 +225,8 @@ def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
     assert done.code == 5
     explained(done)
     assert "conductor model pull" in done.err
-    for arguments, env in ((("--quiet", "ask", "hi"), {}), (("ask", "hi"), {"HF_HUB_OFFLINE": "1"})):
+    offline = ({"HF_HUB_OFFLINE": "1"}, {"TRANSFORMERS_OFFLINE": "1"})
+    for arguments, env in ((("--quiet", "ask", "hi"), {}), *((("ask", "hi"), more) for more in offline)):
         with terminal(stage, *arguments, **env) as shown:
             assert shown.end() == 5
             assert "[Y/n]" not in shown.screen

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.models.weights import hub as hubs
 from conductor_cli.models.weights.cache import Cache
 from conductor_cli.models.weights.hub import OFFICIAL
 from conductor_cli.models.weights.hub import Hub as Address
+from conductor_cli.models.weights.keeping import remove
 from conductor_cli.models.weights.progress import Pace, Progress
 from conductor_cli.models.weights.pull import pull, quote
-from conductor_cli.models.weights.receipts import Receipt, Shelf
+from conductor_cli.models.weights.receipts import NO_PIN, Receipt, Shelf
 from conductor_cli.models.weights.registry import Entry, Part
 from tests.hub import Fault, Hub, Refusal, gated, git_hash, hub, sha256
 
@@ -195,6 +197,71 @@ def test_who_vouched_stays_in_the_receipt(desk: Desk) -> None:
     assert (receipt.trust, receipt.endpoint) == ("mirror", desk.hub.url)
 
 
+def test_a_pin_made_through_a_mirror_stays_a_mirrors_word(desk: Desk) -> None:
+    """Also without the receipt: when nobody was asked, the endpoint of now vouches for nothing."""
+    desk.pull()
+    desk.shelf.drop("tiny")
+    mirror = desk.environ.pop("HF_ENDPOINT")
+    receipt = desk.pull()
+    assert (receipt.trust, receipt.endpoint) == ("mirror", mirror)
+
+
+def test_the_hub_s_own_word_is_worth_more_than_a_mirror_s(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the hub itself says the same of a file that a mirror had vouched for, it is the hub's; a mirror's stays."""
+    desk.pull()
+    for official, trust in ((desk.hub.url, "hub"), ("https://hub.test", "hub")):
+        monkeypatch.setattr(hubs, "OFFICIAL", official)
+        shutil.rmtree(desk.cache.folder(REPO) / "snapshots")
+        asked = len(desk.hub.front.requests)
+        assert desk.pull().trust == trust
+        assert len(desk.hub.front.requests) > asked
+        assert desk.shelf.pin_of(REPO, FILE).trust == trust
+
+
+def test_a_file_that_nobody_vouched_for_is_said_to_be_that(desk: Desk) -> None:
+    """Found in the cache of another tool while offline, without a hash to compare it with: its trust is its own."""
+    library(desk, f"hf_hub_download({REPO!r}, {FILE!r})")
+    desk.environ["HF_HUB_OFFLINE"] = "1"
+    receipt = desk.pull()
+    assert (receipt.trust, receipt.endpoint) == ("file", "")
+
+
+def test_what_another_tool_fetched_is_not_removed(desk: Desk) -> None:
+    """A file that was in the cache before the pull stays there when the model is taken off the shelf."""
+    found = Path(library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}))"))
+    gone = remove(desk.pull(), desk.shelf)
+    assert (gone.names, gone.freed, gone.left) == ((), 0, (found,))
+    assert found.read_bytes() == DATA
+    assert desk.shelf.receipts() == ()
+
+
+def test_what_a_pull_fetched_is_removed(desk: Desk) -> None:
+    """Also when a later pull found it, and wrote the receipt anew; the other model's first, it stays for this one."""
+    desk.pull()
+    other = desk.pull(entry(name="other"))
+    assert remove(desk.pull(), desk.shelf).freed == 0
+    assert remove(other, desk.shelf).freed == len(DATA)
+    assert not desk.cache.folder(REPO).exists()
+
+
+def test_what_a_stopped_pull_fetched_is_removed(desk: Desk) -> None:
+    """A pull that ended between two files leaves no receipt; the next one knows all the same whose the first is."""
+    names = ["big-00001-of-00002.gguf", "big-00002-of-00002.gguf"]
+    desk.hub.commit(REPO, {names[0]: DATA, names[1]: OTHER})
+    big = entry(*(Part(file=name) for name in names), name="big")
+
+    def stop(progress: Progress) -> None:
+        if progress.file == names[1]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull(big, desk.shelf, desk.environ, stop, QUICK)
+    receipt = desk.pull(big)
+    assert len(desk.hub.fetched) == 2
+    assert remove(receipt, desk.shelf).freed == len(DATA) + len(OTHER)
+    assert not desk.cache.folder(REPO).exists()
+
+
 def test_a_damaged_file_in_the_cache_is_fetched_again(desk: Desk) -> None:
     """One flipped byte is found, and the good file takes the place of the bad one."""
     path = desk.pull().path
@@ -247,7 +314,7 @@ def test_wrong_bytes_are_refused_with_both_hashes(desk: Desk) -> None:
     assert desk.files() == [sha256(DATA)]
     assert desk.files(".conductor-llm") == []
     assert kept.read_bytes() == DATA
-    assert desk.shelf.pin_of(REPO, "other.gguf") == ""
+    assert desk.shelf.pin_of(REPO, "other.gguf") == NO_PIN
 
 
 def test_wrong_bytes_after_a_part_are_tried_once_more_and_refused(desk: Desk) -> None:
@@ -288,7 +355,7 @@ def test_a_host_with_another_size_than_the_hub_says_is_named(desk: Desk, fault: 
 def test_a_pin_is_kept_and_a_changed_file_is_refused(desk: Desk) -> None:
     """What the hub said at the first pull counts from then on: another hash is an error, and nothing is replaced."""
     desk.pull()
-    assert desk.shelf.pin_of(REPO, FILE) == sha256(DATA)
+    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
     desk.hub.commit(REPO, {FILE: OTHER})
     assert desk.pull().files[0].sha256 == sha256(DATA)  # the hub is not even asked
     shutil.rmtree(desk.cache.folder(REPO) / "snapshots")
@@ -296,7 +363,7 @@ def test_a_pin_is_kept_and_a_changed_file_is_refused(desk: Desk) -> None:
     assert sha256(OTHER) in error.message
     assert sha256(DATA) in error.message
     assert desk.files() == [sha256(DATA)]
-    assert desk.shelf.pin_of(REPO, FILE) == sha256(DATA)
+    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
 
 
 def test_a_new_commit_with_the_same_file_fetches_nothing(desk: Desk) -> None:
@@ -344,7 +411,7 @@ def test_a_mirror_without_a_hash_is_taken_by_size_and_pinned(desk: Desk) -> None
     desk.hub.etag = "5f3c-12"
     receipt = desk.pull()
     assert receipt.path.resolve().name == sha256(DATA)
-    assert desk.shelf.pin_of(REPO, FILE) == sha256(DATA)
+    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
 
 
 REFUSALS = [
@@ -447,6 +514,35 @@ def test_an_address_that_is_none_is_refused(desk: Desk) -> None:
     """HF_ENDPOINT is named when it is wrong."""
     desk.environ["HF_ENDPOINT"] = "huggingface.co"
     assert "HF_ENDPOINT" in desk.fails().message
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:abc", "http://localhost:99999", "http://", "ftp://x", "http://a b", "http://[::1"]
+)
+def test_an_address_that_cannot_be_asked_names_its_variable(desk: Desk, address: str) -> None:
+    """A port that is none, and the like: HF_ENDPOINT is named with what to do, and a password in it is not shown."""
+    desk.environ["HF_ENDPOINT"] = address.replace("//", "//me:secret@")
+    error = desk.fails()
+    assert error.message.startswith("HF_ENDPOINT is no address")
+    assert "secret" not in error.message
+    assert "unset it" in error.hint
+
+
+@pytest.mark.parametrize("where", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "file"])
+def test_a_token_that_cannot_be_sent_names_its_place(desk: Desk, where: str) -> None:
+    """Characters that no token has, as from a text that was copied along: the variable or file, and what to do."""
+    del desk.environ["HF_TOKEN"]
+    path = desk.home / "hf/token"
+    if where == "file":
+        path.parent.mkdir()
+        path.write_text("hf_geheimnisträger", encoding="utf-8")
+    else:
+        desk.environ[where] = "hf_geheimnisträger"
+    error = desk.fails()
+    assert (str(path) if where == "file" else where) in error.message
+    assert "geheim" not in error.message
+    assert "hf auth login" in error.hint
+    assert desk.hub.front.requests == []
 
 
 def test_a_server_that_is_no_hub_is_refused(desk: Desk) -> None:
@@ -598,7 +694,7 @@ def test_a_disk_that_is_too_small_is_told_before_a_byte_is_fetched(desk: Desk) -
     """What is still to come and what is free are named."""
     desk.hub.size = 10**15
     error = desk.fails()
-    assert "1,000,000,000,000,000 bytes are still to come" in error.message
+    assert "1,000,000,000,000,000 bytes more do not fit" in error.message
     assert "HF_HOME" in error.hint
     assert desk.hub.fetched == []
 
@@ -778,3 +874,16 @@ def test_without_links_the_file_itself_is_in_the_snapshot(desk: Desk, before: bo
     assert desk.files() == []
     assert desk.pull().path == path
     assert len(desk.hub.fetched) == fetched + (not before)
+
+
+def test_without_links_other_snapshots_keep_their_file(desk: Desk) -> None:
+    """A blob of another tool, with links to it, is not moved when links are switched off later."""
+    first = Path(library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}))"))
+    assert first.is_symlink()
+    desk.hub.commit(REPO, {"README.md": b"changed"})
+    desk.environ["HF_HUB_DISABLE_SYMLINKS"] = "1"
+    second = desk.pull().path
+    assert second.parent != first.parent
+    assert not second.is_symlink()
+    assert [path.read_bytes() for path in (first, second)] == [DATA, DATA]
+    assert len(desk.hub.fetched) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.registry import AS_OF, SHIPPED, TOKENS, VARIABLE, find, registry, smaller
+from conductor_cli.models.weights.registry import TOKENS, VARIABLE, as_of, find, registry, smaller
 
 HASH = "0123456789abcdef" * 4
 SHAPE = {"family": "f", "parameters": 10, "layers": 2, "heads": 2, "width": 64}
@@ -60,9 +59,10 @@ def test_only_the_3b_model_is_not_apache() -> None:
     assert "not for commercial use" in find("qwen2.5-3b-q4_k_m", {}).about
 
 
-def test_the_table_has_a_date() -> None:
-    """The date in the file is the one that the module tells."""
-    assert tomllib.loads(SHIPPED.read_text())["as_of"] == AS_OF
+def test_the_table_has_a_date(tmp_path: Path) -> None:
+    """The day on which a table was written is what the table says, the shipped one or another."""
+    assert as_of({}) == "2026-11-20"
+    assert as_of(table(tmp_path, model(), as_of="2027-01-31")) == "2027-01-31"
 
 
 def test_the_memory_is_weights_and_context_and_a_little_more() -> None:
@@ -84,15 +84,40 @@ def test_a_name_is_found_in_any_case() -> None:
     [
         ("qwen2.5-3b", "qwen2.5-3b-q4_k_m"),
         ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"),
-        ("llama", "qwen2.5-7b-q4_k_m"),
     ],
 )
 def test_an_unknown_name_is_answered_with_near_ones(given: str, near: str) -> None:
-    """By their beginning, else by likeness, else the first ones."""
+    """By their beginning, else by likeness."""
     with pytest.raises(ConductorUnusable) as caught:
         find(given, {})
     assert repr(given) in caught.value.message
     assert f"did you mean {near}" in caught.value.hint
+
+
+def test_a_name_that_is_like_none_is_answered_without_guesses() -> None:
+    """Names that have nothing in common with the given one are not proposed."""
+    for given in ("llama", ""):
+        with pytest.raises(ConductorUnusable) as caught:
+            find(given, {})
+        assert "did you mean" not in caught.value.hint
+        assert "conductor model list" in caught.value.hint
+
+
+@pytest.mark.parametrize("given", ["/x/y.gguf", "y.gguf", "x/y", "./Y.GGUF"])
+def test_a_path_without_a_file_is_no_mistyped_name(given: str) -> None:
+    """What has a slash or ends like a model file was meant as a file, and it is said that there is none."""
+    with pytest.raises(ConductorUnusable) as caught:
+        find(given, {})
+    assert caught.value.message == f"there is no file {given}"
+    assert "did you mean" not in caught.value.hint
+
+
+def test_a_file_is_no_name(tmp_path: Path) -> None:
+    """Where a name is wanted, a file that is there is said to be one, with the command that takes it."""
+    (tmp_path / "x.gguf").touch()
+    with pytest.raises(ConductorUnusable, match="a name is wanted") as caught:
+        find(str(tmp_path / "x.gguf"), {})
+    assert caught.value.hint == f"conductor model import {tmp_path / 'x.gguf'}"
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ import pytest
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.models.weights import adopt as adopting
-from conductor_cli.models.weights.adopt import Wanted, adopt, check_room, name_of
+from conductor_cli.models.weights import disk
+from conductor_cli.models.weights.adopt import Given, adopt, name_of
 from conductor_cli.models.weights.digest import PIECE, sha256_of
-from conductor_cli.models.weights.keeping import check, check_plain, remove
-from conductor_cli.models.weights.receipts import File, Receipt, Shelf
+from conductor_cli.models.weights.keeping import check, check_plain, clear, remove
+from conductor_cli.models.weights.receipts import NO_PIN, File, Pin, Receipt, Shelf
 from tests.tiny_gguf import make
 
 REGISTRY = """as_of = "2026-11-20"
@@ -81,6 +82,11 @@ def receipt(name: str, *files: Path, **more: str) -> Receipt:
     return replace(Receipt(name=name, files=found, source="file:/x"), **more)
 
 
+def ours(found: Receipt) -> Receipt:
+    """The receipt of a pull that fetched the files itself."""
+    return replace(found, files=tuple(replace(file, fetched=True) for file in found.files))
+
+
 def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path]:
     """A file as the hub's cache keeps it: the blob, and its name in a snapshot."""
     repo = tmp_path / "hub/models--acme--tiny"
@@ -125,7 +131,7 @@ def test_an_empty_shelf_is_no_error(shelf: Shelf) -> None:
     """Before the first model there is nothing: no directory, no receipt, no pin."""
     assert shelf.receipts() == ()
     assert shelf.find("a") is None
-    assert shelf.pin_of("acme/tiny", "m.gguf") == ""
+    assert shelf.pin_of("acme/tiny", "m.gguf") == NO_PIN
     shelf.drop("a")
 
 
@@ -152,17 +158,20 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_receipt_is_named(shelf: Shelf, content: bytes) -> None:
-    """A receipt that cannot be read is an error of the conductor model, which names the file and what to do."""
+def test_a_damaged_receipt_is_named(shelf: Shelf, file: Path, content: bytes) -> None:
+    """A receipt that cannot be read is an error of its own model, with the file and what to do, and of no other."""
     path = shelf.folder("a") / "receipt.toml"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
+    shelf.put(receipt("whole", file))
     with pytest.raises(ConductorUnusable) as caught:
-        shelf.receipts()
+        shelf.find("a")
     assert str(path) in caught.value.message
-    assert caught.value.hint
+    assert "conductor model rm a" in caught.value.hint
+    assert [found.name for found in shelf.receipts()] == ["whole"]
+    assert [(found.name, found.problem) for found in shelf.damaged()] == [("a", caught.value.message)]
     shelf.drop("a")
-    assert shelf.receipts() == ()
+    assert (len(shelf.receipts()), shelf.damaged()) == (1, ())
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "pins.toml", "a\n"])
@@ -197,26 +206,33 @@ def test_a_full_disk_leaves_the_old_receipt(shelf: Shelf, file: Path, monkeypatc
 def test_processes_that_pin_at_once_all_do(shelf: Shelf) -> None:
     """Four processes write twenty-five pins each, and a hundred are there."""
     code = (
-        "import sys; from pathlib import Path; from conductor_cli.models.weights.receipts import Shelf\n"
-        "for n in range(25): Shelf(Path(sys.argv[1])).pin('acme/tiny', f'{sys.argv[2]}-{n}', 'ab')"
+        "import sys; from pathlib import Path; from conductor_cli.models.weights.receipts import Pin, Shelf\n"
+        "for n in range(25): Shelf(Path(sys.argv[1])).pin('acme/tiny', f'{sys.argv[2]}-{n}', Pin(sha256='ab'))"
     )
     commands = [[sys.executable, "-c", code, str(shelf.directory), str(number)] for number in range(4)]
     started = [subprocess.Popen(command) for command in commands]
     assert [process.wait(60) for process in started] == [0] * 4
-    assert all(shelf.pin_of("acme/tiny", f"{number}-{n}") == "ab" for number in range(4) for n in range(25))
+    found = [shelf.pin_of("acme/tiny", f"{number}-{n}") for number in range(4) for n in range(25)]
+    assert found == [Pin(sha256="ab")] * 100
 
 
 def test_a_pin_is_kept_beside_others(shelf: Shelf) -> None:
     """A pin belongs to a repository and a file; a later one of the same replaces it."""
     for repo, name, sha256 in (("a/b", "x", "1"), ("a/b", "y", "2"), ("c/d", "x", "3"), ("a/b", "x", "4")):
-        shelf.pin(repo, name, sha256)
-    assert [shelf.pin_of(*key) for key in (("a/b", "x"), ("a/b", "y"), ("c/d", "x"), ("c/d", "y"))] == [
-        "4",
-        "2",
-        "3",
-        "",
-    ]
+        shelf.pin(repo, name, Pin(sha256=sha256, trust="mirror", endpoint="http://x"))
+    found = [shelf.pin_of(*key) for key in (("a/b", "x"), ("a/b", "y"), ("c/d", "x"), ("c/d", "y"))]
+    assert [pin.sha256 for pin in found] == ["4", "2", "3", ""]
+    assert (found[0].trust, found[0].endpoint) == ("mirror", "http://x")
     assert shelf.receipts() == ()
+
+
+def test_a_pin_of_an_older_version_vouches_for_nothing(shelf: Shelf) -> None:
+    """It has a SHA-256, and not who said it; a pin that is neither that nor a table is an error."""
+    shelf.directory.mkdir(parents=True)
+    (shelf.directory / "pins.toml").write_text('["a/b"]\nx = "12"\ny = 5\n')
+    assert shelf.pin_of("a/b", "x") == Pin(sha256="12", trust="file")
+    with pytest.raises(ConductorUnusable, match=r"pins\.toml"):
+        shelf.pin_of("a/b", "y")
 
 
 # sha-256
@@ -248,7 +264,7 @@ def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, na
 
 def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(shelf: Shelf, file: Path) -> None:
     """On the same file system the shelf's file is the same file; deleting the first name leaves the model."""
-    found = adopt(Wanted(path=file), shelf, silent)
+    found = adopt(Given(path=file), shelf, os.environ, silent)
     assert (found.receipt.name, found.own, found.before) == ("My-Model", True, False)
     assert found.receipt.path.samefile(file)
     assert found.receipt.path.parent == shelf.folder("My-Model")
@@ -263,7 +279,7 @@ def test_a_link_to_a_file_is_followed(shelf: Shelf, file: Path, tmp_path: Path) 
     """A symbolic link, as in the hub's cache: the file behind it is taken, under the link's name."""
     link = tmp_path / "pretty.gguf"
     link.symlink_to(file)
-    found = adopt(Wanted(path=link), shelf, silent)
+    found = adopt(Given(path=link), shelf, os.environ, silent)
     assert found.receipt.path.name == "pretty.gguf"
     assert not found.receipt.path.is_symlink()
     assert found.receipt.path.samefile(file)
@@ -271,23 +287,23 @@ def test_a_link_to_a_file_is_followed(shelf: Shelf, file: Path, tmp_path: Path) 
 
 def test_the_same_file_again_is_there_already(shelf: Shelf, file: Path) -> None:
     """Taking a file twice, or the shelf's own name of it, changes nothing."""
-    first = adopt(Wanted(path=file), shelf, silent)
-    again = adopt(Wanted(path=file), shelf, silent)
+    first = adopt(Given(path=file), shelf, os.environ, silent)
+    again = adopt(Given(path=file), shelf, os.environ, silent)
     assert (again.before, again.receipt) == (True, first.receipt)
     shelf.drop("My-Model")
-    own = adopt(Wanted(path=first.receipt.path, name="My-Model"), shelf, silent)
+    own = adopt(Given(path=first.receipt.path, name="My-Model"), shelf, os.environ, silent)
     assert (own.before, own.receipt.path) == (False, first.receipt.path)
     assert sorted(path.name for path in shelf.folder("My-Model").iterdir()) == ["My Model.gguf", "receipt.toml"]
 
 
 def test_another_model_of_the_same_name_is_refused(shelf: Shelf, file: Path, tmp_path: Path) -> None:
     """A name is taken once; `--name` gives another one, and a damaged model is replaced."""
-    first = adopt(Wanted(path=file), shelf, silent)
+    first = adopt(Given(path=file), shelf, os.environ, silent)
     other = make(tmp_path / "other.gguf", seed=1)
     with pytest.raises(UsageError, match="My-Model"):
-        adopt(Wanted(path=other, name="My-Model"), shelf, silent)
+        adopt(Given(path=other, name="My-Model"), shelf, os.environ, silent)
     first.receipt.path.unlink()
-    assert adopt(Wanted(path=other, name="My-Model"), shelf, silent).receipt.path.samefile(other)
+    assert adopt(Given(path=other, name="My-Model"), shelf, os.environ, silent).receipt.path.samefile(other)
 
 
 def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
@@ -299,17 +315,43 @@ def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
-    found = adopt(Wanted(path=file), shelf, silent)
+    found = adopt(Given(path=file), shelf, os.environ, silent)
     assert (found.own, found.receipt.path) == (False, file)
     assert [path.name for path in shelf.folder("My-Model").iterdir()] == ["receipt.toml"]
 
 
 def test_a_copy_is_a_file_of_its_own(shelf: Shelf, file: Path) -> None:
     """`copy` makes bytes of its own: a change of the first file does not reach them."""
-    found = adopt(Wanted(path=file, copy=True), shelf, silent)
+    found = adopt(Given(path=file, copy=True), shelf, os.environ, silent)
     file.write_bytes(b"changed")
     assert found.own
     assert all(checked.problem == "" for checked in check(found.receipt, silent))
+
+
+def test_a_copy_is_made_of_what_was_only_named(shelf: Shelf, file: Path) -> None:
+    """`copy` after a first import without it: the bytes are the shelf's own; a third time changes nothing."""
+    first = adopt(Given(path=file), shelf, os.environ, silent)
+    again = adopt(Given(path=file, copy=True), shelf, os.environ, silent)
+    assert first.receipt.path == again.receipt.path
+    assert not again.receipt.path.samefile(file)
+    file.write_bytes(b"changed")
+    assert all(checked.problem == "" for checked in check(again.receipt, silent))
+    third = adopt(Given(path=again.receipt.path, name="My-Model", copy=True), shelf, os.environ, silent)
+    assert (third.before, third.receipt) == (True, again.receipt)
+
+
+def test_a_copy_is_made_of_what_is_used_where_it_is(shelf: Shelf, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file on another disk that was taken without `copy` before comes over with it."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert adopt(Given(path=file), shelf, os.environ, silent).receipt.path == file
+    again = adopt(Given(path=file, copy=True), shelf, os.environ, silent)
+    assert (again.own, again.before, again.receipt.path.parent) == (True, False, shelf.folder("My-Model"))
+    file.unlink()
+    assert again.receipt.fault() == ""
 
 
 def test_a_file_that_changes_while_it_is_copied_is_not_kept(
@@ -318,7 +360,7 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(
     """What was copied must be what was hashed; else there is an error and nothing on the shelf."""
     monkeypatch.setattr(adopting, "sha256_of", lambda path, tell: "0" * 64)
     with pytest.raises(ModelError, match="changed"):
-        adopt(Wanted(path=file, copy=True), shelf, silent)
+        adopt(Given(path=file, copy=True), shelf, os.environ, silent)
     assert shelf.receipts() == ()
     assert not shelf.folder("My-Model").exists()
 
@@ -331,20 +373,41 @@ def test_a_disk_that_fills_up_leaves_nothing(shelf: Shelf, file: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConductorUnusable, match="No space left"):
-        adopt(Wanted(path=file, copy=True), shelf, silent)
+        adopt(Given(path=file, copy=True), shelf, os.environ, silent)
     assert not shelf.folder("My-Model").exists()
 
 
 def test_no_room_is_told_before_anything_is_copied(tmp_path: Path) -> None:
     """More bytes than the disk has: an error that says both, also for a directory that is not there yet."""
-    with pytest.raises(ConductorUnusable, match="do not fit"):
-        check_room(tmp_path / "not/there", 1 << 60)
+    with pytest.raises(ConductorUnusable, match="do not fit") as caught:
+        disk.check_room(tmp_path / "not/there", 1 << 60, "HF_HOME")
+    assert "HF_HOME" in caught.value.hint
+
+
+def test_some_room_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last 256 MiB of a disk are not filled; where nothing is to come, nothing is asked of it."""
+    monkeypatch.setattr(disk, "free", lambda directory: disk.MARGIN + 10)
+    disk.check_room(tmp_path, 10)
+    with pytest.raises(ConductorUnusable):
+        disk.check_room(tmp_path, 11)
+    monkeypatch.setattr(disk, "free", lambda directory: 0)
+    disk.check_room(tmp_path, 0)
+
+
+def test_two_that_write_one_file_have_names_of_their_own(tmp_path: Path) -> None:
+    """Names for what is not whole do not depend on the process, whose number two containers may share."""
+    with disk.fresh(tmp_path / "x") as first, disk.fresh(tmp_path / "x") as second:
+        assert first != second
+        first.write_text("1")
+        second.write_text("2")
+        first.replace(tmp_path / "x")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_all_parts_of_a_divided_model_are_taken(shelf: Shelf, tmp_path: Path) -> None:
     """The parts keep their names, by which llama.cpp finds them; the model is named without their numbers."""
     files = divided(tmp_path / "parts")
-    found = adopt(Wanted(path=files[0]), shelf, silent)
+    found = adopt(Given(path=files[0]), shelf, os.environ, silent)
     assert found.receipt.name == "big"
     assert [file.path.name for file in found.receipt.files] == [path.name for path in files]
     assert all(checked.problem == "" for checked in check(found.receipt, silent))
@@ -355,7 +418,7 @@ def test_a_divided_model_with_a_part_missing_is_refused(shelf: Shelf, tmp_path: 
     files = divided(tmp_path / "parts")
     files[1].unlink()
     with pytest.raises(ModelError, match="big-00002-of-00002"):
-        adopt(Wanted(path=files[0]), shelf, silent)
+        adopt(Given(path=files[0]), shelf, os.environ, silent)
     assert shelf.receipts() == ()
 
 
@@ -391,7 +454,7 @@ def test_a_file_that_is_no_model_is_not_taken(shelf: Shelf, tmp_path: Path, cont
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ModelError) as caught:
-        adopt(Wanted(path=path), shelf, silent)
+        adopt(Given(path=path), shelf, os.environ, silent)
     assert caught.value.exit_code == 5
     assert not shelf.directory.exists()
 
@@ -412,7 +475,7 @@ def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
 def test_a_file_is_recognised_by_its_hash(shelf: Shelf, file: Path, registry: Callable[[str], None]) -> None:
     """Whatever it is called, a file with an entry's SHA-256 is that entry: name, licence, profile, and its trust."""
     registry(f'sha256 = "{sha256_of(file)}"\nsize = {file.stat().st_size}')
-    found = adopt(Wanted(path=file), shelf, silent).receipt
+    found = adopt(Given(path=file), shelf, os.environ, silent).receipt
     assert (found.name, found.licence, found.profile, found.trust) == (
         "tiny-known",
         "Apache-2.0",
@@ -427,7 +490,7 @@ def test_a_file_is_recognised_by_name_and_size_where_no_hash_is_known(
     """Then it is the entry's, but nothing vouches for its bytes."""
     registry(f"size = {file.stat().st_size}")
     same = file.rename(file.with_name("known.gguf"))
-    found = adopt(Wanted(path=same), shelf, silent).receipt
+    found = adopt(Given(path=same), shelf, os.environ, silent).receipt
     assert (found.name, found.profile, found.trust) == ("tiny-known", "published", "file")
 
 
@@ -438,8 +501,8 @@ def test_a_file_that_only_looks_like_an_entry_is_refused(
     registry(f'sha256 = "{"0" * 64}"\nsize = {file.stat().st_size}')
     same = file.rename(file.with_name("known.gguf"))
     with pytest.raises(ModelError, match="tiny-known"):
-        adopt(Wanted(path=same), shelf, silent)
-    found = adopt(Wanted(path=same, name="mine"), shelf, silent).receipt
+        adopt(Given(path=same), shelf, os.environ, silent)
+    found = adopt(Given(path=same, name="mine"), shelf, os.environ, silent).receipt
     assert (found.name, found.profile, found.trust) == ("mine", "prompted", "file")
 
 
@@ -448,9 +511,9 @@ def test_the_registry_s_names_are_for_its_own_models(shelf: Shelf, file: Path, r
     registry(f'sha256 = "{"0" * 64}"')
     named = file.with_name("tiny-known.gguf")
     named.hardlink_to(file)
-    for wanted in (Wanted(path=file, name="tiny-known"), Wanted(path=named)):
+    for wanted in (Given(path=file, name="tiny-known"), Given(path=named)):
         with pytest.raises(UsageError, match="tiny-known"):
-            adopt(wanted, shelf, silent)
+            adopt(wanted, shelf, os.environ, silent)
     assert shelf.receipts() == ()
 
 
@@ -459,7 +522,7 @@ def test_the_file_s_own_word_on_its_licence_is_kept(shelf: Shelf, tmp_path: Path
     from tests.tiny_gguf import Extra
 
     path = make(tmp_path / "x.gguf", extra=Extra(metadata={"general.license": "mit\n\x1b[31m"}))
-    assert adopt(Wanted(path=path), shelf, silent).receipt.licence == "mit [31m"
+    assert adopt(Given(path=path), shelf, os.environ, silent).receipt.licence == "mit [31m"
 
 
 # checking
@@ -467,7 +530,7 @@ def test_the_file_s_own_word_on_its_licence_is_kept(shelf: Shelf, tmp_path: Path
 
 def test_a_whole_model_has_no_problem(shelf: Shelf, file: Path) -> None:
     """Every file is read and is what its receipt says; how far it is, is told."""
-    found, told = adopt(Wanted(path=file), shelf, silent).receipt, list[tuple[int, int]]()
+    found, told = adopt(Given(path=file), shelf, os.environ, silent).receipt, list[tuple[int, int]]()
     (checked,) = check(found, lambda path, done, total: told.append((done, total)))
     assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
     assert told[-1] == (found.size, found.size)
@@ -475,7 +538,7 @@ def test_a_whole_model_has_no_problem(shelf: Shelf, file: Path) -> None:
 
 def test_each_damage_is_found(shelf: Shelf, file: Path) -> None:
     """A flipped byte, a missing byte, a missing file: each has its own words."""
-    found = adopt(Wanted(path=file, copy=True), shelf, silent).receipt
+    found = adopt(Given(path=file, copy=True), shelf, os.environ, silent).receipt
     data = bytearray(found.path.read_bytes())
     data[-100] ^= 1
     found.path.write_bytes(data)
@@ -501,8 +564,8 @@ def test_a_file_without_a_receipt_is_hashed_and_its_header_looked_at(file: Path)
 
 def test_a_file_of_the_shelf_is_removed_and_its_other_name_stays(shelf: Shelf, file: Path) -> None:
     """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
-    linked = adopt(Wanted(path=file), shelf, silent).receipt
-    copied = adopt(Wanted(path=file, name="copy", copy=True), shelf, silent).receipt
+    linked = adopt(Given(path=file), shelf, os.environ, silent).receipt
+    copied = adopt(Given(path=file, name="copy", copy=True), shelf, os.environ, silent).receipt
     assert remove(linked, shelf).freed == 0
     assert remove(copied, shelf).freed == file.stat().st_size
     assert file.exists()
@@ -527,7 +590,7 @@ def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(shelf: Shelf, model: 
     other = link.parents[2] / "4567/m.gguf"
     other.parent.mkdir()
     other.symlink_to(blob)
-    found = receipt("a", link, source="hub:acme/tiny@0123")
+    found = ours(receipt("a", link, source="hub:acme/tiny@0123"))
     shelf.put(found)
     assert remove(found, shelf).freed == len(model)
     assert not (tmp_path / "hub/models--acme--tiny").exists()
@@ -537,7 +600,7 @@ def test_other_files_of_the_same_repository_stay(shelf: Shelf, model: bytes, tmp
     """Removing one file of a repository leaves the others, with their links."""
     _, link = cache(tmp_path, model)
     _, stays = cache(tmp_path, b"other", "other.gguf")
-    found = receipt("a", link, source="hub:acme/tiny@0123")
+    found = ours(receipt("a", link, source="hub:acme/tiny@0123"))
     shelf.put(found)
     remove(found, shelf)
     assert not link.is_symlink()
@@ -547,7 +610,7 @@ def test_other_files_of_the_same_repository_stay(shelf: Shelf, model: bytes, tmp
 def test_a_file_that_another_model_uses_stays(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
     """Two receipts, one blob: it goes with the second of them."""
     blob, link = cache(tmp_path, model)
-    first, second = (receipt(name, link, source="hub:acme/tiny@0123") for name in "ab")
+    first, second = (ours(receipt(name, link, source="hub:acme/tiny@0123")) for name in "ab")
     shelf.put(first)
     shelf.put(second)
     assert remove(first, shelf).left == (link,)
@@ -556,10 +619,34 @@ def test_a_file_that_another_model_uses_stays(shelf: Shelf, model: bytes, tmp_pa
     assert not blob.exists()
 
 
+def test_a_receipt_without_the_word_fetched_does_not_remove_from_the_hub_s_cache(
+    shelf: Shelf, model: bytes, tmp_path: Path
+) -> None:
+    """One of an older version, or of a file that another tool had brought: only the receipt goes."""
+    blob, link = cache(tmp_path, model)
+    found = receipt("a", link, source="hub:acme/tiny@0123")
+    shelf.put(found)
+    path = shelf.folder("a") / "receipt.toml"
+    path.write_text(path.read_text().replace("fetched = false\n", ""))
+    assert shelf.find("a") == found
+    assert remove(found, shelf).left == (link,)
+    assert link.read_bytes() == blob.read_bytes() == model
+
+
+def test_a_damaged_receipt_goes_with_what_is_beside_it(shelf: Shelf, file: Path) -> None:
+    """Nobody knows any more what it was of; the shelf's own directory of that name is emptied, and nothing else."""
+    adopt(Given(path=file, name="a"), shelf, os.environ, silent)
+    (shelf.folder("a") / "receipt.toml").write_text("name = [")
+    gone = clear("a", shelf)
+    assert [path.name for path in gone.names] == [file.name]
+    assert not shelf.folder("a").exists()
+    assert file.exists()
+
+
 def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(shelf: Shelf, model: bytes, tmp_path: Path) -> None:
     """Import gives the blob a second name; removing takes that one only."""
     blob, link = cache(tmp_path, model)
-    found = adopt(Wanted(path=link), shelf, silent).receipt
+    found = adopt(Given(path=link), shelf, os.environ, silent).receipt
     assert found.path.samefile(blob)
     remove(found, shelf)
     assert link.read_bytes() == model
@@ -568,17 +655,17 @@ def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(shelf: Shelf
 # adapters
 
 
-def adapter(path: Path) -> Path:
-    """The header of a LoRA in a GGUF file, with one tensor."""
+def adapter(path: Path, architecture: str = "qwen2", second: str = "lora_b") -> Path:
+    """The header of a LoRA in a GGUF file, with one pair of tensors."""
     import gguf
     import numpy as np
 
-    writer = gguf.GGUFWriter(path, "qwen2")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", 8.0)
     writer.add_tensor("blk.0.attn_q.weight.lora_a", np.zeros((4, 64), np.float32))
-    writer.add_tensor("blk.0.attn_q.weight.lora_b", np.zeros((64, 4), np.float32))
+    writer.add_tensor(f"blk.0.attn_q.weight.{second}", np.zeros((64, 4), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -589,14 +676,34 @@ def adapter(path: Path) -> Path:
 def test_an_adapter_is_taken_with_its_base(shelf: Shelf, file: Path, tmp_path: Path) -> None:
     """A LoRA needs a base, a file or a known name; the receipt keeps which."""
     lora = adapter(tmp_path / "lora.gguf")
-    adopt(Wanted(path=file, name="whole"), shelf, silent)
-    for wanted in (Wanted(path=lora), Wanted(path=lora, base=str(lora)), Wanted(path=file, name="x", base="whole")):
+    adopt(Given(path=file, name="whole"), shelf, os.environ, silent)
+    for wanted in (Given(path=lora), Given(path=lora, base=str(lora)), Given(path=file, name="x", base="whole")):
         with pytest.raises(UsageError):
-            adopt(wanted, shelf, silent)
+            adopt(wanted, shelf, os.environ, silent)
     with pytest.raises(ConductorUnusable):
-        adopt(Wanted(path=lora, base="unheard-of"), shelf, silent)
-    assert adopt(Wanted(path=lora, base=str(file)), shelf, silent).receipt.base == str(file)
-    assert adopt(Wanted(path=lora, name="two", base="whole"), shelf, silent).receipt.base == "whole"
+        adopt(Given(path=lora, base="unheard-of"), shelf, os.environ, silent)
+    assert adopt(Given(path=lora, base=str(file)), shelf, os.environ, silent).receipt.base == str(file)
+    assert adopt(Given(path=lora, name="two", base="whole"), shelf, os.environ, silent).receipt.base == "whole"
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "no pairs")]
+)
+def test_an_adapter_that_does_not_fit_its_base_is_not_taken(
+    shelf: Shelf, file: Path, tmp_path: Path, more: dict[str, str], problem: str
+) -> None:
+    """Where the base is here, the adapter is checked against it when it comes, not when it is first used."""
+    lora = adapter(tmp_path / "lora.gguf", **more)
+    with pytest.raises(ModelError, match=problem):
+        adopt(Given(path=lora, base=str(file)), shelf, os.environ, silent)
+    assert shelf.receipts() == ()
+
+
+def test_a_base_that_is_no_file_is_said_to_be_that(shelf: Shelf, tmp_path: Path) -> None:
+    """A path is not looked up among the names."""
+    lora = adapter(tmp_path / "lora.gguf")
+    with pytest.raises(ConductorUnusable, match="there is no file"):
+        adopt(Given(path=lora, base=str(tmp_path / "nosuch.gguf")), shelf, os.environ, silent)
 
 
 def test_a_directory_without_an_adapter_is_refused(shelf: Shelf, tmp_path: Path) -> None:
@@ -604,4 +711,4 @@ def test_a_directory_without_an_adapter_is_refused(shelf: Shelf, tmp_path: Path)
     (tmp_path / "x").mkdir()
     for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
         with pytest.raises(ModelError, match="no adapter_config"):
-            adopt(Wanted(path=path, base="b"), shelf, silent)
+            adopt(Given(path=path, base="b"), shelf, os.environ, silent)

@@ -292,6 +292,15 @@ def test_plain_http_drops_a_part_that_is_longer_than_the_file(line: Line) -> Non
     assert line.hub.ranges == [f"bytes={len(DATA) + 8}-", ""]
 
 
+def test_plain_http_gives_up_where_what_grows_is_dropped_again(line: Line) -> None:
+    """A host that sends more than there is, each time more, and then knows no such range: it is not asked for ever."""
+    line.hub.faults = [Fault(kind="surplus", after=1000 * (at // 2 + 1)) for at in range(40)]
+    with pytest.raises(ModelError) as error:
+        line.plainly()
+    assert error.value.reason == "broken"
+    assert len(line.hub.fetched) <= 2 * (1 + len(QUICK.waits))
+
+
 def test_plain_http_takes_a_whole_part_of_unknown_size_for_whole(line: Line) -> None:
     """When the hub says no size, a range right behind the end (416) tells that all is there."""
     line.part.write_bytes(DATA)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 def size_text(size: int) -> str:
-    """`264 kB`, `4.68 GB`: a thousand to a thousand, as disks are sold. `unknown` where it is 0."""
-    if size <= 0:
-        return "unknown"
+    """`264 kB`, `4.68 GB`: a thousand to a thousand, as disks are sold."""
     for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= one:
             value = size / one

@@ -87,7 +87,7 @@ def measured(settings: Settings) -> dict[str, Any]:
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     five_steps = figures.load + (figures.restore or 0) + figures.read + PLAN / figures.decode
-    smaller = _smaller(name) if five_steps > SLOW else ""
+    smaller = _smaller(name, settings.environ) if five_steps > SLOW else ""
     own = {"name": name, "path": str(path), "bytes": size, "resident": _resident(), "smaller": smaller}
     return own | {"five_steps": five_steps} | asdict(figures)
 
@@ -145,10 +145,16 @@ def lines(found: Mapping[str, Any]) -> Sequence[str]:
             f"{found['plan']:.1f} s measured; {found['five_steps']:.1f} s for one of {PLAN} tokens, by these rates",
         ),
         ("repacked weights", _repacking(found["repacking"])),
-        ("memory", f"{size_text(found['resident'])} at most, with a file of {size_text(found['bytes'])}"),
+        ("memory", f"{_held(found['resident'])}, with a file of {size_text(found['bytes'])}"),
     ]
     advice = [f"  a plan takes long here; a smaller model: {found['smaller']}"] if found["smaller"] else []
     return [found["name"], *(f"  {name:18} {text}" for name, text in rows), *advice]
+
+
+def _held(resident: int) -> str:
+    from conductor_cli.cli.amounts import size_text
+
+    return f"{size_text(resident)} at most" if resident else "unknown"
 
 
 def _repacking(gain: float | None) -> str:
@@ -157,12 +163,12 @@ def _repacking(gain: float | None) -> str:
     return f"read prompts {gain:.2f} times as fast here" if gain else "llama.cpp dies of them here"
 
 
-def _smaller(name: str) -> str:
+def _smaller(name: str, environ: Mapping[str, str]) -> str:
     """The registry's next smaller model, with its licence where that is not free for all uses."""
     from conductor_cli.models.weights.registry import find, smaller
 
     try:
-        entry = smaller(find(name))
+        entry = smaller(find(name, environ), environ)
     except ConductorUnusable:
         return "see conductor model list"
     if entry is None:

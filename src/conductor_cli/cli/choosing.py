@@ -47,7 +47,7 @@ def receipt_of(settings: Settings) -> Receipt | None:
     """What the shelf knows of the model that plans: by its name or file, or what is taken where nothing is chosen."""
     shelf, text = shelf_of(settings), settings["conductor.model"]
     if not text:
-        return _default(shelf)
+        return _default(shelf, settings)
     if text.startswith(("http://", "https://")) or any(item.worker.name == text for item in settings.workers):
         return None
     found = shelf.find(text)
@@ -68,15 +68,16 @@ def shelf_of(settings: Settings) -> Shelf:
 
 def nothing_here(settings: Settings) -> bool:
     """Whether no model is chosen and none is on the shelf, so that only getting one can help."""
-    return not settings["conductor.model"] and not shelf_of(settings).receipts()
+    shelf = shelf_of(settings)
+    return not settings["conductor.model"] and not shelf.receipts() and not shelf.damaged()
 
 
-def _default(shelf: Shelf) -> Receipt | None:
+def _default(shelf: Shelf, settings: Settings) -> Receipt | None:
     """The registry's first model where it is on the shelf, else the shelf's only one."""
     from conductor_cli.models.weights.registry import registry
 
     receipts = shelf.receipts()
-    first = registry()[0].name if receipts else ""
+    first = registry(settings.environ)[0].name if receipts else ""
     found = next((receipt for receipt in receipts if receipt.name == first), None)
     return found or (receipts[0] if len(receipts) == 1 else None)
 
@@ -88,7 +89,12 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     names = ", ".join(receipt.name for receipt in shelf_of(settings).receipts())
     if names:
         return ConductorUnusable(f"no conductor model is chosen; here are: {names}", hint="conductor model use NAME")
-    pull = f"conductor model pull ({registry()[0].name}, {size_text(registry()[0].size)})"
+    damaged = shelf_of(settings).damaged()
+    if damaged:
+        hint = f"conductor model rm {damaged[0].name}; then pull or import it again"
+        raise ConductorUnusable(damaged[0].problem, hint=hint)
+    first = registry(settings.environ)[0]
+    pull = f"conductor model pull ({first.name}, {size_text(first.size) if first.size else 'size unknown'})"
     own = "conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=f"{pull}, or one of yours: {own}")
 
@@ -109,7 +115,7 @@ def _named(text: str, settings: Settings) -> Worker:
     provider, slash, name = text.partition("/")
     if path.suffix == ".gguf" or path.exists():
         return _local(path, settings)
-    if any(entry.name == text for entry in registry()):
+    if any(entry.name == text for entry in registry(settings.environ)):
         raise ConductorUnusable(f"the conductor model {text} is not here yet", hint=f"conductor model pull {text}")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=name)
@@ -122,7 +128,7 @@ def _named(text: str, settings: Settings) -> Worker:
 
 def _shelved(receipt: Receipt, settings: Settings) -> Worker:
     """A model of the shelf; for an adapter its base, with the adapter laid over it."""
-    _check(receipt)
+    _check(receipt, settings)
     if not receipt.base:
         return _local(receipt.path, settings)
     if settings["conductor.adapter"]:
@@ -132,28 +138,28 @@ def _shelved(receipt: Receipt, settings: Settings) -> Worker:
         )
     base = shelf_of(settings).find(receipt.base)
     if base is not None:
-        _check(base)
+        _check(base, settings)
     path = base.path if base is not None else Path(receipt.base)
     if not path.is_file():
         raise ConductorUnusable(
-            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=again(receipt.base)
+            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=again(receipt.base, settings)
         )
     planner = _local(path, settings)
     return replace(planner, options={**planner.options, "adapter": str(receipt.path)})
 
 
-def _check(receipt: Receipt) -> None:
+def _check(receipt: Receipt, settings: Settings) -> None:
     """Whether the files are still there, by their sizes. Raises `ConductorUnusable`."""
     fault = receipt.fault()
     if fault:
-        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=again(receipt.name))
+        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=again(receipt.name, settings))
 
 
-def again(name: str) -> str:
+def again(name: str, settings: Settings) -> str:
     """How to get a model that is gone or damaged."""
     from conductor_cli.models.weights.registry import registry
 
-    if any(entry.name == name for entry in registry()):
+    if any(entry.name == name for entry in registry(settings.environ)):
         return f"conductor model pull {name}"
     return f"conductor model import FILE --name {name}" if "/" not in name else "put the file there again"
 
@@ -199,5 +205,8 @@ def _known_profile(settings: Settings) -> str:
         if receipt is not None:
             return receipt.profile
         name = Path(settings["conductor.model"]).name if settings["conductor.model"].endswith(".gguf") else ""
-        return next((entry.profile for entry in registry() if name and Path(entry.parts[0].file).name == name), "")
+        return next(
+            (entry.profile for entry in registry(settings.environ) if name and Path(entry.parts[0].file).name == name),
+            "",
+        )
     return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -251,10 +250,10 @@ def _to_pull(settings: Settings) -> int:
 
 def _room(name: str, directory: Path, wanted: int) -> Check:
     from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.weights import disk
 
     try:
-        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-        free = shutil.disk_usage(there).free
+        free = disk.free(directory)
     except OSError as error:
         return Check(name=name, state="failed", found=f"{directory}: {error.strerror}", hint="mend its rights", code=3)
     found = f"{directory}, {size_text(free)} free"

@@ -34,14 +34,18 @@ def _settings(context: typer.Context) -> Settings:
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the models that are here and those that can be pulled."""
-    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.output import remark, say_json, table
     from conductor_cli.cli.shelving import HEADS, rows
+    from conductor_cli.models.weights.registry import as_of
 
-    found = rows(_settings(context))
+    settings = _settings(context)
+    found = rows(settings)
     if json:
         say_json([row.data() for row in found])
-    else:
-        table(HEADS, [row.cells() for row in found])
+        return
+    table(HEADS, [row.cells() for row in found])
+    if not context.obj.quiet:
+        remark(f"the registry is of {as_of(settings.environ)}")
 
 
 @app.command("pull")
@@ -54,21 +58,25 @@ def pull(
 ) -> None:
     """Get a model: checked by its SHA-256, going on where an earlier try ended."""
     from conductor_cli.cli.output import say
-    from conductor_cli.cli.pulling import fetch, here, told
+    from conductor_cli.cli.preparing import prepare_in_background
+    from conductor_cli.cli.pulling import fetch, forget_no, here, told
     from conductor_cli.cli.shelving import settle
     from conductor_cli.models.weights.registry import find, registry
 
     settings = _settings(context)
-    entry = registry()[0] if name is None else find(name)
+    entry = registry(settings.environ)[0] if name is None else find(name, settings.environ)
+    forget_no(settings)
     receipt = here(entry, settings)
     if receipt is None:
         fresh = fetch(entry, settings, quiet=context.obj.quiet)
         told(fresh, say)
     else:
         say(f"{entry.name} is here already: {receipt.path}")
-    settle((receipt or fresh).name, settings, context.obj.config, use=use)
+    changed = settle((receipt or fresh).name, settings, context.obj.config, use=use)
     if receipt is None:
         _after(fresh, context.obj.config, quiet=context.obj.quiet)
+    elif changed:
+        prepare_in_background(context.obj)
 
 
 def _after(receipt: Receipt, config: str | None, *, quiet: bool) -> None:
@@ -83,7 +91,7 @@ def _after(receipt: Receipt, config: str | None, *, quiet: bool) -> None:
         return
     if not quiet:
         remark("reading the fixed part of the prompt, so that no question has to wait for it …")
-    used = prepare(settings)
+    used = prepare(lambda: load(os.environ, {}, config), remark)
     if not quiet:
         remark(told(used))
 
@@ -94,12 +102,12 @@ def prepare_(
     yields: Annotated[bool, typer.Option("--yield", hidden=True, help="Run only when nothing else wants to.")] = False,
 ) -> None:
     """Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import remark, say
     from conductor_cli.cli.preparing import prepare, told, yield_to_others
 
     if yields:
         yield_to_others()
-    say(told(prepare(_settings(context))))
+    say(told(prepare(lambda: _settings(context), remark)))
 
 
 @app.command("import")
@@ -114,21 +122,23 @@ def import_(
     """Take a model file that is on this machine: checked, recognised, not stored twice."""
     from conductor_cli.cli.choosing import shelf_of
     from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.cli.pulling import told
     from conductor_cli.cli.shelving import settle
     from conductor_cli.cli.watching import reading, watching
-    from conductor_cli.models.weights.adopt import Wanted, adopt
+    from conductor_cli.models.weights.adopt import Given, adopt
 
     settings = _settings(context)
-    wanted = Wanted(path=path.expanduser(), name=name, base=base, copy=copy)
+    given = Given(path=path.expanduser(), name=name, base=base, copy=copy)
     with watching(settings, quiet=context.obj.quiet) as watch:
-        adopted = adopt(wanted, shelf_of(settings), reading(watch))
+        adopted = adopt(given, shelf_of(settings), settings.environ, reading(watch))
     receipt = adopted.receipt
     say(f"{receipt.name} is here{' already' if adopted.before else ''}:")
     told(receipt, say)
     if not adopted.own:
         remark("the file is used where it lies, on another disk: keep it there, or import it with --copy")
-    settle(receipt.name, settings, context.obj.config, use=use)
+    if settle(receipt.name, settings, context.obj.config, use=use):
+        prepare_in_background(context.obj)
 
 
 @app.command("use")
@@ -154,7 +164,7 @@ def use(
     named = shelf_of(settings).find(model) is not None
     chosen = str(path.absolute()) if path.exists() and not named else model
     name = described(planner_of(load(os.environ, {"conductor.model": chosen}, context.obj.config)))
-    choose(chosen, name, settings, context.obj.config)
+    choose(chosen, name if name == chosen else f"{chosen} ({name})", settings, context.obj.config)
     prepare_in_background(context.obj)
 
 

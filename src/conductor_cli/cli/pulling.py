@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.output import remark
-from conductor_cli.core.errors import ConductorUnusable
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -32,7 +33,7 @@ def here(entry: Entry, settings: Settings) -> Receipt | None:
     """The whole model of this entry, if it is on the shelf and still what the registry means."""
     from conductor_cli.cli.choosing import shelf_of
 
-    receipt = shelf_of(settings).find(entry.name)
+    receipt = next((found for found in shelf_of(settings).receipts() if found.name == entry.name), None)
     if receipt is None or receipt.fault() or len(receipt.files) != len(entry.parts):
         return None
     pairs = zip(entry.parts, receipt.files, strict=True)
@@ -45,7 +46,7 @@ def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
 
     terms = quote(entry, settings.environ)
     if not quiet:
-        _announce(entry, terms)
+        _announce(entry, terms, settings)
     _check_room(terms)
     return _bring(entry, settings, quiet=quiet)
 
@@ -64,16 +65,17 @@ def _bring(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
         raise
 
 
-def _announce(entry: Entry, offer: Quote) -> None:
-    for line in [*_terms(entry, offer), *_fit(entry)]:
+def _announce(entry: Entry, offer: Quote, settings: Settings) -> None:
+    for line in [*_terms(entry, offer), *_fit(entry, settings)]:
         remark(line)
 
 
 def _terms(entry: Entry, offer: Quote) -> list[str]:
     """Size, licence, where from and where to."""
     rest = f", {size_text(offer.missing)} of it to get" if offer.missing < entry.size else ""
+    size = size_text(entry.size) if entry.size else "size unknown"
     lines = [
-        f"{entry.name}: {size_text(entry.size)}{rest}, licence {entry.licence}",
+        f"{entry.name}: {size}{rest}, licence {entry.licence}",
         f"from {entry.repo} at {entry.revision[:12]}, to {offer.where}, {size_text(offer.free)} free",
     ]
     if entry.licence != "Apache-2.0":
@@ -81,7 +83,7 @@ def _terms(entry: Entry, offer: Quote) -> list[str]:
     return lines
 
 
-def _fit(entry: Entry) -> list[str]:
+def _fit(entry: Entry, settings: Settings) -> list[str]:
     """The memory it needs beside what the machine has, and a smaller model where that is too much."""
     from conductor_cli.models.machine import memory
     from conductor_cli.models.weights.registry import registry
@@ -91,7 +93,7 @@ def _fit(entry: Entry) -> list[str]:
         return [f"memory: needs about {size_text(entry.memory)}"] if entry.memory else []
     line = f"memory: needs about {size_text(entry.memory)}; this machine has {size_text(found.total)}"
     if entry.memory > found.total:
-        fitting = [other for other in registry() if other.memory <= found.total and not other.base]
+        fitting = [other for other in registry(settings.environ) if other.memory <= found.total and not other.base]
         best = max(fitting, key=lambda other: other.size, default=None)
         smaller = [f"smaller: conductor model pull {best.name}"] if best else []
         return [f"{line}: too little, it would be very slow or fail", *smaller]
@@ -101,11 +103,9 @@ def _fit(entry: Entry) -> list[str]:
 
 
 def _check_room(offer: Quote) -> None:
-    if offer.missing > offer.free:
-        raise ConductorUnusable(
-            f"{size_text(offer.missing)} are to be got, and {offer.where} has {size_text(offer.free)} free",
-            hint="free the disk, or name a directory on another one: HF_HOME=DIRECTORY",
-        )
+    from conductor_cli.models.weights.disk import check_room
+
+    check_room(offer.where, offer.missing, "HF_HOME")
 
 
 def told(receipt: Receipt, said: Callable[[str], None]) -> None:
@@ -119,28 +119,45 @@ def told(receipt: Receipt, said: Callable[[str], None]) -> None:
 def offer(settings: Settings, *, quiet: bool) -> None:
     """Where no model plans at all, ask a person once whether to get the default one, and get it.
 
-    Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
+    Without a terminal, or after a no, now or earlier, nothing happens here: opening the conductor says what to run.
     """
     from conductor_cli.cli.choosing import nothing_here
 
     if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not nothing_here(settings):
         return
+    if _no(settings).exists():
+        return
     from conductor_cli.config.workers import set_value
-    from conductor_cli.models.weights.cache import is_on
+    from conductor_cli.models.weights.hub import is_offline
     from conductor_cli.models.weights.pull import quote
     from conductor_cli.models.weights.registry import registry
 
-    entry = registry()[0]
+    entry = registry(settings.environ)[0]
     terms = quote(entry, settings.environ)
-    if terms.missing and is_on(settings.environ.get("HF_HUB_OFFLINE")):
+    if not terms.cached and is_offline(settings.environ):
         return
     _check_room(terms)
     remark("There is no conductor model yet, the one that plans. The default one is")
-    _announce(entry, terms)
+    _announce(entry, terms, settings)
     takes = f", about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else ""
     if agreed(f"Get it now{takes}?", otherwise=True):
         told(_bring(entry, settings, quiet=quiet), remark)
         set_value(settings.places, "conductor.model", entry.name)
+    else:
+        with suppress(OSError):  # then it is asked again
+            _no(settings).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _no(settings).write_text("The question whether to get the default conductor model was answered with no.\n")
+
+
+def forget_no(settings: Settings) -> None:
+    """Let the question be asked again: the person gets a model after all."""
+    with suppress(OSError):
+        _no(settings).unlink(missing_ok=True)
+
+
+def _no(settings: Settings) -> Path:
+    """A file that is there after a no to the one question."""
+    return settings.places.state / "no-model-wanted"
 
 
 def agreed(question: str, *, otherwise: bool) -> bool:

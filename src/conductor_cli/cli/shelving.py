@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageEr
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.models.weights.digest import Reading
     from conductor_cli.models.weights.keeping import Checked, Removal
     from conductor_cli.models.weights.receipts import Receipt
     from conductor_cli.models.weights.registry import Entry
@@ -29,7 +30,7 @@ AGAINST: Final = {
     "registry": "as conductor's registry says",
     "hub": "as the hub said when it was pulled",
     "mirror": "as {endpoint} said when it was pulled, which proves nothing",
-    "file": "as when it was imported",
+    "file": "as when it was first seen",
 }
 """What the SHA-256 of a whole file is, by its receipt's trust."""
 
@@ -73,18 +74,25 @@ class Row:
 
 def rows(settings: Settings) -> list[Row]:
     """The registry's models, then others of the shelf, then what plans where it is none of them."""
+    from conductor_cli.models.weights.receipts import RECEIPT
     from conductor_cli.models.weights.registry import registry
 
-    receipts = {receipt.name: receipt for receipt in shelf_of(settings).receipts()}
-    using = receipt_of(settings)
-    entries = registry()
+    shelf = shelf_of(settings)
+    receipts = {receipt.name: receipt for receipt in shelf.receipts()}
+    damaged = {found.name: found.problem for found in shelf.damaged()}
+    using, text = None, settings["conductor.model"]
+    with suppress(ConductorUnusable):  # its receipt cannot be read: a row says so
+        using = receipt_of(settings)
+    entries = registry(settings.environ)
     known = {entry.name: entry for entry in entries}
     found = [
         _row(name, known.get(name), receipts.get(name), in_use=using is not None and using.name == name,
-             default=name == entries[0].name)
-        for name in dict.fromkeys((*known, *receipts))
+             default=name == entries[0].name) if name not in damaged else
+        Row(name=name, state="damaged", path=str(shelf.folder(name) / RECEIPT), about=damaged[name],
+            in_use=name == text, default=name == entries[0].name)
+        for name in dict.fromkeys((*known, *receipts, *damaged))
     ]  # fmt: skip
-    return found + ([_elsewhere(settings)] if using is None and settings["conductor.model"] else [])
+    return found + ([_elsewhere(settings)] if using is None and text and text not in damaged else [])
 
 
 def _row(name: str, entry: Entry | None, receipt: Receipt | None, *, in_use: bool, default: bool) -> Row:
@@ -115,15 +123,19 @@ def _elsewhere(settings: Settings) -> Row:
     return Row(name=text, state=state, size=size, source=settings.origins["conductor.model"], in_use=True)
 
 
-def settle(name: str, settings: Settings, config: str | None, *, use: bool | None) -> None:
-    """Let a model plan that has just come, if that is wanted or none does yet; else say how."""
-    before = receipt_of(settings)
+def settle(name: str, settings: Settings, config: str | None, *, use: bool | None) -> bool:
+    """Let a model plan that has just come, if that is wanted or none does yet; else say how. Whether it does now."""
+    before = None
+    with suppress(ConductorUnusable):  # the receipt of what plans cannot be read
+        before = receipt_of(settings)
     taken = settings["conductor.model"] or (before is not None and before.name != name)
     if use is True or (use is None and not taken):
         if choose(name, name, settings, config):
             say('next: conductor ask "…"')
+            return True
     elif before is None or before.name != name:
         say(f"to let it plan: conductor model use {name}")
+    return False
 
 
 def choose(chosen: str, name: str, settings: Settings, config: str | None) -> bool:
@@ -148,7 +160,7 @@ def known(name: str, settings: Settings) -> Receipt:
     receipt = shelf_of(settings).find(name)
     if receipt is not None:
         return receipt
-    find(name)
+    find(name, settings.environ)
     raise ConductorUnusable(f"{name} is not here yet", hint=f"conductor model pull {name}")
 
 
@@ -180,14 +192,14 @@ class Verified:
         return [f"ok       {self.checked.path}", f"         SHA-256 {self.checked.sha256}, {self.against}"]
 
 
-def verified(name: str | None, settings: Settings, tell: Callable[[Path, int, int], None]) -> list[Verified]:
+def verified(name: str | None, settings: Settings, tell: Reading) -> list[Verified]:
     """Check a model by name or file; without one, what plans, or all of the shelf where that is no file."""
     from conductor_cli.models.weights.keeping import check, check_plain
 
     receipts, plain = _to_verify(name, settings)
     found = [
         Verified(name=receipt.name, checked=checked, against=AGAINST[receipt.trust].format(endpoint=receipt.endpoint),
-                 hint=again(receipt.name))
+                 hint=again(receipt.name, settings))
         for receipt in receipts for checked in check(receipt, tell)
     ]  # fmt: skip
     unknown = "nothing to compare it with; conductor model import would keep it"
@@ -223,39 +235,54 @@ def _to_verify(name: str | None, settings: Settings) -> tuple[list[Receipt], lis
 
 def removed(name: str, settings: Settings, *, yes: bool) -> None:
     """Take a model off the shelf, after a yes."""
-    from conductor_cli.config.workers import set_value
-    from conductor_cli.models.weights.keeping import removal, remove
+    from conductor_cli.models.weights.keeping import clear, leftovers, removal, remove
 
     shelf = shelf_of(settings)
-    receipt = shelf.find(name)
-    if receipt is None:
-        here = ", ".join(found.name for found in shelf.receipts())
+    damaged = any(found.name == name for found in shelf.damaged())
+    receipt = None if damaged else shelf.find(name)
+    if receipt is None and not damaged:
+        here = ", ".join([found.name for found in shelf.receipts()] + [found.name for found in shelf.damaged()])
         raise UsageError(f"no model {name!r} is here", hint=f"here are: {here}" if here else "conductor model list")
-    using = receipt_of(settings)
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{name} is removed only after a yes", hint=f"conductor model rm {name} --yes")
+    plans = _plans(name, settings, damaged=damaged)
+    for other in shelf.receipts():
+        if other.base == name:
+            remark(f"{other.name} is laid over it, and cannot be used without it")
     if not yes:
-        _ask(receipt, removal(receipt, shelf))
-    gone = remove(receipt, shelf)
+        _ask(name, leftovers(name, shelf) if receipt is None else removal(receipt, shelf))
+    gone = clear(name, shelf) if receipt is None else remove(receipt, shelf)
     say(f"removed {name}, {size_text(gone.freed) if gone.freed else 'no bytes'} freed")
     for path in gone.left:
         remark(f"{path} stays: conductor did not put it there, or another model uses it")
-    for other in shelf.receipts():
-        if other.base == name:
-            remark(f"{other.name} was laid over it, and cannot be used without it")
-    if using is None or using.name != name:
-        return
-    remark(f"{name} was the model that plans")
-    if settings["conductor.model"]:
+    if plans:
+        remark(f"{name} was the model that plans")
+        _unchoose(settings)
+
+
+def _plans(name: str, settings: Settings, *, damaged: bool) -> bool:
+    """Whether it is this model of the shelf that plans."""
+    if damaged or any(found.name == settings["conductor.model"] for found in shelf_of(settings).damaged()):
+        return bool(settings["conductor.model"] == name)
+    using = receipt_of(settings)
+    return using is not None and using.name == name
+
+
+def _unchoose(settings: Settings) -> None:
+    """Take the choice of a model that is gone out of the tool's own file; any other file or variable is the user's."""
+    from conductor_cli.config.workers import set_value
+
+    origin = settings.origins["conductor.model"]
+    if origin == str(settings.places.own_file):
         set_value(settings.places, "conductor.model", None)
-        if settings.origins["conductor.model"] != str(settings.places.own_file):
-            remark(f"{settings.origins['conductor.model']} still names it")
+    elif settings["conductor.model"]:
+        remark(f"{origin} still names it")
 
 
-def _ask(receipt: Receipt, going: Removal) -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{receipt.name} is removed only after a yes", hint=f"conductor model rm {receipt.name} --yes")
+def _ask(name: str, going: Removal) -> None:
     for path in going.names:
         remark(f"  {path}")
     size = f" and free {size_text(going.freed)}" if going.freed else ""
-    if not agreed(f"Remove {receipt.name}{size}?", otherwise=False):
+    if not agreed(f"Remove {name}{size}?", otherwise=False):
         remark("nothing was removed")
         raise typer.Exit

@@ -17,6 +17,7 @@ from conductor_cli.core.clean import one_line
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.models.weights.digest import Reading
     from conductor_cli.models.weights.progress import Progress
 
 PERIOD: Final = 5.0
@@ -51,7 +52,7 @@ def watching(settings: Settings, *, quiet: bool) -> Iterator[Watch]:
             yield _Lines(name).show
 
 
-def reading(watch: Watch) -> Callable[[Path, int, int], None]:
+def reading(watch: Watch) -> Reading:
     """A teller of how far a file is read, for what checks files on this disk."""
     from conductor_cli.models.weights.progress import Progress
 
@@ -99,7 +100,7 @@ class _Lines:
     def _line(self, progress: Progress, rate: float) -> str:
         parts = [f"{WORDS.get(progress.stage, progress.stage)} {one_line(progress.file)}"]
         if progress.total and progress.stage in {"fetching", "checking"}:
-            parts.append(f"{size_text(progress.done) if progress.done else '0'} of {size_text(progress.total)}")
+            parts.append(f"{size_text(progress.done)} of {size_text(progress.total)}")
         if rate > 0:
             parts += [f"{size_text(round(rate))}/s", f"{time_text((progress.total - progress.done) / rate)} left"]
         return ", ".join(parts)

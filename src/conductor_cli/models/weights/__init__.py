@@ -7,4 +7,5 @@ transfer    its bytes, by the hub's library in a child process (fetch), or by pl
 adopt       a file that is already here -> the shelf; checking and removing what is on it
 receipts    the shelf: a receipt for each model
 digest      SHA-256
+disk        its room, and files that take the place of others whole or not at all
 """

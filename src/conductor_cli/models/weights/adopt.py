@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +19,9 @@ from typing import Final
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.about import check_parts, parts
-from conductor_cli.models.weights.digest import pieces, sha256_of
+from conductor_cli.models.llama.overlay import check_adapter
+from conductor_cli.models.weights import disk
+from conductor_cli.models.weights.digest import Reading, pieces, sha256_of
 from conductor_cli.models.weights.receipts import File, Receipt, Shelf
 from conductor_cli.models.weights.registry import Entry, find, registry
 
@@ -29,12 +30,9 @@ ADAPTER: Final = "adapter_config.json"
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
-Tell = Callable[[Path, int, int], None]
-"""Hears of which file how many bytes are read, and how many it has."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Given:
     """What to take onto the shelf. `name` may be empty; `base` belongs to adapters; `copy` makes a copy of its own."""
 
     path: Path
@@ -52,24 +50,24 @@ class Adopted:
     own: bool = True
 
 
-def adopt(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
+def adopt(given: Given, shelf: Shelf, environ: Mapping[str, str], tell: Reading) -> Adopted:
     """Take a GGUF file, all parts of a divided one, or a LoRA in PEFT form onto the shelf.
 
     Raises `ModelError` of kind `file` for what cannot be used, `ConductorUnusable` for a base that is unknown or a disk
     that is too small, `UsageError` for a name that is taken.
     """
-    if wanted.path.is_dir() or wanted.path.suffix == ".safetensors":
-        return _converted(wanted, shelf, tell)
-    files, base = _checked(wanted, shelf)
+    if given.path.is_dir() or given.path.suffix == ".safetensors":
+        return _converted(given, shelf, environ, tell)
+    files, base = _checked(given, shelf, environ)
     hashed = tuple(_hashed(path, tell) for path in files)
-    entry = recognised(hashed, strict=not wanted.name)
-    name = wanted.name or (entry.name if entry else name_of(wanted.path))
-    _check_name(name, entry)
+    entry = recognised(hashed, environ, strict=not given.name)
+    name = given.name or (entry.name if entry else name_of(given.path))
+    _check_name(name, entry, environ)
     before = _already(name, hashed, base, shelf)
-    if before is not None:
+    if before is not None and not (given.copy and not _is_own(before, shelf, alone=True)):
         return Adopted(receipt=before, before=True, own=_is_own(before, shelf))
-    kept = _kept(hashed, shelf.folder(name), copy=wanted.copy)
-    receipt = replace(_receipt(name, kept or hashed, wanted, entry), base=base)
+    kept = _kept(hashed, shelf.folder(name), copy=given.copy)
+    receipt = replace(_receipt(name, kept or hashed, given, entry), base=base)
     shelf.put(receipt)
     return Adopted(receipt=receipt, own=kept is not None)
 
@@ -80,12 +78,12 @@ def name_of(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "model"
 
 
-def recognised(files: Sequence[File], *, strict: bool = True) -> Entry | None:
+def recognised(files: Sequence[File], environ: Mapping[str, str], *, strict: bool = True) -> Entry | None:
     """The registry's entry that these files are, by SHA-256, or where the registry has none by name and size.
 
     Raises `ModelError` where name and size are those of an entry and the SHA-256 is not, if `strict`.
     """
-    for entry in registry():
+    for entry in registry(environ):
         if len(entry.parts) != len(files):
             continue
         pairs = list(zip(entry.parts, files, strict=True))
@@ -100,15 +98,18 @@ def recognised(files: Sequence[File], *, strict: bool = True) -> Entry | None:
     return None
 
 
-def _checked(wanted: Wanted, shelf: Shelf) -> tuple[tuple[Path, ...], str]:
+def _checked(given: Given, shelf: Shelf, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], str]:
     """All files of the model, after a look at what they say of themselves, and an adapter's base."""
-    path = wanted.path.absolute()
+    path = given.path.absolute()
     header = gguf.check(path)
     check_parts(path, header)
     if is_adapter(header):
-        return parts(path), _base(wanted, shelf)[0]
-    if wanted.base:
-        raise UsageError(f"{wanted.path} is a whole model: it is laid over nothing", hint="leave --base out")
+        base, whole = _base(given, shelf, environ)
+        if whole is not None:
+            check_adapter(path, gguf.check(whole), whole)
+        return parts(path), base
+    if given.base:
+        raise UsageError(f"{given.path} is a whole model: it is laid over nothing", hint="leave --base out")
     return parts(path), ""
 
 
@@ -117,30 +118,30 @@ def is_adapter(header: gguf.Header) -> bool:
     return header.values.get("general.type") == "adapter"
 
 
-def _base(wanted: Wanted, shelf: Shelf) -> tuple[str, Path | None]:
+def _base(given: Given, shelf: Shelf, environ: Mapping[str, str]) -> tuple[str, Path | None]:
     """The model that an adapter is laid over, as its receipt keeps it, and its file; None where that is not here yet.
 
     A model of the shelf or the registry is kept by its name, a file by its whole path.
     """
-    if not wanted.base:
-        raise UsageError(f"{wanted.path} is an adapter: a part of a model", hint="name the whole one: --base NAME|FILE")
-    receipt = shelf.find(wanted.base)
-    path = Path(wanted.base).expanduser().absolute() if receipt is None else receipt.path
+    if not given.base:
+        raise UsageError(f"{given.path} is an adapter: a part of a model", hint="name the whole one: --base NAME|FILE")
+    receipt = shelf.find(given.base)
+    path = Path(given.base).expanduser().absolute() if receipt is None else receipt.path
     if receipt is None and not path.is_file():
-        return find(wanted.base).name, None
+        return find(given.base, environ).name, None
     if is_adapter(gguf.check(path)):
-        raise UsageError(f"--base {wanted.base} is an adapter itself", hint="name the whole model it was trained on")
+        raise UsageError(f"--base {given.base} is an adapter itself", hint="name the whole model it was trained on")
     return (str(path) if receipt is None else receipt.name), path
 
 
-def _hashed(path: Path, tell: Tell) -> File:
+def _hashed(path: Path, tell: Reading) -> File:
     size = path.stat().st_size
     return File(path=path, size=size, sha256=sha256_of(path, lambda done: tell(path, done, size)))
 
 
-def _check_name(name: str, entry: Entry | None) -> None:
+def _check_name(name: str, entry: Entry | None, environ: Mapping[str, str]) -> None:
     """Whether a name is the registry's for another model: a pull would take its place. Raises `UsageError`."""
-    if (entry is None or entry.name != name) and any(other.name == name for other in registry()):
+    if (entry is None or entry.name != name) and any(other.name == name for other in registry(environ)):
         raise UsageError(f"{name} is what the registry calls another model", hint="another name: --name OTHER")
 
 
@@ -156,14 +157,16 @@ def _already(name: str, files: Sequence[File], base: str, shelf: Shelf) -> Recei
     )
 
 
-def _is_own(receipt: Receipt, shelf: Shelf) -> bool:
-    return all(file.path.parent == shelf.folder(receipt.name) for file in receipt.files)
+def _is_own(receipt: Receipt, shelf: Shelf, *, alone: bool = False) -> bool:
+    """Whether the shelf has the files itself; `alone`: under no second name, by which their bytes could be changed."""
+    folder = shelf.folder(receipt.name)
+    return all(file.path.parent == folder and not (alone and file.path.stat().st_nlink > 1) for file in receipt.files)
 
 
-def _receipt(name: str, files: tuple[File, ...], wanted: Wanted, entry: Entry | None) -> Receipt:
+def _receipt(name: str, files: tuple[File, ...], given: Given, entry: Entry | None) -> Receipt:
     known = entry is not None and all(part.sha256 for part in entry.parts)
     return Receipt(
-        name=name, files=files, source=f"file:{wanted.path.absolute()}", trust="registry" if known else "file",
+        name=name, files=files, source=f"file:{given.path.absolute()}", trust="registry" if known else "file",
         licence=entry.licence if entry else _licence(files[0].path), profile=entry.profile if entry else "prompted",
         at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
@@ -177,15 +180,16 @@ def _licence(path: Path) -> str:
 def _kept(files: Sequence[File], folder: Path, *, copy: bool) -> tuple[File, ...] | None:
     """The files under the shelf's own names for them; None where only a copy could do that and none is wanted."""
     if copy:
-        check_room(folder, sum(file.size for file in files))
+        disk.check_room(folder, sum(file.size for file in files))
     made: list[Path] = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in files:
             target = folder / file.path.name
-            if not (target.exists() and target.samefile(file.path)):
+            there = target.exists()
+            if copy or not (there and target.samefile(file.path)):
                 (_copy if copy else _link)(file, target)
-                made.append(target)
+                made += [] if there else [target]
     except (OSError, ModelError) as error:
         for target in made:
             target.unlink(missing_ok=True)
@@ -199,20 +203,16 @@ def _kept(files: Sequence[File], folder: Path, *, copy: bool) -> tuple[File, ...
 
 def _link(file: File, target: Path) -> None:
     """A second name for the file. Raises `OSError` where the file system has none."""
-    new = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with disk.fresh(target) as new:
         os.link(file.path.resolve(), new)
         new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _copy(file: File, target: Path) -> None:
     """A copy, under its name only once it is whole and what was checked. Raises `OSError` or `ModelError`."""
-    new = target.with_name(f".{target.name}.{os.getpid()}")
     digest = hashlib.sha256()
-    try:
-        with new.open("wb") as copy:
+    with disk.fresh(target) as new:
+        with new.open("xb") as copy:
             for piece in pieces(file.path):
                 digest.update(piece)
                 copy.write(piece)
@@ -221,18 +221,6 @@ def _copy(file: File, target: Path) -> None:
         if digest.hexdigest() != file.sha256:
             raise ModelError("file", f"{file.path} was changed while it was copied", hint="import it again")
         new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def check_room(folder: Path, size: int) -> None:
-    """Whether the disk of a directory that may not exist yet has room. Raises `ConductorUnusable`."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if size > free:
-        raise ConductorUnusable(
-            f"{size:,} bytes do not fit on the disk of {there}, which has {free:,} free", hint="free the disk"
-        )
 
 
 def _no_copy(folder: Path, error: OSError) -> ConductorUnusable:
@@ -241,40 +229,40 @@ def _no_copy(folder: Path, error: OSError) -> ConductorUnusable:
     )
 
 
-def _converted(wanted: Wanted, shelf: Shelf, tell: Tell) -> Adopted:
+def _converted(given: Given, shelf: Shelf, environ: Mapping[str, str], tell: Reading) -> Adopted:
     """A LoRA in PEFT form, as an adapter in a GGUF file of the shelf's own."""
-    directory = wanted.path if wanted.path.is_dir() else wanted.path.parent
+    directory = given.path if given.path.is_dir() else given.path.parent
     if not (directory / ADAPTER).is_file():
         raise ModelError(
             "file", f"{directory} holds no {ADAPTER}, so there is no LoRA in it",
             hint="a whole model is imported as a GGUF file: name the file",
         )  # fmt: skip
-    base, whole = _base(wanted, shelf)
+    base, whole = _base(given, shelf, environ)
     if whole is None:
         raise ConductorUnusable(
             f"{base} is not here yet, and an adapter is made for its base", hint=f"conductor model pull {base}"
         )
-    name = wanted.name or name_of(directory.absolute())
-    _check_name(name, None)
+    name = given.name or name_of(directory.absolute())
+    _check_name(name, None, environ)
     folder = shelf.folder(name)
-    target, new = folder / f"{name}.gguf", folder / f".{name}.{os.getpid()}.gguf"
+    target = folder / f"{name}.gguf"
     from conductor_cli.models.llama.lora import convert  # needs numpy
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        convert(wanted.path, whole, new)
-        gguf.check(new)
-        hashed = _hashed(new, lambda _, done, size: tell(target, done, size))
-        before = _already(name, (hashed,), base, shelf)
-        if before is not None:
-            return Adopted(receipt=before, before=True)
-        new.replace(target)
+        with disk.fresh(target) as new:
+            convert(given.path, whole, new)
+            check_adapter(new, gguf.check(whole), whole)
+            hashed = _hashed(new, lambda _, done, size: tell(target, done, size))
+            before = _already(name, (hashed,), base, shelf)
+            if before is not None:
+                return Adopted(receipt=before, before=True)
+            new.replace(target)
     except OSError as error:
         raise _no_copy(folder, error) from None
     finally:
-        new.unlink(missing_ok=True)
         with suppress(OSError):  # it is in use
             folder.rmdir()
-    receipt = _receipt(name, (replace(hashed, path=target),), wanted, None)
+    receipt = _receipt(name, (replace(hashed, path=target),), given, None)
     shelf.put(replace(receipt, base=base))
     return Adopted(receipt=replace(receipt, base=base))

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.models.weights import disk
 from conductor_cli.models.weights.cache import Cache, alone
 from conductor_cli.models.weights.digest import pieces
 from conductor_cli.models.weights.hub import Download, Found, Hub, Refused, ask, unusable
 from conductor_cli.models.weights.plain import patiently
 from conductor_cli.models.weights.progress import Meter, Pace, Tell
-from conductor_cli.models.weights.receipts import PINS, File, Shelf
+from conductor_cli.models.weights.receipts import NO_PIN, PINS, File, Pin, Shelf, Trust
 from conductor_cli.models.weights.transfer import renew_login, transfer
 
-MARGIN: Final = 256 << 20
-"""Bytes that stay free on the disk."""
+SMALL: Final = 256 << 20
+"""Bytes below which git's own hash is computed, too: it stands for small files only."""
 
 _HASH: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -42,7 +43,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A file of a repository. `size` and `sha256` as the registry has them; `pin` is the SHA-256 of an earlier pull.
+    """A file of a repository. `size` and `sha256` as the registry has them; `pin` is what an earlier pull was told.
 
     `later`: bytes that will be wanted after this file.
     """
@@ -52,20 +53,22 @@ class Wanted:
     file: str
     size: int = 0
     sha256: str = ""
-    pin: str = ""
+    pin: Pin = NO_PIN
     later: int = 0
 
     @property
     def known(self) -> str:
-        return self.sha256 or self.pin
+        """The SHA-256 that it must have, as far as that is known."""
+        return self.sha256 or self.pin.sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """A file that is in the cache, whole and checked, and the commit in whose snapshot it is."""
+    """A file that is in the cache, whole and checked, the commit in whose snapshot it is, and who vouches for it."""
 
     file: File
     commit: str
+    pin: Pin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +104,13 @@ class Bringer:
             self._agree(wanted, found)
             key = found.etag if _HASH.fullmatch(found.etag) else wanted.known
             with alone(self._cache.lock(wanted.repo, key or found.etag), lambda: waiting.once("another tool has it")):
-                blob = self._here(wanted, found, key) or self._fetched(wanted, found, key)
-                return self._stored(wanted, found, blob)
+                place = self._cache.place(wanted.repo, found.commit, wanted.file)
+                here = self._here(wanted, found, key, place)
+                if here is not None:
+                    self._cache.link(here, place, move=False)
+                else:
+                    self._fetched(wanted, found, key, place)
+                return self._brought(wanted, found, place)
 
     def sums(self, path: Path, name: str) -> Sums:
         """What the file at `path` is, read whole unless that was done before. Raises `ConductorUnusable`."""
@@ -115,12 +123,11 @@ class Bringer:
         size = path.stat().st_size
         meter = Meter(self._tell, "checking", name, size)
         sha256, git = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        small = size < MARGIN  # git's own hash stands for small files only
         done = 0
         try:
             for piece in pieces(path):
                 sha256.update(piece)
-                if small:
+                if size < SMALL:
                     git.update(piece)
                 done += len(piece)
                 meter.at(done)
@@ -177,22 +184,22 @@ class Bringer:
             hint=f"nothing was replaced; to take the new one, delete its line in {self._shelf.directory / PINS}",
         )
 
-    def _here(self, wanted: Wanted, found: Found, key: str) -> Path | None:
+    def _here(self, wanted: Wanted, found: Found, key: str, place: Path) -> Path | None:
         """The file, if it is in the cache and whole, whoever brought it."""
-        place = self._cache.place(wanted.repo, found.commit, wanted.file)
         for path in (self._cache.blob(wanted.repo, key), place) if key else (place,):
             alike = path.is_file() and (not found.size or path.stat().st_size == found.size)
             if alike and self.sums(path, wanted.file).are(wanted.known or found.sha256, found.etag, found.size):
                 return path
         return None
 
-    def _fetched(self, wanted: Wanted, found: Found, key: str) -> Path:
-        """The file, brought to its end and checked. What was continued and turns out wrong is begun anew, once."""
+    def _fetched(self, wanted: Wanted, found: Found, key: str, place: Path) -> None:
+        """Bring the file to its end and check it. What was continued and turns out wrong is begun anew, once."""
         begun = self._cache.begun(wanted.repo, wanted.file, found.etag)
         for last in (False, True):
             begun.start(found.size)
             download = Download(hub=self._hub, repo=wanted.repo, file=wanted.file, found=found, part=begun.part)
-            self._check_room(wanted, download)
+            left = max(0, found.size - download.begun)
+            disk.check_room(self._cache.directory, left + wanted.later, "HF_HOME")
             in_one = self._transfer(wanted, download)
             sums = self._read(begun.part, wanted.file)
             if sums.are(wanted.known or found.sha256, found.etag, found.size):
@@ -201,10 +208,13 @@ class Bringer:
             if in_one or last:
                 raise self._wrong(wanted, found, sums)
         Meter(self._tell, "storing", wanted.file, sums.size).at(sums.size)
-        blob = self._cache.keep(begun.part, wanted.repo, key or sums.sha256)
+        blob = self._cache.blob(wanted.repo, key or sums.sha256)
+        others = blob.exists()  # a damaged one, which other snapshots may have links to
+        self._shelf.note_fetched(blob, place)
+        self._cache.keep(begun.part, blob)
         begun.drop()
-        self._sums[blob.resolve()] = sums
-        return blob
+        self._cache.link(blob, place, move=not others)
+        self._sums[place.resolve()] = sums
 
     def _transfer(self, wanted: Wanted, download: Download) -> bool:
         meter = Meter(self._tell, "fetching", wanted.file, download.found.size)
@@ -214,14 +224,6 @@ class Bringer:
         except (Refused, ModelError) as error:
             raise unusable(error, self._hub, wanted.repo, wanted.revision, wanted.file) from None
 
-    def _check_room(self, wanted: Wanted, download: Download) -> None:
-        needed, free = max(0, download.found.size - download.begun) + wanted.later, self._cache.free
-        if free < needed + MARGIN:
-            raise ConductorUnusable(
-                f"{needed:,} bytes are still to come, and {free:,} are free on the disk of {self._cache.directory}",
-                hint=f"free the disk ({MARGIN >> 20} MiB stay free), or name another: HF_HOME",
-            )
-
     def _wrong(self, wanted: Wanted, found: Found, sums: Sums) -> ConductorUnusable:
         expected = wanted.known or found.etag
         got = sums.git if len(expected) == 40 else sums.sha256
@@ -230,10 +232,17 @@ class Bringer:
             hint="it was deleted, nothing else was; pull again, or from another HF_ENDPOINT",
         )
 
-    def _stored(self, wanted: Wanted, found: Found, blob: Path) -> Brought:
-        sums = self.sums(blob, wanted.file)
-        place = self._cache.place(wanted.repo, found.commit, wanted.file)
-        self._cache.link(blob, place)
-        if not wanted.known:
-            self._shelf.pin(wanted.repo, wanted.file, sums.sha256)
-        return Brought(file=File(path=place, size=sums.size, sha256=sums.sha256), commit=found.commit)
+    def _brought(self, wanted: Wanted, found: Found, place: Path) -> Brought:
+        sums = self.sums(place, wanted.file)
+        pin = self._vouched(wanted, found, sums)
+        if not wanted.sha256 and pin != wanted.pin:
+            self._shelf.pin(wanted.repo, wanted.file, pin)
+        file = File(path=place, size=sums.size, sha256=sums.sha256, fetched=self._shelf.is_fetched(place))
+        return Brought(file=file, commit=found.commit, pin=pin)
+
+    def _vouched(self, wanted: Wanted, found: Found, sums: Sums) -> Pin:
+        """Who vouches for the file: the registry, the hub that was asked, or who did so for an earlier pull."""
+        trust: Trust = "registry" if wanted.sha256 else "hub" if self._hub.official else "mirror"
+        now = Pin(sha256=sums.sha256, trust=trust, endpoint=self._hub.shown)
+        said = _HASH.fullmatch(found.etag) is not None or not wanted.pin.sha256
+        return now if wanted.sha256 or (said and now.rank < wanted.pin.rank) else wanted.pin

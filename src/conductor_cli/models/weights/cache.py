@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.models.weights import disk
 
 _WORD: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
 _REPO: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def is_on(value: str | None) -> bool:
@@ -104,12 +104,6 @@ class Cache:
         directory = _path(chosen) if chosen else settings_directory(environ) / "hub"
         return cls(directory=directory.absolute(), links=not is_on(environ.get("HF_HUB_DISABLE_SYMLINKS")))
 
-    @property
-    def free(self) -> int:
-        """Bytes that are free on its disk."""
-        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
-        return shutil.disk_usage(there).free
-
     def folder(self, repo: str) -> Path:
         return self.directory / "--".join(["models", *repo.split("/")])
 
@@ -137,29 +131,29 @@ class Cache:
         name = hashlib.sha256(file.encode()).hexdigest()[:16]
         return Begun(folder=self.folder(repo) / ".conductor-llm" / name, etag=etag)
 
-    def keep(self, part: Path, repo: str, key: str) -> Path:
+    def keep(self, part: Path, blob: Path) -> None:
         """Give a whole and checked file its name among the blobs, over a damaged one."""
-        blob = self.blob(repo, key)
         blob.parent.mkdir(parents=True, exist_ok=True)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(blob)
-        return blob
 
-    def link(self, blob: Path, place: Path) -> None:
-        """Give a blob its name in a snapshot; without links the file itself goes there."""
+    def link(self, blob: Path, place: Path, *, move: bool) -> None:
+        """Give a blob its name in a snapshot. Without links it goes there itself with `move`, else as a copy."""
         if place.exists() and place.samefile(blob):
             return
         place.parent.mkdir(parents=True, exist_ok=True)
-        new = place.with_name(f".{place.name}.{os.getpid()}")
-        new.unlink(missing_ok=True)
-        try:
-            if not self.links:
-                raise OSError  # noqa: TRY301 - as on a system that has none
-            new.symlink_to(os.path.relpath(blob, place.parent))
-        except OSError:
-            blob.replace(new)
-        new.replace(place)
+        with disk.fresh(place) as new:
+            try:
+                if not self.links:
+                    raise OSError  # noqa: TRY301 - as on a system that has none
+                new.symlink_to(os.path.relpath(blob, place.parent))
+            except OSError:
+                if move:
+                    blob.replace(new)
+                else:
+                    disk.linked(blob, new)
+            new.replace(place)
 
     def refer(self, repo: str, revision: str, commit: str) -> None:
         """Remember which commit a branch is at."""
@@ -167,9 +161,7 @@ class Cache:
         if revision == commit or _read(path) == commit:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        new.write_text(commit)
-        new.replace(path)
+        disk.write(path, commit)
 
     def lock(self, repo: str, name: str) -> Path:
         """The lock file of a name. That of a blob is the one that the hub's library takes for it, too."""

@@ -13,6 +13,10 @@ PIECE: Final = 4 << 20
 """Bytes that are read at once."""
 
 
+Reading = Callable[[Path, int, int], None]
+"""Hears of which file how many bytes are read, and how many it has."""
+
+
 def silent(done: int) -> None:
     """Says nothing of how far a file was read."""
     del done

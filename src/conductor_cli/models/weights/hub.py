@@ -31,6 +31,11 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _RESET: Final = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
 
+def is_offline(environ: Mapping[str, str]) -> bool:
+    """Whether the environment says that no hub may be asked, as the hub's own library reads it."""
+    return is_on(environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE"))
+
+
 class Refused(Exception):
     """An answer with an error status. It never leaves the room: `unusable` says what it means."""
 
@@ -61,12 +66,12 @@ class Hub:
     def of(cls, environ: Mapping[str, str]) -> Hub:
         """As the hub's own library reads the environment. Raises `ConductorUnusable` for an address that is none."""
         endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or OFFICIAL
-        if not (endpoint.startswith(("http://", "https://")) and _host(endpoint)):
+        if not _is_address(endpoint):
             raise ConductorUnusable(
-                f"HF_ENDPOINT is no address: {endpoint!r:.80}", hint="it begins with https:// or http://, or is not set"
+                f"HF_ENDPOINT is no address: {endpoint.rpartition('@')[2]!r:.80}",
+                hint="set it to https://HOST or http://HOST:PORT, or unset it",
             )
-        offline = is_on(environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE"))
-        return cls(endpoint=endpoint, token=_token(environ), offline=offline)
+        return cls(endpoint=endpoint, token=_token(environ), offline=is_offline(environ))
 
     @property
     def host(self) -> str:
@@ -255,22 +260,31 @@ def _origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _host(url: str) -> str:
+def _is_address(url: str) -> bool:
+    """Whether an address can be asked: its kind, a host, and a port that is one."""
     try:
-        return urlsplit(url).hostname or ""
+        scheme, host, _ = _origin(url)
     except ValueError:
-        return ""
+        return False
+    return scheme in {"http", "https"} and bool(host) and url.isprintable() and " " not in url
 
 
 def _token(environ: Mapping[str, str]) -> str:
-    """From HF_TOKEN, or the file that `hf auth login` writes."""
+    """From HF_TOKEN, or the file that `hf auth login` writes. Raises `ConductorUnusable` for what cannot be sent."""
     if is_on(environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return ""
-    token = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN")
-    if not token:
-        path = environ.get("HF_TOKEN_PATH") or settings_directory(environ) / "token"
+    where = next((name for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") if environ.get(name)), "")
+    token = environ.get(where, "")
+    if not where:
+        path = Path(os.path.expandvars(environ.get("HF_TOKEN_PATH") or settings_directory(environ) / "token"))
+        where = str(path)
         try:
-            token = Path(os.path.expandvars(path)).expanduser().read_text(encoding="utf-8")
+            token = path.expanduser().read_text(encoding="utf-8")
         except (OSError, ValueError):
             return ""
-    return "".join(token.split())
+    token = "".join(token.split())
+    if not (token.isascii() and token.isprintable()):
+        raise ConductorUnusable(
+            f"the token in {where} has characters that no token has", hint="set HF_TOKEN, unset it, or: hf auth login"
+        )
+    return token

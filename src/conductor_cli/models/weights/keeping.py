@@ -1,13 +1,12 @@
 """What is on the shelf: read again and compared with its receipt, and removed.
 
-Removed is only what conductor put there: what was pulled, from the hub's cache with every name it has there, and the
-shelf's own files. A file that was imported and is used where it lies stays.
+Removed is only what conductor put there: what it fetched, from the hub's cache with every name it has there, and the
+shelf's own files. What another tool had brought into the cache stays, and a file that is used where it lies.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Final
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.about import check_parts
-from conductor_cli.models.weights.digest import sha256_of
-from conductor_cli.models.weights.receipts import File, Receipt, Shelf
+from conductor_cli.models.weights.digest import Reading, sha256_of
+from conductor_cli.models.weights.receipts import RECEIPT, File, Receipt, Shelf
 
 _REPO: Final = "models--"
 """How the directory of a model's repository begins in the hub's cache."""
@@ -32,12 +31,12 @@ class Checked:
     problem: str = ""
 
 
-def check(receipt: Receipt, tell: Callable[[Path, int, int], None]) -> tuple[Checked, ...]:
+def check(receipt: Receipt, tell: Reading) -> tuple[Checked, ...]:
     """Every file of a model, read whole and compared with the receipt; its header, too."""
     return tuple(_check_file(file, receipt, tell) for file in receipt.files)
 
 
-def check_plain(path: Path, tell: Callable[[Path, int, int], None]) -> Checked:
+def check_plain(path: Path, tell: Reading) -> Checked:
     """A file without a receipt: its header and its SHA-256, which nobody can compare."""
     try:
         _check_header(path)
@@ -47,7 +46,7 @@ def check_plain(path: Path, tell: Callable[[Path, int, int], None]) -> Checked:
         return Checked(path=path, problem=error.message)
 
 
-def _check_file(file: File, receipt: Receipt, tell: Callable[[Path, int, int], None]) -> Checked:
+def _check_file(file: File, receipt: Receipt, tell: Reading) -> Checked:
     path = file.path
     try:
         size = path.stat().st_size
@@ -85,7 +84,7 @@ def removal(receipt: Receipt, shelf: Shelf) -> Removal:
     left: list[Path] = []
     freed = 0
     for file in receipt.files:
-        found = _names(file.path, receipt, shelf)
+        found = _names(file, receipt, shelf)
         if found and file.path.resolve() not in shared:
             names += found
             freed += _frees(file.path.resolve())
@@ -97,6 +96,29 @@ def removal(receipt: Receipt, shelf: Shelf) -> Removal:
 def remove(receipt: Receipt, shelf: Shelf) -> Removal:
     """Take a model off the shelf. Raises `ConductorUnusable` for a file that stays; then the receipt does, too."""
     going = removal(receipt, shelf)
+    _delete(going)
+    for repo in {repo for path in going.names if (repo := _repo_of(path)) is not None}:
+        _tidy(repo)
+    shelf.drop(receipt.name)
+    return going
+
+
+def leftovers(name: str, shelf: Shelf) -> Removal:
+    """What would go with a model whose receipt cannot be read: what is in its directory on the shelf."""
+    folder = shelf.folder(name)
+    names = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != RECEIPT]
+    return Removal(names=tuple(names), freed=sum(map(_frees, names)))
+
+
+def clear(name: str, shelf: Shelf) -> Removal:
+    """Take a model whose receipt cannot be read off the shelf. Raises as `remove`."""
+    going = leftovers(name, shelf)
+    _delete(going)
+    shelf.drop(name)
+    return going
+
+
+def _delete(going: Removal) -> None:
     try:
         for path in going.names:
             path.unlink(missing_ok=True)
@@ -104,19 +126,16 @@ def remove(receipt: Receipt, shelf: Shelf) -> Removal:
         raise ConductorUnusable(
             f"{error.filename} cannot be removed: {error.strerror}", hint="end what uses it, or mend its rights"
         ) from None
-    for repo in {repo for path in going.names if (repo := _repo_of(path)) is not None}:
-        _tidy(repo)
-    shelf.drop(receipt.name)
-    return going
 
 
-def _names(path: Path, receipt: Receipt, shelf: Shelf) -> list[Path]:
+def _names(file: File, receipt: Receipt, shelf: Shelf) -> list[Path]:
     """Every name under which conductor put the file where it is; none for a file that is somebody else's."""
+    path = file.path
     if path.parent == shelf.folder(receipt.name):
         return [path]
     real = path.resolve()
     repo = _repo_of(real)
-    if repo is None or not receipt.source.startswith("hub:"):
+    if repo is None or not file.fetched:
         return []
     links = [link for link in repo.joinpath("snapshots").rglob("*") if link.is_symlink() and link.resolve() == real]
     return [*links, real]

@@ -32,14 +32,17 @@ def patiently(
     passing: frozenset[str] = PASSING,
     done: Callable[[], int] = lambda: 0,
 ) -> T:
-    """The outcome of `action`, tried again after what may pass; tries are counted anew whenever `done` has grown."""
-    tries = 0
+    """The outcome of `action`, tried again after what may pass.
+
+    Tries are counted anew whenever `done` is more than it ever was: what grows, is dropped and grows again is no gain.
+    """
+    tries, most = 0, done()
     while True:
-        before = done()
         try:
             return action()
         except (Refused, ModelError) as error:
-            tries = 1 if done() > before else tries + 1
+            now = done()
+            tries, most = (1, now) if now > most else (tries + 1, most)
             may = error.passing if isinstance(error, Refused) else error.reason in passing
             if not may or tries > len(pace.waits):
                 raise
@@ -53,8 +56,8 @@ def patiently(
 
 def fetch(download: Download, pace: Pace, meter: Meter) -> None:
     """Bring the bytes that are missing. Raises `Refused`, `ModelError`, or `OSError` where they cannot be written."""
-    getter = _Getter(download, pace, meter)
-    patiently(getter.get, pace, meter.note, PASSING | {"connect"}, lambda: download.begun)
+    getter, size = _Getter(download, pace, meter), download.found.size or NO_LIMIT
+    patiently(getter.get, pace, meter.note, PASSING | {"connect"}, lambda: min(size, download.begun))
 
 
 class _Getter:

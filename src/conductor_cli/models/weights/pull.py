@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.models.weights import disk
 from conductor_cli.models.weights.bring import Bringer, Setting, Wanted
 from conductor_cli.models.weights.cache import Cache, check_names
 from conductor_cli.models.weights.hub import Hub
 from conductor_cli.models.weights.progress import PACE, Pace, Tell
-from conductor_cli.models.weights.receipts import File, Receipt, Shelf, Trust
+from conductor_cli.models.weights.receipts import WORTH, File, Pin, Receipt, Shelf
 from conductor_cli.models.weights.registry import Entry, Part
 from conductor_cli.models.weights.transfer import NO_ROOM
 
@@ -37,7 +38,7 @@ def quote(entry: Entry, environ: Mapping[str, str]) -> Quote:
     cache = Cache.of(environ)
     cached = bool(_commit(cache, entry, [part.sha256 for part in entry.parts]))
     missing = 0 if cached else sum(_missing(cache, entry, part) for part in entry.parts)
-    return Quote(entry=entry, missing=missing, free=cache.free, where=cache.directory, cached=cached)
+    return Quote(entry=entry, missing=missing, free=disk.free(cache.directory), where=cache.directory, cached=cached)
 
 
 def pull(entry: Entry, shelf: Shelf, environ: Mapping[str, str], tell: Tell, pace: Pace = PACE) -> Receipt:
@@ -116,50 +117,54 @@ class _Pull:
         commit = _commit(cache, self._entry, hashes) if all(hashes) or hub.offline else ""
         files = [self._checked(wanted, commit) for wanted in self._wanted] if commit else [None]
         if all(files):
-            return self._as_before(self._receipt([file for file in files if file], commit))
+            pins = [self._remembered(wanted) for wanted in self._wanted]
+            return self._as_before(self._receipt([file for file in files if file], commit, pins))
         if hub.offline:
             raise ConductorUnusable(
-                f"HF_HUB_OFFLINE is set, and {self._entry.name} is not whole in {cache.directory}",
-                hint="pull it without HF_HUB_OFFLINE, or: conductor model import FILE",
+                f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {self._entry.name} is not whole in "
+                f"{cache.directory}",
+                hint="pull it without these, or: conductor model import FILE",
             )
         return None
 
     def from_hub(self) -> Receipt:
         """The receipt of what the hub has, fetched as far as it is not here. All parts are of one commit."""
-        commit, files = self._entry.revision, []
+        commit, files, pins = self._entry.revision, [], []
         for wanted in self._wanted:
             brought = self._bringer.bring(replace(wanted, revision=commit))
             commit = brought.commit
             files.append(brought.file)
+            pins.append(brought.pin)
         self._setting.cache.refer(self._entry.repo, self._entry.revision, commit)
-        return self._receipt(files, commit)
+        return self._receipt(files, commit, pins)
 
     def _checked(self, wanted: Wanted, commit: str) -> File | None:
         """A file of a snapshot, if it is what it should be: as known, else as its name among the blobs says."""
         place = self._setting.cache.place(wanted.repo, commit, wanted.file)
         sums = self._bringer.sums(place, wanted.file)
         right = sums.are(wanted.known, place.readlink().name if place.is_symlink() else "")
-        return File(path=place, size=sums.size, sha256=sums.sha256) if right else None
+        fetched = self._setting.shelf.is_fetched(place)
+        return File(path=place, size=sums.size, sha256=sums.sha256, fetched=fetched) if right else None
 
-    def _receipt(self, files: Sequence[File], commit: str) -> Receipt:
-        entry = self._entry
+    def _remembered(self, wanted: Wanted) -> Pin:
+        """Who vouches for a file about which nobody was asked."""
+        return Pin(sha256=wanted.sha256, trust="registry") if wanted.sha256 else wanted.pin
+
+    def _receipt(self, files: Sequence[File], commit: str, pins: Sequence[Pin]) -> Receipt:
+        entry, weakest = self._entry, max(pins, key=lambda pin: pin.rank)
         return Receipt(
-            name=entry.name, files=tuple(files), source=f"hub:{entry.repo}@{commit}", endpoint=self._setting.hub.shown,
-            trust=self._trust(), licence=entry.licence, profile=entry.profile, base=entry.base,
+            name=entry.name, files=tuple(files), source=f"hub:{entry.repo}@{commit}", endpoint=weakest.endpoint,
+            trust=weakest.trust, licence=entry.licence, profile=entry.profile, base=entry.base,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
         )  # fmt: skip
 
     def _as_before(self, receipt: Receipt) -> Receipt:
         """Nobody was asked: what vouched for the same files when they were pulled still does."""
-        before = self._setting.shelf.find(receipt.name)
-        if receipt.trust == "registry" or before is None or before.files != receipt.files or before.trust == "file":
+        before = next((found for found in self._setting.shelf.receipts() if found.name == receipt.name), None)
+        if before is None or WORTH.index(before.trust) >= WORTH.index(receipt.trust):
             return receipt
-        return replace(receipt, trust=before.trust, endpoint=before.endpoint)
-
-    def _trust(self) -> Trust:
-        if all(part.sha256 for part in self._entry.parts):
-            return "registry"
-        return "hub" if self._setting.hub.official else "mirror"
+        same = [file.sha256 for file in before.files] == [file.sha256 for file in receipt.files]
+        return replace(receipt, trust=before.trust, endpoint=before.endpoint) if same else receipt
 
 
 def _cannot_store(directory: Path, error: OSError) -> ConductorUnusable:

@@ -2,7 +2,8 @@
 
 DIRECTORY/NAME/receipt.toml   one model: its files with size and SHA-256, whence they came, who vouches for them
 DIRECTORY/NAME/…              files that were adopted or converted; what was pulled stays in the hub's cache
-DIRECTORY/pins.toml           SHA-256 by repository and file, as the hub said it at the first pull
+DIRECTORY/pins.toml           SHA-256 by repository and file, as the hub said it at the first pull, and which hub
+DIRECTORY/fetched.toml        files of a pull that has no receipt yet: it goes on, or was stopped between two files
 """
 
 from __future__ import annotations
@@ -18,26 +19,51 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.wire import WireError, dump, load
+from conductor_cli.models.weights import disk
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""
 
 RECEIPT: Final = "receipt.toml"
 PINS: Final = "pins.toml"
+FETCHED: Final = "fetched.toml"
 
 _HEAD: Final = "# Written by conductor.\n\n"
 
 Trust = Literal["registry", "hub", "mirror", "file"]
 """What a SHA-256 was compared with: the registry's, the hub's word, a mirror's word, or nothing but the file itself."""
 
+WORTH: Final[tuple[Trust, ...]] = ("registry", "hub", "mirror", "file")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file of a model: where it is, its size in bytes, its SHA-256 in hex."""
+    """One file of a model: where it is, its size in bytes, its SHA-256 in hex.
+
+    `fetched`: conductor itself fetched it; otherwise another tool may want it.
+    """
 
     path: Path
     size: int
     sha256: str
+    fetched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A SHA-256 that was believed at a first pull, and who vouched for it. Empty: there was none."""
+
+    sha256: str = ""
+    trust: Trust = "file"
+    endpoint: str = ""
+
+    @property
+    def rank(self) -> int:
+        """The lower, the more it proves."""
+        return WORTH.index(self.trust) if self.sha256 else len(WORTH)
+
+
+NO_PIN: Final = Pin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +106,14 @@ class Receipt:
         return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A receipt that cannot be read, and why. Nobody knows what its model was."""
+
+    name: str
+    problem: str
+
+
 class Shelf:
     """The directory of receipts. Nothing here touches a model file."""
 
@@ -88,20 +122,35 @@ class Shelf:
 
     def folder(self, name: str) -> Path:
         """Where a model's receipt is, and its files when they were adopted. Raises `UsageError` for a bad name."""
-        if not NAME.fullmatch(name) or name in {PINS, RECEIPT}:
+        if not NAME.fullmatch(name) or name in {PINS, FETCHED, RECEIPT}:
             hint = "letters, digits, dots and dashes, at most 80"
             raise UsageError(f"{name!r:.60} is no name for a model", hint=hint)
         return self.directory / name
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Every receipt, by name. Raises `ConductorUnusable` for one that cannot be read."""
+        """Every receipt that can be read, by name."""
+        return tuple(found for found in self._all() if isinstance(found, Receipt))
+
+    def damaged(self) -> tuple[Damaged, ...]:
+        """The receipts that cannot be read, by name."""
+        return tuple(found for found in self._all() if isinstance(found, Damaged))
+
+    def _all(self) -> Iterator[Receipt | Damaged]:
         try:
             names = sorted(path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name))
         except FileNotFoundError:
-            return ()
+            return
         except OSError as error:
-            raise _unreadable(self.directory, error.strerror) from None
-        return tuple(found for name in names if (found := self.find(name)) is not None)
+            hint = "check the path and its rights"
+            raise ConductorUnusable(f"{self.directory} cannot be read: {error.strerror}", hint=hint) from None
+        for name in names:
+            try:
+                found = self.find(name)
+            except ConductorUnusable as error:
+                yield Damaged(name=name, problem=error.message)
+            else:
+                if found is not None:
+                    yield found
 
     def find(self, name: str) -> Receipt | None:
         """The receipt of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
@@ -122,6 +171,7 @@ class Shelf:
         files = [{**dump(file), "path": _inside(file.path, folder)} for file in receipt.files]
         with _alone(self.directory):
             _write(folder / RECEIPT, {**dump(receipt), "files": files})
+            self._settled(receipt)
 
     def drop(self, name: str) -> None:
         """Forget a receipt, be it readable or not, and its directory where nothing else is in it."""
@@ -134,18 +184,51 @@ class Shelf:
             with suppress(OSError):  # other files are in it
                 folder.rmdir()
 
-    def pin_of(self, repo: str, file: str) -> str:
-        """The SHA-256 that the hub said at the first pull of this file; empty where it was never pulled."""
-        files = _read(self.directory / PINS).get(repo, {})
-        return str(files.get(file, "")) if isinstance(files, Mapping) else ""
+    def pin_of(self, repo: str, file: str) -> Pin:
+        """What was said at the first pull of this file. Raises `ConductorUnusable` for pins that cannot be read."""
+        path = self.directory / PINS
+        files = _read(path).get(repo, {})
+        found = files.get(file) if isinstance(files, Mapping) else None
+        if found is None or isinstance(found, str):
+            return Pin(sha256=found or "")
+        try:
+            return load(Pin, found)
+        except WireError as error:
+            raise _unreadable(path, str(error)) from None
 
-    def pin(self, repo: str, file: str, sha256: str) -> None:
+    def pin(self, repo: str, file: str, pin: Pin) -> None:
         """Keep what the hub says of a file. Raises `ConfigError`."""
         with _alone(self.directory):
             pins = _read(self.directory / PINS)
             files = pins.get(repo, {})
             files = files if isinstance(files, Mapping) else {}
-            _write(self.directory / PINS, {**pins, repo: {**files, file: sha256}})
+            _write(self.directory / PINS, {**pins, repo: {**files, file: dump(pin)}})
+
+    def note_fetched(self, *names: Path) -> None:
+        """Keep the names of a file that is being fetched, until its receipt says so. Raises `ConfigError`."""
+        with _alone(self.directory):
+            before = self._noted()
+            _write(self.directory / FETCHED, {"files": sorted({*before, *map(str, names)})})
+
+    def is_fetched(self, path: Path) -> bool:
+        """Whether conductor itself fetched the file, by a receipt or, where there is none yet, by what was noted."""
+        real = path.resolve()
+        kept = (file.path for receipt in self.receipts() for file in receipt.files if file.fetched)
+        return any(known.resolve() == real for known in (*map(Path, self._noted()), *kept))
+
+    def _noted(self) -> list[str]:
+        try:
+            files = _read(self.directory / FETCHED).get("files", [])
+        except ConductorUnusable:  # then these files are taken for another tool's
+            return []
+        return [str(name) for name in files] if isinstance(files, list) else []
+
+    def _settled(self, receipt: Receipt) -> None:
+        """Forget what was noted of files of which a receipt speaks from now on."""
+        noted, real = self._noted(), {file.path.resolve() for file in receipt.files}
+        left = [name for name in noted if Path(name).resolve() not in real]
+        if left != noted:
+            _write(self.directory / FETCHED, {"files": left})
 
 
 def _receipt(values: Mapping[str, Any], folder: Path) -> Receipt:
@@ -176,7 +259,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, problem: str | None) -> ConductorUnusable:
-    hint = "take the file away; then: conductor model pull, or conductor model import FILE"
+    damaged = path.name == RECEIPT
+    hint = f"conductor model rm {path.parent.name}; then pull or import it again" if damaged else "take the file away"
     return ConductorUnusable(f"{path} cannot be read: {problem or 'unknown reason'}", hint=hint)
 
 
@@ -202,17 +286,10 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
     """Write a TOML file whole or not at all. Raises `ConfigError`."""
     import tomli_w  # only where something is written
 
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with new.open("w", encoding="utf-8") as file:
-            file.write(_HEAD + tomli_w.dumps(values))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        disk.write(path, _HEAD + tomli_w.dumps(values))
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         raise _cannot_write(path, error) from None
 
 

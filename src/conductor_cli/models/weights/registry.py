@@ -23,9 +23,6 @@ VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
 
 SHIPPED: Final = Path(__file__).with_name("registry.toml")
 
-AS_OF: Final = "2026-11-20"
-"""The day on which the shipped table was written."""
-
 TOKENS: Final = 8192
 """Tokens of context that `memory` counts."""
 
@@ -78,7 +75,6 @@ class Entry:
     profile: str = "prompted"
     base: str = ""
     family: str = ""
-    parameters: int = 0
     about_size: int = 0
 
     @property
@@ -87,26 +83,44 @@ class Entry:
         return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else self.about_size
 
 
-def registry(environ: Mapping[str, str] = os.environ) -> tuple[Entry, ...]:
+def registry(environ: Mapping[str, str]) -> tuple[Entry, ...]:
     """All entries, the default first. Raises `ConfigError` for a table that cannot be used."""
     return _Table(_path(environ)).entries()
 
 
-def find(name: str, environ: Mapping[str, str] = os.environ) -> Entry:
-    """The entry of this name. Raises `ConductorUnusable` with names that are like it."""
+def as_of(environ: Mapping[str, str]) -> str:
+    """The day on which the table was written, as it says itself. Raises `ConfigError`."""
+    return _Table(_path(environ)).as_of()
+
+
+def find(name: str, environ: Mapping[str, str]) -> Entry:
+    """The entry of this name. Raises `ConductorUnusable` with names that are like it, or for a path without a file."""
     entries = {entry.name: entry for entry in registry(environ)}
     found = entries.get(name.lower())
     if found is not None:
         return found
-    near = [known for known in entries if known.startswith(name.lower())]
-    near = near or get_close_matches(name.lower(), entries, n=3, cutoff=0.5) or list(entries)
+    if "/" in name or os.sep in name or name.lower().endswith(".gguf"):
+        raise _no_name(name)
+    near = [known for known in entries if name and known.startswith(name.lower())]
+    near = near or get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
     raise ConductorUnusable(
-        f"there is no model {name!r} in the registry",
-        hint=f"conductor model list shows all; did you mean {' or '.join(near[:3])}?",
+        f"there is no model {name!r} in the registry", hint=f"conductor model list shows all{meant}"
     )
 
 
-def smaller(entry: Entry, environ: Mapping[str, str] = os.environ) -> Entry | None:
+def _no_name(path: str) -> ConductorUnusable:
+    """A path stands where a name is wanted."""
+    if Path(path).expanduser().exists():
+        return ConductorUnusable(
+            f"{path} is a file or directory, and a name is wanted", hint=f"conductor model import {path}"
+        )
+    return ConductorUnusable(
+        f"there is no file {path}", hint="check the path; models that have a name: conductor model list"
+    )
+
+
+def smaller(entry: Entry, environ: Mapping[str, str]) -> Entry | None:
     """The largest model of the same family that is clearly smaller. Its licence may be another one."""
     fits = [
         other
@@ -133,11 +147,18 @@ class _Table:
         self._path = path
         self._hint = f"mend the file that {VARIABLE} names" if path != SHIPPED else "install conductor-llm again"
 
-    def entries(self) -> tuple[Entry, ...]:
+    def as_of(self) -> str:
+        return str(self._values()["as_of"])
+
+    def _values(self) -> dict[str, Any]:
         values = self._read()
         self._check("the file", values, {"as_of": str, "shapes": dict, "models": list}, needed=("as_of", "models"))
         if not _DATE.fullmatch(values["as_of"]):
             raise self._wrong("the file", "as_of is no date like 2026-11-20")
+        return values
+
+    def entries(self) -> tuple[Entry, ...]:
+        values = self._values()
         shapes = {name: self._shape(name, shape) for name, shape in values.get("shapes", {}).items()}
         found: dict[str, Entry] = {}
         for place, model in enumerate(values["models"], start=1):
@@ -173,7 +194,7 @@ class _Table:
         about = {"profile": values.get("profile", "prompted"), "about_size": values.get("about_size", 0)}
         entry = Entry(
             **texts, **about, parts=parts, memory=0, base=base.name if base else "",
-            family=shape.get("family", ""), parameters=shape.get("parameters", 0),
+            family=shape.get("family", ""),
         )  # fmt: skip
         return _weighed(entry, shape, base)
 

@@ -1,0 +1,64 @@
+"""The disk that models come to: its room, and files that take the place of others whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.core.errors import ConductorUnusable
+
+MARGIN: Final = 256 << 20
+"""Bytes that stay free on the disk."""
+
+
+def free(directory: Path) -> int:
+    """Bytes that are free on the disk of a directory that may not exist yet. Raises `OSError`."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def check_room(directory: Path, size: int, other: str = "") -> None:
+    """Whether `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
+    room = free(directory)
+    if size and size + MARGIN > room:
+        raise ConductorUnusable(
+            f"{size:,} bytes more do not fit on the disk of {directory}, which has {room:,} free",
+            hint=f"free the disk ({MARGIN >> 20} MiB stay free){f', or name another: {other}' if other else ''}",
+        )
+
+
+@contextmanager
+def fresh(path: Path) -> Iterator[Path]:
+    """A name beside `path` for what is to `replace` it. Nobody else has it, and nothing is left under it.
+
+    It is drawn: the process id of another container that shares the directory may be ours.
+    """
+    new = path.with_name(f".{secrets.token_hex(8)}.new")
+    try:
+        yield new
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def linked(path: Path, new: Path) -> None:
+    """Give the bytes of a file a second name, or copy them where the disk has no such names. Raises `OSError`."""
+    try:
+        os.link(path, new)
+    except OSError:
+        check_room(new.parent, path.stat().st_size)
+        shutil.copyfile(path, new)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file whole or not at all. Raises `OSError`."""
+    with fresh(path) as new:
+        with new.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
