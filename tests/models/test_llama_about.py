@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Options, describe
-from conductor_cli.models.llama.about import parts
+from conductor_cli.models.llama.about import check_parts, parts
+from conductor_cli.models.llama.gguf import check, read_whole
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, run, text, told
 from tests.tiny_gguf import Extra, make
@@ -164,6 +165,19 @@ def test_a_damaged_part_is_told(model: Path, part: int, damage: Callable[[bytes]
     path = model.with_name(NAMES[part - 1])
     path.write_bytes(damage(path.read_bytes()))
     refused(model)
+    with pytest.raises(ModelError) as error:
+        check_parts(model, check(model))  # before llama.cpp is asked
+    assert str(path) in error.value.message
+
+
+def test_a_part_that_llama_cpp_would_die_of_is_told(model: Path) -> None:
+    """A norm of another type of the same size; llama.cpp would abort the process."""
+    path = model.with_name(NAMES[1])
+    name = next(name for name in read_whole(path)[1] if name.endswith("_norm.weight"))
+    data = path.read_bytes()
+    at = data.index(name.encode()) + len(name) + 4 + 8
+    path.write_bytes(data[:at] + struct.pack("<I", 26) + data[at + 4 :])
+    assert f"{name} is of the type 26" in refused(model).message
 
 
 def test_a_directory_among_the_parts_is_told(model: Path) -> None:
@@ -226,7 +240,7 @@ def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength:
     writer.add_float32("adapter.lora.alpha", keys["alpha"])
     target = keys.get("target", "blk.0.attn_q.weight")
     writer.add_tensor(f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32))
-    writer.add_tensor(f"{target}.lora_b", draw.standard_normal((64, rank)).astype(np.float32))
+    writer.add_tensor(f"{target}.lora_b", draw.standard_normal((keys.get("rows", 64), rank)).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -264,8 +278,10 @@ def test_an_adapter_lies_over_a_divided_model_too(tiny: Path, model: Path, tmp_p
         ({"target": "blk.9.attn_q.weight"}, "does not exist in base model"),
         ({"target": "output.weight"}, "incorrect shape"),
         ({"type": "model"}, "is no LoRA adapter"),
+        ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is no matrix"),
+        ({"target": "blk.0.ffn_norm.weight", "rows": 1}, "it changes blk.0.ffn_norm.weight, which is no matrix"),
     ],
-    ids=["width", "architecture", "kind", "layer", "other-matrix", "type"],
+    ids=["width", "architecture", "kind", "layer", "other-matrix", "type", "bias", "norm"],
 )
 def test_an_adapter_of_something_else_is_told(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
     """Which file, why it does not fit, and what to do."""

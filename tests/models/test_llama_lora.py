@@ -351,6 +351,21 @@ def test_a_tied_model_takes_no_adapter_for_its_embedding(tmp_path: Path) -> None
         refused(adapter, base, "reads and writes with one matrix")
 
 
+def test_a_tied_model_that_names_the_other_matrix_is_tied(tmp_path: Path) -> None:
+    """The list of its tensors counts, not what its texts say."""
+    weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
+    base = save_model(tmp_path / "base.gguf", "qwen2", weights)
+    adapter = Adapter("qwen2", {"lm_head": 4}).save(tmp_path / "lora")
+    data, name = base.read_bytes(), b"output.weight"
+    text = struct.pack("<Q", len(name)) + name + struct.pack("<I", 2)
+    key = struct.pack("<Q", 4) + b"note" + struct.pack("<IQ", 8, len(text)) + text
+    at = 24
+    tensors, keys = struct.unpack_from("<QQ", data, 8)
+    longer = data[:8] + struct.pack("<QQ", tensors, keys + 1) + key + data[at:] + bytes(64)
+    base.write_bytes(longer)
+    refused(adapter, base, "reads and writes with one matrix")
+
+
 def refused(source: Path, base: Path, problem: str) -> None:
     """It is told with its reason and a next step, and nothing is written."""
     out = source.parent / "refused.gguf"

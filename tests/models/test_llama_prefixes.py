@@ -589,19 +589,32 @@ def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monke
 
 
 def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: Prefixes) -> None:
-    """What nobody has written to for `ABANDONED` seconds is deleted; nothing is that this program did not write."""
-    place = put(store, 1).parent
+    """What nobody has written to for `ABANDONED` seconds is deleted, by the name that a state has until it is whole."""
+    state = put(store, 1)
+    dead, living = (state.with_name(f".{state.name}.{end}") for end in ("0123abcd", "4567cdef"))
     now = time.time()
-    ages = {".a.kv.0123abcd": ABANDONED + 60, ".b.kv.0123abcd": ABANDONED - 60, "notes.txt": ABANDONED + 60}
-    for name, age in ages.items():
-        (place / name).write_bytes(b"half")
-        os.utime(place / name, (now - age, now - age))
-    (place / ".directory").mkdir()
+    for path, age in ((dead, ABANDONED + 60), (living, ABANDONED - 60)):
+        path.write_bytes(b"half")
+        os.utime(path, (now - age, now - age))
     put(store, 2)
-    assert sorted(path.name for path in place.iterdir() if path.suffix != ".kv") == [
-        ".b.kv.0123abcd", ".directory", "notes.txt",
-    ]  # fmt: skip
-    assert len(list(place.glob("*.kv"))) == 2
+    assert [dead.exists(), living.exists(), state.exists()] == [False, True, True]
+
+
+def test_what_this_program_did_not_write_stays(store: Prefixes) -> None:
+    """However old it is, and though its name resembles that of a state, whole or begun; nor is it counted as one."""
+    state = put(store, 1)
+    names = (
+        "notes.txt", ".gitignore", ".keep", "other.kv", f".{state.name}", f".{state.name}.0123abc", ".a.kv.0123abcd",
+        f".{state.name}.0123abcd.swp", f"{state.name}.bak", f".{state.name}.0123ABCD",
+    )  # fmt: skip
+    place = state.parent
+    for name in names:
+        (place / name).write_bytes(b"mine")
+        os.utime(place / name, (1, 1))
+    (place / ".directory").mkdir()
+    os.utime(place / ".directory", (1, 1))
+    trim(place, keep=state, files=1, size=0)
+    assert {path.name for path in place.iterdir()} == {*names, ".directory", state.name}
 
 
 ONE_ANSWER = """

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import repack, trial
-from conductor_cli.models.llama.gguf import check
+from conductor_cli.models.llama.gguf import read_header
 from conductor_cli.models.llama.library import library
-from conductor_cli.models.llama.repack import KINDS, choose, key, measure, pays, remember, remembered
+from conductor_cli.models.llama.repack import KINDS, choose, key, measure, pays, remember, weigh
 from conductor_cli.models.llama.trial import MIXES, Measured, Shape
 from conductor_cli.models.machine import processor
 
@@ -41,7 +43,7 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_llama_cpp_reads_the_made_up_model(tmp_path: Path, name: str) -> None:
     """It loads with weights of every kind, and what it gives are numbers."""
     path = trial.make(tmp_path / "trial.gguf", MIXES[name], SMALL)
-    assert check(path).architecture == "llama"
+    assert read_header(path).architecture == "llama"
     with trial._opened(path, 1, repack=False) as reader:
         assert reader.read() > 0
         found = library().llama_get_logits_ith(reader._context, trial.TOKENS - 1)
@@ -128,7 +130,7 @@ def test_repacked_weights_that_kill_are_never_chosen(
     (tmp_path / "temporary").mkdir()
     assert measure("Q4_K_M", 2) == Measured(plain=64.0, gain=0.0)
     assert choose(tmp_path / "kept", 2, Q4_K_M) is False
-    assert remembered(tmp_path / "kept", key("Q4_K_M", 2)) is False
+    assert repack._read(tmp_path / "kept") == {key("Q4_K_M", 2): Measured(plain=64.0, gain=0.0)}
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -161,6 +163,38 @@ def test_a_trial_that_hangs_is_given_up(tmp_path: Path, interpreter: Path, monke
     assert not (tmp_path / "kept").exists()
 
 
+@unix
+@pytest.mark.usefixtures("models")
+def test_a_trial_ends_when_nobody_waits_for_it(
+    tmp_path: Path, interpreter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 0.2 s of the wish to stop; the process is gone, nothing is remembered and no file is left."""
+    interpreter.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/started\nexec sleep 1000\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    wished: list[float] = []
+
+    def stopped() -> bool:
+        if not wished and (tmp_path / "started").exists() and (tmp_path / "started").read_text().endswith("\n"):
+            wished.append(time.monotonic())
+        return bool(wished)
+
+    assert weigh(tmp_path / "kept", 2, Q4_K_M, stopped=stopped) is None
+    assert time.monotonic() - wished[0] < 0.2
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), 0)
+    assert not (tmp_path / "kept").exists()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@pytest.mark.usefixtures("models", "interpreter")
+def test_what_is_remembered_counts_though_nobody_waits(tmp_path: Path) -> None:
+    """Only a measurement is stopped."""
+    remember(tmp_path, key("Q4_K_M", 2), GAINS)
+    assert choose(tmp_path, 2, Q4_K_M, stopped=lambda: True) is True
+    assert choose(tmp_path / "other", 2, Q4_K_M, stopped=lambda: True) is False
+
+
 @pytest.mark.usefixtures("models")
 def test_without_an_interpreter_nothing_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that cannot be started is a trial that failed."""
@@ -190,9 +224,9 @@ def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path, interpre
 def test_a_damaged_memory_is_as_none(tmp_path: Path, text: str) -> None:
     """Nothing of it is believed, and the next measurement is remembered all the same."""
     (tmp_path / "repack.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    assert remembered(tmp_path, "it") is None
+    assert repack._read(tmp_path) == {}
     remember(tmp_path, "it", GAINS)
-    assert remembered(tmp_path, "it") is True
+    assert repack._read(tmp_path) == {"it": GAINS}
 
 
 def test_the_memory_is_bounded(tmp_path: Path) -> None:
@@ -200,5 +234,6 @@ def test_the_memory_is_bounded(tmp_path: Path) -> None:
     for number in range(103):
         remember(tmp_path, f"machine {number}", GAINS)
     remember(tmp_path, "machine 50", KEEPS)
-    assert [remembered(tmp_path, f"machine {number}") for number in (2, 3, 50, 102)] == [None, True, False, True]
+    found = repack._read(tmp_path)
+    assert [found.get(f"machine {number}") for number in (2, 3, 50, 102)] == [None, GAINS, KEEPS, GAINS]
     assert [file.name for file in tmp_path.iterdir()] == ["repack.json"]

@@ -165,11 +165,23 @@ async def cut(seen: Seen, wire: Wire) -> None:
     wire.cut()
 
 
-@pytest.mark.parametrize("listing", [hangs, forbidden, page, cut], ids=lambda script: script.__name__)
+async def nowhere(seen: Seen, wire: Wire) -> None:
+    await wire.json({"error": "no such thing"}, 404)
+
+
+async def loading(seen: Seen, wire: Wire) -> None:
+    await wire.json({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
+
+
+@pytest.mark.parametrize(
+    ("listing", "asked"),
+    [(forbidden, 1), (nowhere, 1), (hangs, 2), (page, 2), (cut, 2), (loading, 2)],
+    ids=["forbidden", "nowhere", "hangs", "page", "cut", "loading"],
+)
 def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
-    listing: Script, monkeypatch: pytest.MonkeyPatch
+    listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question fails or takes too long: the call goes on with a schema, and it is not asked again."""
+    """The call goes on with a schema. It is asked again only where the answer may be another a moment later."""
     monkeypatch.setattr("conductor_cli.models.openai.LIST_SECONDS", 0.2)
 
     async def script(seen: Seen, wire: Wire) -> None:
@@ -177,8 +189,100 @@ def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
 
     both, seen = replies(script, JSON, JSON)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
-    assert [one.path for one in seen].count("/v1/models") == 1
+    assert [one.path for one in seen].count("/v1/models") == asked
     assert form(seen[-1]) == {"response_format": FORMAT}
+
+
+def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
+    """llama-server listens before it has loaded, and says 503 to everything until then."""
+    ready: list[Seen] = []
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        await (owned("llamacpp") if ready else loading)(seen, wire)
+
+    async def go(server: Loopback) -> list[Chunk]:
+        made = OpenAI("m", f"{server.url}/v1")
+        assert await made.holds() == "nothing"
+        with pytest.raises(ModelError) as error:
+            await chunks_of(made, JSON)
+        assert error.value.retryable
+        ready.append(server.requests[-1])
+        chunks = await chunks_of(made, JSON)
+        assert await made.holds() == "grammar"
+        await made.close()
+        return chunks
+
+    with loopback(script) as server:
+        assert text(asyncio.run(go(server))) == "Yes."
+    assert form(server.requests[-1]) == {"grammar": 'root ::= "x"'} | UNTHINKING
+
+
+@pytest.mark.parametrize(
+    ("owner", "dialect", "hold", "asked"),
+    [
+        ("llamacpp", Dialect(), "grammar", 1),
+        ("vllm", Dialect(), "grammar", 1),
+        ("library", Dialect(), "schema", 1),
+        ("organization_owner", Dialect(), "schema", 1),
+        ("somebody", Dialect(), "nothing", 1),
+        (None, Dialect(), "nothing", 1),
+        (None, Dialect(form="grammar"), "grammar", 0),
+        (None, Dialect(form="response_format"), "nothing", 0),
+        (None, Dialect(form="response_format", schemas=True), "schema", 0),
+    ],
+)
+def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
+    owner: str | None, dialect: Dialect, hold: str, asked: int
+) -> None:
+    """By its kind, or by one question that the calls need no more; a schema only where it is known to be kept."""
+
+    async def go(server: Loopback) -> list[str]:
+        made = OpenAI("m", f"{server.url}/v1", dialect=dialect)
+        found = [await made.holds(), await made.holds()]
+        await chunks_of(made, JSON)
+        await made.close()
+        return found
+
+    with loopback(owned(owner)) as server:
+        assert asyncio.run(go(server)) == [hold, hold]
+    assert [one.path for one in server.requests] == ["/v1/models"] * asked + ["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "hold"),
+    [
+        (Dialect(form="grammar", schemas=True), "schema"),
+        (Dialect(form="grammar"), "nothing"),
+        (Dialect(form="response_format", schemas=True), "nothing"),
+    ],
+)
+def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(dialect: Dialect, hold: str) -> None:
+    """The next best is told, or nothing."""
+    field = "grammar" if dialect.form == "grammar" else "response_format"
+
+    async def go(server: Loopback) -> str:
+        made = OpenAI("m", f"{server.url}/v1", dialect=dialect)
+        await chunks_of(made, JSON)
+        held_to = await made.holds()
+        await made.close()
+        return held_to
+
+    with loopback(refusing(**{field: f"{field} is not supported"})) as server:
+        assert asyncio.run(go(server)) == hold
+
+
+def test_a_server_that_cannot_be_asked_is_known_to_hold_nothing() -> None:
+    """A closed port raises nothing: the call itself tells it."""
+    with loopback(saying()) as server:
+        url = server.url
+
+    async def go() -> str:
+        made = OpenAI("m", f"{url}/v1")
+        found = await made.holds()
+        await made.close()
+        return found
+
+    assert asyncio.run(go()) == "nothing"
 
 
 def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:

@@ -7,7 +7,6 @@ be found out is 0 or empty, never an error. `root` is where the system's files a
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import re
@@ -80,12 +79,6 @@ def features(root: Path = ROOT) -> frozenset[str]:
     info = _cpuinfo(root)
     flags = f"{info.get('flags', '')} {info.get('Features', '')}".split()
     return frozenset(_FLAGS[flag] for flag in flags if flag in _FLAGS)
-
-
-def key(root: Path = ROOT) -> str:
-    """Sixteen hex digits that tell this kind of machine from others, for what was measured on it."""
-    parts = (sys.platform, platform.machine(), processor(root), str(os.cpu_count()), *sorted(features(root)))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[Gpu, ...]:

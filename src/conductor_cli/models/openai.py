@@ -19,7 +19,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.http import Server
 from conductor_cli.models.refusal import CAPS, FORMS, Refusal, cleaned, in_band, named
 from conductor_cli.models.reply import ESTIMATED, Cost, Reply
-from conductor_cli.models.servers import Form, form_of, held, is_held
+from conductor_cli.models.servers import Form, Hold, form_of, held, hold_of, is_held, keeps_schemas
 from conductor_cli.models.sse import Parser
 
 DRAIN_SECONDS: Final = 0.1
@@ -32,12 +32,14 @@ LIST_SECONDS: Final = 3.0
 class Dialect:
     """How a server departs from the plain protocol.
 
-    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema.
+    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema;
+    `schemas` is whether it is known to hold replies to a schema.
     """
 
     cap: str = "max_tokens"
     cost: Cost = "unknown"
     form: Form = "ask"
+    schemas: bool = False
 
 
 PLAIN: Final = Dialect()
@@ -87,7 +89,7 @@ class OpenAI:
         self._options = options
         self._cost = dialect.cost
         self._shape = Shape(cap=dialect.cap)
-        self._form = dialect.form
+        self._form, self._schemas = dialect.form, dialect.schemas
         self._unheld: frozenset[str] = frozenset()
         self._said_estimated = False
 
@@ -115,6 +117,12 @@ class OpenAI:
                     raise
             else:
                 return
+
+    async def holds(self) -> Hold:
+        """What the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
+        if self._form == "ask":
+            await self._learn_form(None, None)
+        return hold_of(self._form, self._shape.dropped | self._unheld, schemas=self._schemas)
 
     async def _reply(self, request: Request, shape: Shape, ends: float | None) -> AsyncGenerator[Chunk, None]:
         """The reply to a request of this shape."""
@@ -156,13 +164,13 @@ class OpenAI:
             await self._learn_form(listed, _left(ends))
 
     async def _learn_form(self, listed: Mapping[str, Any] | None, left: float | None) -> None:
-        """Find out which server this is. One that does not say is taken for one that knows schemas."""
+        """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
         try:
             listed = listed or await self._list(LIST_SECONDS if left is None else min(left, LIST_SECONDS))
         except ModelError as error:
-            self._form = "ask" if error.reason == "connect" else "response_format"
+            self._form = "ask" if error.retryable else "response_format"
         else:
-            self._form = form_of(listed, self._model)
+            self._form, self._schemas = form_of(listed, self._model), keeps_schemas(listed, self._model)
 
     async def _list(self, left: float | None) -> Mapping[str, Any]:
         """What the server says of its models."""

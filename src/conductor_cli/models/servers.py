@@ -16,6 +16,9 @@ from conductor_cli.core.chat import Request
 Form = Literal["grammar", "structured_outputs", "ebnf", "response_format", "ask"]
 """The field by which a server is told a form; `ask` where the server has to be known first."""
 
+Hold = Literal["grammar", "schema", "nothing"]
+"""What a server holds a reply to: a grammar, a JSON Schema only, or as far as is known nothing."""
+
 OWNERS: Final[dict[str, Form]] = {
     "llamacpp": "grammar",
     "me": "grammar",  # llama-cpp-python's own server
@@ -23,6 +26,9 @@ OWNERS: Final[dict[str, Form]] = {
     "sglang": "ebnf",
 }
 """Who a server says owns its models, and the field that it takes a grammar by."""
+
+KEEPERS: Final = frozenset({"library", "organization_owner"})
+"""The owners of models whose servers are known to hold replies to a schema: Ollama and LM Studio."""
 
 _POINT: Final = r"\\(?:x([0-9A-F]{2})|U([0-9A-F]{8}))"
 _RANGE: Final = re.compile(f"{_POINT}-{_POINT}")
@@ -32,11 +38,19 @@ _LAST: Final = 0x10FFFF
 
 def form_of(listed: object, model: str) -> Form:
     """The field of the server that lists its models so: by the owner of `model`, or of the first if it is not there."""
-    data = listed.get("data") if isinstance(listed, Mapping) else None
-    entries = [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
-    named = [entry for entry in entries if entry.get("id") == model]
-    owner = next((entry.get("owned_by") for entry in (*named, *entries)), None)
-    return OWNERS.get(str(owner), "response_format")
+    return OWNERS.get(_owner(listed, model), "response_format")
+
+
+def keeps_schemas(listed: object, model: str) -> bool:
+    """Whether the server that lists its models so is known to hold replies to a schema. Others may ignore one."""
+    return _owner(listed, model) in KEEPERS
+
+
+def hold_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Hold:
+    """What a server with this field holds a reply to, once it has refused `dropped`; `schemas` if it keeps those."""
+    if form not in ("ask", "response_format") and form not in dropped:
+        return "grammar"
+    return "schema" if schemas and "response_format" not in dropped else "nothing"
 
 
 def is_held(request: Request) -> bool:
@@ -78,6 +92,13 @@ def for_xgrammar(grammar: str) -> str:
     this a plan could hold no é. What is lost: a class that leaves out signs beyond ASCII now admits those.
     """
     return _SIGNS.sub(_without, grammar)
+
+
+def _owner(listed: object, model: str) -> str:
+    data = listed.get("data") if isinstance(listed, Mapping) else None
+    entries = [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
+    named = [entry for entry in entries if entry.get("id") == model]
+    return str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
 
 
 def _without(signs: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ engine      one loaded model: request -> chunks
 loading     file -> model and context
 library     the one import of `llama_cpp`; its log; stopping it
 gguf        what a file says of itself; the check before llama.cpp sees it
+tensors     the sizes of a file's tensors; the types that llama.cpp can compute with
 about       a file in a few words; the parts of a divided one
 memory, prefixes    what was read before; the states of fixed prefixes on disk
 template, prompt, vocabulary    messages -> text -> tokens

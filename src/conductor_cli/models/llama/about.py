@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import LAYERS, MEBIBYTE, Header, plain, read_header
+from conductor_cli.models.llama.gguf import LAYERS, MEBIBYTE, Header, check_part, plain, read_header, read_whole
+from conductor_cli.models.llama.tensors import Tensor
 
 _PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 """How the parts of a divided file are called; llama.cpp finds the others by the name of the first."""
@@ -63,8 +64,16 @@ def parts(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def tensors_of(path: Path) -> dict[str, Tensor]:
+    """What is said of the tensors of a model, in all its parts, by name. Raises `ModelError` of kind `file`."""
+    return {name: tensor for part in parts(path) for name, tensor in read_whole(part)[1].items()}
+
+
 def check_parts(path: Path, header: Header) -> None:
-    """Whether `path`, if it is divided, is whole. Raises `ModelError` of kind `file`."""
+    """Whether `path`, if it is divided, is whole, and llama.cpp may see its further parts.
+
+    Raises `ModelError` of kind `file`.
+    """
     files = parts(path)
     count = header.values.get("split.count", 1)
     if count in (0, 1) and len(files) == 1:
@@ -75,7 +84,7 @@ def check_parts(path: Path, header: Header) -> None:
             hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
         )  # fmt: skip
     for number, file in enumerate(files):
-        other = header if number == 0 else read_header(file)
+        other = header if number == 0 else check_part(file)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
             raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
 

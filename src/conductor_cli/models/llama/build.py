@@ -30,14 +30,11 @@ FUNCTIONS: Final = (
     "llama_model_free", "llama_model_get_vocab", "llama_model_has_decoder", "llama_model_has_encoder",
     "llama_model_load_from_file", "llama_model_n_ctx_train", "llama_n_batch", "llama_n_ctx",
     "llama_print_system_info", "llama_progress_callback", "llama_sampler_accept", "llama_sampler_apply",
-
-    "llama_sampler_free", "llama_sampler_init_grammar",
-    "llama_set_abort_callback", "llama_set_adapters_lora",
-    "llama_state_seq_get_data", "llama_state_seq_get_size", "llama_state_seq_set_data",
-    "llama_supports_gpu_offload", "llama_synchronize", "llama_token_data", "llama_token_data_array",
-    "llama_token_to_piece", "llama_tokenize", "llama_vocab_bos", "llama_vocab_eos",
-    "llama_vocab_get_add_bos", "llama_vocab_get_text", "llama_vocab_is_eog", "llama_vocab_n_tokens",
-    "llama_vocab_type",
+    "llama_sampler_free", "llama_sampler_init_grammar", "llama_set_abort_callback", "llama_set_adapters_lora",
+    "llama_state_seq_get_data", "llama_state_seq_get_size", "llama_state_seq_set_data", "llama_supports_gpu_offload",
+    "llama_synchronize", "llama_token_data", "llama_token_data_array", "llama_token_to_piece", "llama_tokenize",
+    "llama_vocab_bos", "llama_vocab_eos", "llama_vocab_get_add_bos", "llama_vocab_get_text", "llama_vocab_is_eog",
+    "llama_vocab_n_tokens", "llama_vocab_type",
 )  # fmt: skip
 """The names that are used of the module `llama_cpp`, private ones excepted."""
 

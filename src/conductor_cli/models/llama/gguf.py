@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.tensors import Tensor, is_usable
 
 Scalar = str | int | float | bool
 
@@ -29,24 +30,15 @@ LAYERS: Final = 512
 LONGEST: Final = 16 * MEBIBYTE
 """No single text of a header is longer, in bytes."""
 
-F32: Final = 0
-"""The number of the type of plain numbers of 32 bits."""
-
 _STRING: Final = 8
 _ARRAY: Final = 9
 _NUMBERS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
 _SMALLEST_KEY: Final = 13
 _SMALLEST_TENSOR: Final = 24
 _DIMENSIONS: Final = 4
+_ALIGNMENT: Final = 32
 
 _DOWNLOAD: Final = "get the file again, or name another one"
-
-
-class Tensor(NamedTuple):
-    """What a GGUF says of a tensor: its shape, the fastest dimension first, and the number of its type."""
-
-    shape: tuple[int, ...]
-    kind: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +64,14 @@ def check(path: Path) -> Header:
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
     _check_vocabulary(path, header)
     _check_numbers(path, header)
-    # llama.cpp aborts the process when it adds a bias of another type.
-    odd = next((name for name, tensor in tensors.items() if name.endswith(".bias") and tensor.kind != F32), None)
-    if odd is not None:
-        raise _damaged(path, f"is damaged: {plain(odd)} is of a type that cannot be added")
+    _check_kinds(path, tensors)
+    return header
+
+
+def check_part(path: Path) -> Header:
+    """The header of a further part of a divided file. Raises `ModelError` of kind `file` like `check`."""
+    header, tensors = read_whole(path)
+    _check_kinds(path, tensors)
     return header
 
 
@@ -89,10 +85,15 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
 
 
 def read_whole(path: Path) -> tuple[Header, Mapping[str, Tensor]]:
-    """All keys, and what is said of each tensor by its name. Raises `ModelError` of kind `file`, and nothing else."""
+    """All keys, and what is said of each tensor by its name; that the file is long enough for them is made sure of.
+
+    Raises `ModelError` of kind `file`, and nothing else.
+    """
     with _reading(path) as reader:
         header = reader.header(brief=False)
-        return header, reader.tensors(header.tensors)
+        tensors = reader.tensors(header.tensors)
+        reader.check_length(header, tensors)
+        return header, tensors
 
 
 @contextmanager
@@ -120,8 +121,20 @@ def _damaged(path: Path, problem: str) -> ModelError:
     return ModelError("file", f"{path} {problem}", hint=_DOWNLOAD)
 
 
+def _check_kinds(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    odd = next((name for name, tensor in tensors.items() if not is_usable(name, tensor)), None)
+    if odd is not None:
+        told = f"{plain(odd)} is of the type {tensors[odd].kind}"
+        raise _damaged(path, f"is damaged: {told}, with which llama.cpp cannot compute")
+
+
 def _check_vocabulary(path: Path, header: Header) -> None:
-    """llama.cpp reads scores and kinds of tokens by the count of tokens, and past the end where there are fewer."""
+    """llama.cpp reads scores and kinds of tokens by the count of tokens, and past the end where there are fewer.
+
+    Where there is no vocabulary it aborts the process on the first text.
+    """
+    if header.values.get("tokenizer.ggml.model") == "none":
+        raise ModelError("file", f"{path} has no vocabulary", hint=_DOWNLOAD)
     _, tokens = header.arrays.get("tokenizer.ggml.tokens", (_STRING, 0))
     wanted = {"tokens": (_STRING,), "scores": (6,), "token_type": (4, 5), "merges": (_STRING,)}
     for name, kinds in wanted.items():
@@ -180,9 +193,17 @@ class _Reader:
             if dimensions > _DIMENSIONS:
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
-            found[name] = Tensor(shape=shape, kind=self._number("I"))
-            self._number("Q")  # where it lies
+            found[name] = Tensor(shape=shape, kind=self._number("I"), start=self._number("Q"))
         return found
+
+    def check_length(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
+        """Whether all `tensors`, which stand behind what was read, lie in the file."""
+        step = header.values.get("general.alignment", _ALIGNMENT)
+        if type(step) is not int or step < 1 or step & (step - 1):
+            raise _damaged(self._path, f"is damaged: it is aligned to {plain(str(step))}, which is no power of two")
+        wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
+        if tensors and wanted > len(self._data):
+            raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")
 
     def _check_magic(self) -> None:
         start = self._data[:64]

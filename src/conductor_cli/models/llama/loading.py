@@ -71,7 +71,7 @@ class Loaded:
         self._header = gguf.check(path)
         check_parts(path, self._header)
         self.lib = library()
-        self._path, self._options = path, options
+        self._path, self._options, self._flag = path, options, flag
         self._size = describe(path).size
         self._threads = options.threads or physical_cores()
         self.identity = self._identity()
@@ -167,7 +167,7 @@ class Loaded:
             return wanted
         if self._options.cache is None or not isinstance(kind, int) or self._size < LARGE:
             return False
-        return choose(self._options.cache, self._threads, kind)
+        return choose(self._options.cache, self._threads, kind, stopped=lambda: self._flag.is_set)
 
     def _context_params(self, trained: int) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_context_default_params()

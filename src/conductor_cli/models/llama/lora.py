@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.about import parts
-from conductor_cli.models.llama.gguf import LONGEST, MEBIBYTE, plain, read_header
+from conductor_cli.models.llama.about import tensors_of
+from conductor_cli.models.llama.gguf import MEBIBYTE, plain, read_header
 from conductor_cli.models.llama.safetensors import Stored, damaged, read_index, read_json, unreadable
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 
@@ -154,17 +153,7 @@ class _Base:
 
     def is_tied(self) -> bool:
         """Whether the model reads and writes with one matrix: then it has no `output.weight`."""
-        name = b"output.weight"
-        wanted = struct.pack("<Q", len(name)) + name + struct.pack("<I", 2)
-        for path in parts(self._path):
-            try:
-                with path.open("rb") as file:
-                    head = file.read(4 * LONGEST)
-            except OSError as error:
-                raise unreadable(path, error) from error
-            if wanted in head:
-                return False
-        return True
+        return "output.weight" not in tensors_of(self._path)
 
     def _number(self, key: str, otherwise: int | None = None) -> int:
         name = f"{self.architecture}.{key}"

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.about import parts
-from conductor_cli.models.llama.gguf import Header, Tensor, plain, read_whole
+from conductor_cli.models.llama.about import tensors_of
+from conductor_cli.models.llama.gguf import Header, plain, read_whole
+from conductor_cli.models.llama.tensors import UNFIT, Tensor, is_matrix
 
 FIRST: Final = ".lora_a"
 SECOND: Final = ".lora_b"
 EMBEDDING: Final = "token_embd.weight"
-WHOLE: Final = frozenset({24, 25, 26, 27, 28})
-"""The types of whole numbers and of 64 bits."""
 
 
 def check_adapter(path: Path, base: Header, base_path: Path) -> None:
@@ -35,10 +34,18 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged(path, "it has no scale")
-    if any(tensor.kind in WHOLE for tensor in tensors.values()):
+    if any(tensor.kind in UNFIT for tensor in tensors.values()):
         raise _damaged(path, "its numbers are of a type that cannot be multiplied")
     _check_pairs(path, tensors)
-    if EMBEDDING + FIRST in tensors and not any("output.weight" in read_whole(part)[1] for part in parts(base_path)):
+    _check_targets(path, tensors, tensors_of(base_path))
+
+
+def _check_targets(path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> None:
+    """llama.cpp takes a pair for a norm or a bias whose shape fits, and never uses it. What is missing it tells."""
+    for name in (name.removesuffix(FIRST) for name in tensors if name.endswith(FIRST)):
+        if name in base and not is_matrix(name, base[name]):
+            raise _damaged(path, f"it changes {plain(name)}, which is no matrix: llama.cpp would leave that out")
+    if EMBEDDING + FIRST in tensors and "output.weight" not in base:
         raise _damaged(path, "it changes the embedding of a model that writes with the same one")
 
 

@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import secrets
 import time
 from array import array
@@ -33,6 +34,10 @@ ABANDONED: Final = 3600.0
 """Seconds after which a file that is still being written is not."""
 
 _HEAD: Final = 4096
+
+_OWN: Final = re.compile(r"[0-9a-f]{32}\.kv")
+_BEGUN: Final = re.compile(r"\.[0-9a-f]{32}\.kv\.[0-9a-f]{8}")
+"""How `Prefixes` calls its states, and what is still being written; nothing else in the directory is touched."""
 
 
 class Prefixes:
@@ -125,9 +130,9 @@ def _states(directory: Path) -> list[tuple[os.stat_result, Path]]:
         for entry in list(os.scandir(directory)):
             with suppress(OSError):
                 stat, path = entry.stat(), Path(entry.path)
-                if path.suffix == SUFFIX:
+                if _OWN.fullmatch(entry.name):
                     found.append((stat, path))
-                elif entry.name.startswith(".") and time.time() - stat.st_mtime > ABANDONED:
+                elif _BEGUN.fullmatch(entry.name) and time.time() - stat.st_mtime > ABANDONED:
                     path.unlink()
     return found
 

@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,9 @@ PATIENCE: Final = 60.0
 KINDS: Final = {2: "Q4_0", 7: "Q8_0", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"}
 """What can be measured, by the number that a file has as `general.file_type`."""
 
+_LOOK: Final = 0.05
+"""Seconds between two looks at whether the caller still wants to know."""
+
 _FILE: Final = "repack.json"
 _MOST: Final = 100
 _LONGEST: Final = 1 << 20
@@ -40,19 +45,22 @@ _DEATHS: Final = ("SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT")
 _WINDOWS_DEATHS: Final = 0xC0000000
 
 
-def choose(directory: Path, threads: int, file_type: int) -> bool:
+def choose(directory: Path, threads: int, file_type: int, *, stopped: Callable[[], bool] = lambda: False) -> bool:
     """Whether to repack the weights of files whose `general.file_type` is this, read with so many threads.
 
-    Never raises: where nothing can be measured, weights stay as they are.
+    Never raises: where nothing can be measured, weights stay as they are. `stopped` as `weigh` has it.
     """
-    weighed = weigh(directory, threads, file_type)
+    weighed = weigh(directory, threads, file_type, stopped=stopped)
     return weighed is not None and pays(weighed)
 
 
-def weigh(directory: Path, threads: int, file_type: int) -> Measured | None:
+def weigh(
+    directory: Path, threads: int, file_type: int, *, stopped: Callable[[], bool] = lambda: False
+) -> Measured | None:
     """What repacking gives, as `repack.json` in `directory` remembers; else as measured now, in about two seconds.
 
-    None where the type is not in `KINDS`, where a GPU does the reading, or where something fails. Never raises.
+    None where the type is not in `KINDS`, where a GPU does the reading, or where something fails. Never raises. As soon
+    as `stopped`, asked twenty times a second, is true, the measuring ends with None and leaves nothing.
     """
     kind = KINDS.get(file_type, "")
     try:
@@ -62,8 +70,10 @@ def weigh(directory: Path, threads: int, file_type: int) -> Measured | None:
         known = _read(directory).get(name)
         if known is not None:
             return known
-        measured = measure(kind, threads)
+        measured = measure(kind, threads, stopped=stopped)
     except ModelError:
+        return None
+    if measured is None:
         return None
     with suppress(OSError):
         remember(directory, name, measured)
@@ -75,26 +85,46 @@ def pays(measured: Measured) -> bool:
     return measured.gain >= GAIN
 
 
-def measure(kind: str, threads: int) -> Measured:
-    """Run a trial; where llama.cpp dies of repacked weights, the gain is 0. Raises `ModelError` where it says nothing.
+def measure(kind: str, threads: int, *, stopped: Callable[[], bool] = lambda: False) -> Measured | None:
+    """Run a trial; where llama.cpp dies of repacked weights, the gain is 0. None where it was `stopped`.
 
-    llama.cpp must not be at work elsewhere meanwhile, or the figures mean little.
+    Raises `ModelError` where it says nothing. llama.cpp must not be at work elsewhere meanwhile, or the figures mean
+    little.
     """
     command = [sys.executable, "-P", "-m", "conductor_cli.models.llama.trial", kind, str(threads)]
     try:
         with tempfile.TemporaryDirectory() as place:  # not the trial's own: it may die
-            done = subprocess.run(  # noqa: S603 - this interpreter
-                [*command, place], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                timeout=PATIENCE, check=False,
-            )  # fmt: skip
-        said = [json.loads(line) for line in done.stdout.splitlines()]
+            code, text = _run([*command, place], stopped)
+        said = [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ModelError("internal", f"repacking could not be measured: {type(error).__name__}") from error
-    if done.returncode == 0 and len(said) == 2:
+    if code is None:
+        return None
+    if code == 0 and len(said) == 2:
         return Measured(plain=said[1]["plain"], gain=said[1]["gain"])
-    if len(said) == 1 and _died(done.returncode):
+    if len(said) == 1 and _died(code):
         return Measured(plain=said[0]["plain"], gain=0.0)
-    raise ModelError("internal", f"repacking could not be measured: the trial ended with {done.returncode}")
+    raise ModelError("internal", f"repacking could not be measured: the trial ended with {code}")
+
+
+def _run(command: Sequence[str], stopped: Callable[[], bool]) -> tuple[int | None, bytes]:
+    """How a program ended and what it wrote, little enough to fit into a pipe; None and nothing where it was stopped.
+
+    Raises `TimeoutExpired` after `PATIENCE`. It does not outlive this call.
+    """
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as child:  # noqa: S603 - see above
+        try:
+            ends = time.monotonic() + PATIENCE
+            while not stopped():
+                with suppress(subprocess.TimeoutExpired):
+                    code = child.wait(_LOOK)
+                    return code, child.stdout.read() if child.stdout else b""
+                if time.monotonic() > ends:
+                    raise subprocess.TimeoutExpired(command, PATIENCE)
+        finally:
+            child.kill()
+    return None, b""
 
 
 def key(kind: str, threads: int) -> str:
@@ -103,12 +133,6 @@ def key(kind: str, threads: int) -> str:
     built = lib.llama_print_system_info().decode("utf-8", "replace")
     able = ",".join(item.split()[-3] for item in built.split("|") if item.endswith("= 1 "))
     return f"{processor()}; llama-cpp-python {lib.__version__} with {able}; {kind}; {threads} threads"
-
-
-def remembered(directory: Path, name: str) -> bool | None:
-    """Whether repacking was worth it when `name`, a `key`, was measured; None where it was not."""
-    entry = _read(directory).get(name)
-    return None if entry is None else pays(entry)
 
 
 def remember(directory: Path, name: str, measured: Measured) -> None:
