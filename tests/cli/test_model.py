@@ -225,7 +225,7 @@ def test_a_model_that_is_only_in_the_registry_has_to_be_pulled(desk: Stage) -> N
 @pytest.mark.parametrize("command", ["path", "verify", "pull"])
 def test_a_name_that_nobody_knows_has_neighbours(desk: Stage, command: str) -> None:
     """A mistyped name: 5, and the names that are like it."""
-    done = desk.inside("model", command, "smal")
+    done = desk.inside("model", command, "smalll")
     assert done.code == 5
     explained(done)
     assert "small" in done.err
