@@ -249,7 +249,7 @@ _conductor_model_bench() {
     '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N: ' \
     '(--adapter)'--adapter='[A LoRA adapter (GGUF) laid over a local conductor.]:FILE:_files' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '*:NAME|FILE]:_files'
+    '*:NAME|FILE:_files'
 }
 
 _conductor_model_list() {

@@ -59,8 +59,8 @@ def test_a_small_model_needs_no_preparing(stage: Stage, model: Path, monkeypatch
     """It is said that nothing is kept, instead of that it was."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     done = stage.inside("model", "prepare")
-    assert done.code == 5
-    assert "so small" in done.err
+    assert (done.code, done.err) == (0, "")
+    assert "so small" in done.out
 
 
 def test_what_lies_in_the_working_directory_is_not_run(
@@ -114,3 +114,10 @@ def test_an_adapter_is_the_conductors_alone(stage: Stage, model: Path, tmp_path:
         return same
 
     assert not asyncio.run(go())
+
+
+@pytest.mark.parametrize("layers", ["auto", "all", "0", "3"])
+def test_layers_on_a_gpu_are_words_or_a_number(stage: Stage, model: Path, layers: str) -> None:
+    """All that the help names loads a model."""
+    done = stage.inside("model", "bench", str(model), "--gpu-layers", layers, "--json")
+    assert (done.code, len(json.loads(done.out))) == (0, 1)

@@ -30,7 +30,7 @@ SLOW: Final = 30.0
 def bench(
     context: typer.Context,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME|FILE]...", help="Which; without one, the model that plans.")
+        list[str] | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, the model that plans.")
     ] = None,
     json: opt.Json = False,
     gpu_layers: opt.GpuLayers = None,

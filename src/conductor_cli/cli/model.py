@@ -52,7 +52,7 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
 def pull(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A name of model list; without one, the default.")
+        str | None, typer.Argument(metavar="NAME", help="A name of model list; without one, the default.")
     ] = None,
     use: Use = None,
 ) -> None:
@@ -113,7 +113,9 @@ def prepare_(
 @app.command("import")
 def import_(
     context: typer.Context,
-    path: Annotated[Path, typer.Argument(help="A GGUF file, or a LoRA in PEFT form: its directory or file.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A GGUF file, or a LoRA in PEFT form: its directory or file.")
+    ],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
     base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model that a LoRA is laid over.")] = "",
     copy: Annotated[bool, typer.Option("--copy", help="Make a copy of its own, also across disks.")] = False,
@@ -172,7 +174,7 @@ def use(
 def verify(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME|FILE]", help="Which; without one, the model that plans.")
+        str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, the model that plans.")
     ] = None,
     json: opt.Json = False,
 ) -> None:
@@ -197,7 +199,7 @@ def verify(
 @app.command("rm")
 def rm(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A model that is here.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model that is here.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a model: what conductor put on the disk for it, and no other file."""
@@ -210,7 +212,7 @@ def rm(
 def path(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A model that is here; without one, what plans.")
+        str | None, typer.Argument(metavar="NAME", help="A model that is here; without one, what plans.")
     ] = None,
 ) -> None:
     """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""

@@ -24,11 +24,11 @@ PATIENCE: Final = 900.0
 """Seconds that one process waits for another that is reading a prompt."""
 
 
-def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambda _: None) -> Usage:
+def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambda _: None) -> Usage | None:
     """Have the chosen conductor read all that stands before a question, with the pool of now.
 
     One process does this at a time; `read` gives the settings when it is this one's turn, since they may have changed
-    meanwhile. Returns what it took. Raises `ConductorUnusable`, also for a conductor that remembers nothing.
+    meanwhile. Returns what it took, None for a conductor so small that nothing is kept. Raises `ConductorUnusable`.
     """
     import asyncio
 
@@ -53,7 +53,7 @@ def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambd
         return asyncio.run(_prepare(read()))
 
 
-async def _prepare(settings: Settings) -> Usage:
+async def _prepare(settings: Settings) -> Usage | None:
     from conductor_cli.cli.choosing import planner_of
     from conductor_cli.cli.opening import open_planner
     from conductor_cli.core.question import Question
@@ -63,10 +63,7 @@ async def _prepare(settings: Settings) -> Usage:
     if planner.kind != "llama":
         raise ConductorUnusable("only a local conductor remembers its prompt", hint="conductor model use NAME | FILE")
     if "cache" not in planner.options:
-        raise ConductorUnusable(
-            "this conductor is so small that it reads its prompt faster than a file is written",
-            hint="nothing needs to be done",
-        )
+        return None
     opened = await open_planner(settings)
     try:
         used = await opened.conductor.prepare()
@@ -84,8 +81,10 @@ async def _prepare(settings: Settings) -> Usage:
     return used
 
 
-def told(used: Usage) -> str:
+def told(used: Usage | None) -> str:
     """What `prepare` has done, in words."""
+    if used is None:
+        return "nothing to do: this conductor is so small that it reads its prompt faster than a file is written"
     read = used.tokens_in - used.tokens_cached
     if read < used.tokens_cached:
         return f"the fixed part of the prompt was remembered already: {used.tokens_cached} of {used.tokens_in} tokens"

@@ -120,9 +120,10 @@ class Loaded:
                 return self._open_with(_ALL, flag)
             except ModelError:
                 return self._open_with(0, flag)
-        return self._open_with({"auto": 0, "all": _ALL}.get(str(layers), layers), flag)
+        named = {"auto": 0, "all": _ALL}
+        return self._open_with(named[str(layers)] if str(layers) in named else int(layers), flag)
 
-    def _open_with(self, layers: int | str, flag: Flag) -> tuple[Any, Any]:
+    def _open_with(self, layers: int, flag: Flag) -> tuple[Any, Any]:
         model = self._open_model(layers, flag)
         trained = int(self.lib.llama_model_n_ctx_train(model))
         if self.lib.llama_model_has_encoder(model) or not self.lib.llama_model_has_decoder(model) or trained < 1:
@@ -137,7 +138,7 @@ class Loaded:
             )  # fmt: skip
         return model, context
 
-    def _open_model(self, layers: int | str, flag: Flag) -> Any:  # noqa: ANN401 - a C pointer
+    def _open_model(self, layers: int, flag: Flag) -> Any:  # noqa: ANN401 - a C pointer
         forget()
         go_on = self.lib.llama_progress_callback(lambda *_: not flag.is_set)
         model = self.lib.llama_model_load_from_file(os.fsencode(self._path), self._model_params(layers, go_on))
@@ -152,7 +153,7 @@ class Loaded:
             )  # fmt: skip
         return model
 
-    def _model_params(self, layers: int | str, go_on: object) -> Any:  # noqa: ANN401 - a C structure
+    def _model_params(self, layers: int, go_on: object) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_model_default_params()
         params.n_gpu_layers = layers
         params.use_extra_bufts = self._repacks()
