@@ -87,10 +87,11 @@ def test_a_model_that_plans_stays_when_another_is_pulled(stage: Stage, pulled: H
     assert chosen(stage) == "other"
 
 
-def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path) -> None:
-    """A file that lost bytes is not here already: the same command brings it back."""
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "changed"])
+def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path, cut: bool) -> None:
+    """A file that lost bytes, or whose bytes changed, is not here already: the same command brings it back."""
     path = Path(stage.run("model", "pull").out.splitlines()[0])
-    path.resolve().write_bytes(b"GGUF")
+    path.resolve().write_bytes(b"GGUF" if cut else tiny.read_bytes()[:-1] + b"\7")
     assert stage.run("model", "pull").code == 0
     assert path.read_bytes() == tiny.read_bytes()
     assert stage.inside("model", "verify").code == 0

@@ -57,9 +57,9 @@ def pull(
     use: Use = None,
 ) -> None:
     """Get a model: checked by its SHA-256, going on where an earlier try ended."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import remark, say
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.cli.pulling import fetch, forget_no, here, told
+    from conductor_cli.cli.pulling import fetch, forget_no, here, told, whole
     from conductor_cli.cli.shelving import settle
     from conductor_cli.models.weights.registry import find, registry
 
@@ -67,6 +67,9 @@ def pull(
     entry = registry(settings.environ)[0] if name is None else find(name, settings.environ)
     forget_no(settings)
     receipt = here(entry, settings)
+    if receipt is not None and not whole(receipt, settings, quiet=context.obj.quiet):
+        remark(f"{entry.name} is here and damaged; it is fetched again")
+        receipt = None
     if receipt is None:
         fresh = fetch(entry, settings, quiet=context.obj.quiet)
         told(fresh, say)

@@ -40,6 +40,15 @@ def here(entry: Entry, settings: Settings) -> Receipt | None:
     return receipt if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
 
 
+def whole(receipt: Receipt, settings: Settings, *, quiet: bool) -> bool:
+    """Whether the files of a model that is here are still what they were; they are read for it."""
+    from conductor_cli.cli.watching import reading, watching
+    from conductor_cli.models.weights.keeping import check
+
+    with watching(settings, quiet=quiet) as watch:
+        return not any(checked.problem for checked in check(receipt, reading(watch)))
+
+
 def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
     """Say what it takes, then get the model. Raises `ConductorUnusable` where it cannot be had or has no room."""
     from conductor_cli.models.weights.pull import quote
