@@ -142,11 +142,11 @@ def test_a_slow_line_is_no_stall(line: Line) -> None:
 
 DEATHS = [
     pytest.param("huggingface_hub", "raise ImportError('gone')", "ImportError", id="no library"),
-    pytest.param("huggingface_hub", "print('noise'); raise ImportError('gone')", "ImportError", id="noise"),
+    pytest.param("huggingface_hub", "print('noise', flush=True); raise ImportError('gone')", "ImportError", id="noise"),
     pytest.param("huggingface_hub", "http_get = None", "Error", id="another library"),
     pytest.param("huggingface_hub", "import os; os.kill(os.getpid(), 9)", "ended", id="killed"),
-    pytest.param("sitecustomize", "print('hello')", "garbage", id="garbage"),
-    pytest.param("sitecustomize", "print('[1]')", "garbage", id="no message"),
+    pytest.param("sitecustomize", "print('hello', flush=True)", "garbage", id="garbage"),
+    pytest.param("sitecustomize", "print('[1]', flush=True)", "garbage", id="no message"),
     pytest.param("sitecustomize", "import os; os._exit(0)", "ended", id="gone"),
 ]
 
