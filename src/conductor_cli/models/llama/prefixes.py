@@ -1,6 +1,6 @@
 """States of fixed prompt prefixes on disk: the keys and values of everything before the question.
 
-Reading 1,500 tokens takes a 7B model 50 s on two cores; taking their state from disk takes a few hundredths of one. A
+Reading 501 tokens took a 7B model 20.2 s on two cores; taking their state from disk took 0.1 s. A
 file holds one line of JSON, then the state as `llama_state_seq_get_data` gives it. llama.cpp has aborted the process on
 a state that is cut off, and believes one that is damaged, so size and SHA-256 are checked before it sees any.
 """
