@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from conductor_cli.rehearsal.normal import normal, operands
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, Form, said
+from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, PRONOUNS, WAYS, Form, said
 from conductor_cli.rehearsal.world import Problem
 
 PLAIN: Final = 0.3
@@ -31,12 +31,12 @@ _ENDS: Final = frozenset(["and", "then", "it", "its", "that", "take", "with"])
 
 
 def _known_words() -> tuple[str, ...]:
-    texts = " ".join(text for ways in WAYS.values() for form in _FORMS for text in ways.of(form, "known"))
-    return tuple(sorted(set(re.findall(r"[a-z]{2,}", texts)) - _ENDS))
+    texts = [text for ways in WAYS.values() for form in _FORMS for text in ways.of(form, "known")]
+    return tuple(sorted(set(re.findall(r"[a-z]{2,}", " ".join([*texts, *PRONOUNS]))) - _ENDS))
 
 
 _WORDS: Final = _known_words()
-"""Words of phrasings that training may see, without those that join two clauses."""
+"""Words that training may see, without those that join two clauses."""
 
 _NOUNS: Final = frozenset(text for ways in WAYS.values() for text in ways.of("noun", "known"))
 
@@ -83,6 +83,7 @@ def garbled(random: Random, problem: Problem) -> tuple[str, tuple[str, ...]]:
             if random.random() < GARBLED:
                 old = f" {random.choice(_pieces(text.phrasings[at]))} "
                 text.change(at, old, f" {_other(random, old.split())} ")
+        _end(random, text, problem)
         text.asked = _begun(random, text.asked)
     return text.asked.strip(), tuple(subtask.strip() for subtask in text.subtasks)
 
@@ -109,6 +110,19 @@ def _wrap(random: Random, text: _Text, problem: Problem) -> None:
         text.subtasks[at] = f" {around} {article}{text.subtasks[at].strip()} "
         text.phrasings[at] = made
         said_so_far = f"the {around} {whole}"
+
+
+def _end(random: Random, text: _Text, problem: Problem) -> None:
+    """Some clauses that end with a number go on with a word: "27 plus 3 letters"."""
+    for at, hop in enumerate(problem.hops):
+        made = f"{text.phrasings[at]} {random.choice(_WORDS)}"
+        words = text.subtasks[at].split()
+        old = f" {' '.join(words[-2:])} "
+        if random.random() > 0.3 or not hop.phrasing.endswith("{k}") or text.asked.count(old) != 1 or _is_held(made):
+            continue
+        new = f"{old}{made.rsplit(maxsplit=1)[-1]} "
+        text.asked, text.subtasks[at] = text.asked.replace(old, new), text.subtasks[at].replace(old, new)
+        text.phrasings[at] = made
 
 
 def _begun(random: Random, asked: str) -> str:
