@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import key_of, kinds, open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.port import Model
-from conductor_cli.models.presets import AS_OF, PRESETS, base_url_of, is_local, is_own_address, price_name
+from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_local, is_own_address, price_name
 from tests.servers import Seen, Wire, delta, litellm_ready, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
@@ -65,7 +67,7 @@ def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dic
     row = prices[price_name(worker(kind))]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > AS_OF
+    assert row.get("deprecation_date", "9999") > as_of()
 
 
 def test_only_a_provider_that_states_costs_begins_with_a_model_without_a_price() -> None:
@@ -143,6 +145,16 @@ def test_a_local_server_needs_no_key_and_costs_nothing() -> None:
     assert last is not None
     assert last.cost == Decimal(0)
     assert "authorization" not in server.requests[0].headers
+
+
+def test_a_local_server_with_a_price_is_paid_by_it() -> None:
+    """Whoever gives one to a server of this machine has calls counted at it: the server's own 0 is not in its way."""
+    price = Price(input=Decimal(1), output=Decimal(2))
+    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
+        priced = replace(worker("ollama", "m", base_url=f"{server.url}/v1"), price=price)
+        last = ask(open_model(priced, environ={}))[-1].usage
+    assert last is not None
+    assert last.cost is None
 
 
 def test_a_model_that_ollama_sends_on_is_not_free_and_not_local() -> None:
@@ -250,6 +262,7 @@ def test_a_grammar_reaches_llama_server_and_no_other() -> None:
 OPENING = """
 import sys, threading
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 
 def heavy():
@@ -271,3 +284,9 @@ def test_opening_a_worker_loads_nothing_but_litellm_in_the_background() -> None:
     """
     done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")
+
+
+def test_litellm_is_told_the_address_also_where_it_is_the_provider_s_own() -> None:
+    """Without one it takes that of a variable such as ANTHROPIC_BASE_URL, and the key and the texts would go there."""
+    model = open_model(worker("anthropic"), environ={"ANTHROPIC_API_KEY": "sk-123456"})
+    assert vars(model)["_base_url"] == PRESETS["anthropic"].base_url

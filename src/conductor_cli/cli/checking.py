@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, Failure, KeyMissing, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
@@ -23,31 +23,51 @@ PATIENCE: Final = 60.0
 """Seconds that a worker under test may take."""
 
 
+LIMIT: Final = 16
+"""Tokens of the answer: the least that all providers take. One that is set to think is stopped at its first token."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """What one worker did with one small question."""
+    """What one worker did with one small question.
+
+    `seconds` are those to its first token, or to what went wrong; `notes` is what its adapter had to say.
+    """
 
     name: str
     seconds: float
     text: str = ""
+    thought: bool = False
+    notes: tuple[str, ...] = ()
     failure: Failure | None = None
+
+    @property
+    def state(self) -> str:
+        return "ok" if self.failure is None else "failed"
+
+    @property
+    def time(self) -> str:
+        return f"{self.seconds:.2f} s"
 
     @property
     def said(self) -> str:
         """The first words of its answer, or what went wrong and what to do."""
         if self.failure is None:
-            return " ".join(self.text.split())[:40]
+            silent = "(it thinks)" if self.thought else f"(no word within {LIMIT} tokens)"
+            return " ".join(self.text.split())[:40] or silent
         return f"{self.failure.message}; {self.failure.hint}" if self.failure.hint else self.failure.message
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
-        state = "ok" if self.failure is None else "failed"
         error = (
             None
             if self.failure is None
             else {"kind": self.failure.kind, "message": self.failure.message, "hint": self.failure.hint}
         )
-        return {"name": self.name, "state": state, "seconds": round(self.seconds, 3), "text": self.text, "error": error}
+        return {
+            "name": self.name, "state": self.state, "seconds": round(self.seconds, 3), "text": self.text,
+            "thought": self.thought, "notes": list(self.notes), "error": error,
+        }  # fmt: skip
 
 
 def at_hand(settings: Settings) -> tuple[Listed, ...]:
@@ -99,23 +119,41 @@ async def _test_all(pool: Pool, environ: Mapping[str, str], stored: StoredKeys) 
 
 
 async def test_worker(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> Tested:
-    """Ask for one word; any answer is good."""
+    """Ask for one word, with the worker's own settings; any token is good, and the first one ends it."""
     from conductor_cli.models.catalog import open_model
 
     started = time.monotonic()
-    request = Request(messages=(Message(role="user", content="Reply with the one word: ready"),), max_tokens=16)
-    text = ""
-    failure: Failure | None = None
+    found = Tested(name=worker.name, seconds=0.0)
     try:
         model = open_model(worker, environ=environ, stored=stored)
         try:
-            async with asyncio.timeout(PATIENCE), aclosing(model.stream(request)) as chunks:
-                async for chunk in chunks:
-                    text += chunk.text
+            async with asyncio.timeout(PATIENCE), aclosing(model.stream(_word(worker))) as chunks:
+                found = await _first(chunks, found)
         finally:
             await model.close()
     except ConductorError as error:
-        failure = error.failure
+        found = replace(found, failure=error.failure)
     except TimeoutError:
         failure = Failure(kind="unreachable", message=f"no answer within {PATIENCE:g} s")
-    return Tested(name=worker.name, seconds=time.monotonic() - started, text=text, failure=failure)
+        found = replace(found, failure=failure)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+async def _first(chunks: AsyncIterator[Chunk], found: Tested) -> Tested:
+    """What came up to the first token."""
+    async for chunk in chunks:
+        notes = (*found.notes, chunk.note) if chunk.note else found.notes
+        found = replace(found, text=chunk.text, thought=bool(chunk.thinking), notes=notes)
+        if chunk.text or chunk.thinking:
+            break
+    return found
+
+
+def _word(worker: Worker) -> Request:
+    """A question that one word answers. A bound under a thinking budget would be refused for itself."""
+    option = worker.options.get
+    thinks = bool(option("thinking_budget")) or option("reasoning_effort") not in (None, "none")
+    return Request(
+        messages=(Message(role="user", content="Reply with the one word: ready"),),
+        max_tokens=None if thinks else LIMIT, temperature=option("temperature"),
+    )  # fmt: skip

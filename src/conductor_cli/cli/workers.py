@@ -1,23 +1,25 @@
-"""`conductor workers`: list, add, rm, enable, disable, test, calibrate."""
+"""`conductor workers`: list, show, add, rm, enable, disable, test, calibrate."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from conductor_cli.cli import calibrating
+from conductor_cli.cli import adding, calibrating
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.config import Listed, Settings
-    from conductor_cli.core.pool import Worker
 
 app = typer.Typer(help="The models that do subtasks.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The worker's name; may be several.")]
+OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="Every worker of this pool.")]
 
 
 def _settings(context: typer.Context) -> Settings:
@@ -27,153 +29,126 @@ def _settings(context: typer.Context) -> Settings:
 
 
 @app.command("list")
-def list_(context: typer.Context, json: opt.Json = False) -> None:
+def list_(
+    context: typer.Context,
+    prices: Annotated[bool, typer.Option("--prices", help="What each costs, and where that is known from.")] = False,
+    json: opt.Json = False,
+) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
+    from conductor_cli.cli import pricing
     from conductor_cli.cli.checking import at_hand, key_state
     from conductor_cli.cli.keyring_rows import stored_keys
     from conductor_cli.cli.output import remark, say_json, table
+    from conductor_cli.cli.policing import forbidden
 
     settings = _settings(context)
     safe = stored_keys(settings)
     found = settings.workers or at_hand(settings)
+    if prices and not json:
+        table(pricing.HEADS, pricing.rows(found, settings))
+        remark("US dollars for a million tokens; a worker without a price is never taken to be free")
+        return
     states = [key_state(item.worker, settings.environ, safe) for item in found]
     if json:
-        say_json([_row(item, state) for item, state in zip(found, states, strict=True)])
+        say_json([_row(item, state, settings) for item, state in zip(found, states, strict=True)])
         return
     if not settings.workers:
         remark("no workers are configured" + ("; found at hand:" if found else " and none was found at hand"))
     if found:
-        rows = [
-            [item.worker.name, item.worker.kind, item.worker.model or "-", "yes" if item.enabled else "no", state]
-            for item, state in zip(found, states, strict=True)
-        ]
-        table(("NAME", "KIND", "MODEL", "ENABLED", "KEY"), rows)
+        tagged = any(item.worker.tags for item in found)
+        heads = ("NAME", "KIND", "MODEL", "ENABLED", *(["TAGS"] if tagged else []), "KEY")
+        why = {item.worker.name: forbidden(settings, item.worker) for item in found if item.enabled}
+        table(heads, [_cells(item, state, tagged=tagged, why=why) for item, state in zip(found, states, strict=True)])
+        for name in filter(why.get, why):
+            remark(f"{name} may not be asked: {why[name]}")
 
 
-def _row(item: Listed, state: str) -> dict[str, Any]:
+def _cells(item: Listed, key: str, *, tagged: bool, why: Mapping[str, str]) -> list[str]:
+    worker = item.worker
+    tags = [", ".join(worker.tags) or "-"] if tagged else []
+    enabled = "forbidden" if why.get(worker.name) else "yes" if item.enabled else "no"
+    return [worker.name, worker.kind, worker.model or "-", enabled, *tags, key]
+
+
+def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
+    from conductor_cli.cli import pricing
+    from conductor_cli.cli.policing import forbidden
     from conductor_cli.core.wire import dump
 
-    return {**dump(item.worker.public()), "enabled": item.enabled, "source": item.source, "key": state}
+    pools = [pool.name for pool in settings.pools if item.worker.name in pool.workers]
+    price, whence = pricing.price_of(item, settings)
+    return {
+        **dump(item.worker.public()), "price": dump(price), "price_from": whence, "pools": pools,
+        "enabled": item.enabled, "forbidden": forbidden(settings, item.worker) or None, "source": item.source,
+        "key": state,
+    }  # fmt: skip
 
 
-@app.command("add")
-def add(
-    context: typer.Context,
-    name: Name,
-    kind: Annotated[
-        str, typer.Option("--kind", "-k", help="openai, anthropic, gemini, ollama, llama, openai-compatible …")
-    ],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The provider's model id, or a GGUF file.")] = None,
-    about: Annotated[str | None, typer.Option("--about", help="What it is good at, for the conductor.")] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", help="Another address than the provider's own.")
-    ] = None,
-    key_env: Annotated[
-        str | None, typer.Option("--key-env", metavar="NAME", help="The variable that holds its key.")
-    ] = None,
-    context_tokens: Annotated[
-        int | None, typer.Option("--context", metavar="N", min=256, help="Tokens it can read and write.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one answer.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", min=0)] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", min=1, help="Steps it may do at once.")
-    ] = None,
-    price: Annotated[
-        str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars for a million tokens in and out.")
-    ] = None,
-) -> None:
-    """Add a worker, or change one that was added."""
-    from conductor_cli.cli.output import remark, say
-    from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config.workers import change, checked
+@app.command("show")
+def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
+    """Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at."""
+    from conductor_cli.cli import pricing
+    from conductor_cli.cli.checking import at_hand, key_state
+    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.picturing import rows_of
 
     settings = _settings(context)
-    given: dict[str, Any] = {
-        "kind": kind, "model": _file(model) if kind == "llama" else model, "about": about, "base_url": base_url,
-        "key_env": key_env, "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature,
-        "parallel": parallel, "price": _price(price),
-    }  # fmt: skip
-    given = {key: value for key, value in given.items() if value is not None}
-    try:
-        _try(checked(settings.places, name, given), settings)
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-    change(settings.places, name, given)
-    say(f"added {name}; check it with: conductor workers test {name}")
-    listed = next(item for item in _settings(context).workers if item.worker.name == name)
-    if listed.source != str(settings.places.own_file):
-        remark(f"{listed.source} names a worker {name}, too; what stands there wins")
-    prepare_in_background(context.obj)
+    listed = {item.worker.name: item for item in settings.workers or at_hand(settings)}
+    if name not in listed:
+        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
+    item = listed[name]
+    key = key_state(item.worker, settings.environ, stored_keys(settings))
+    if json:
+        say_json(_row(item, key, settings))
+    else:
+        price = pricing.told(*pricing.price_of(item, settings))
+        table(("WORKER", name), rows_of(item, key, price, settings))
 
 
-def _try(worker: Worker, settings: Settings) -> None:
-    """Open a worker, which connects to nothing, and read its file. Raises `ConfigError`; a key may come later."""
-    from contextlib import suppress
-    from pathlib import Path
-
-    from conductor_cli.core.errors import KeyMissing, ModelError
-    from conductor_cli.models.catalog import open_model
-    from conductor_cli.models.llama import describe
-
-    try:
-        with suppress(KeyMissing):
-            open_model(worker, environ=settings.environ)
-        if worker.kind == "llama":
-            describe(Path(worker.model))
-    except ModelError as error:
-        raise ConfigError(error.message, hint=error.hint) from None
+app.command("add")(adding.add)
 
 
-def _file(model: str | None) -> str:
-    from pathlib import Path
-
-    path = Path(model or "").expanduser()
-    if not path.is_file():
-        said = f"{model!r} is no file" if model else "no file is named"
-        raise UsageError(said, hint="--kind llama needs --model FILE.gguf")
-    return str(path.absolute())
-
-
-def _price(text: str | None) -> dict[str, str] | None:
-    from decimal import Decimal, InvalidOperation
-
-    if text is None:
-        return None
-    try:
-        first, second = (Decimal(part) for part in text.split(","))
-    except (ValueError, InvalidOperation):
-        raise UsageError(f"--price {text!r:.40} is not IN,OUT", hint="for example: --price 1.25,10") from None
-    if not (first.is_finite() and second.is_finite() and first >= 0 and second >= 0):
-        raise UsageError(f"--price {text!r:.40} must be two amounts of 0 or more")
-    return {"input": str(first), "output": str(second)}
-
-
-def _changed(context: typer.Context, name: str, table: dict[str, Any] | None, done: str) -> None:
-    """Change or remove the tool's own entry. It is not read as a worker first: it may be what is to be mended."""
+def _changed(context: typer.Context, names: Sequence[str], table: dict[str, Any] | None, done: str) -> None:
+    """Change or remove the tool's own entries. They are not read as workers first: one may be what is to be mended."""
     from conductor_cli.cli.output import say
     from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import places
     from conductor_cli.config.workers import change, named
 
     where = places(os.environ)
-    if name not in named(where):
-        listed = {item.worker.name: item.source for item in _settings(context).workers}
-        if name in listed:
-            raise ConfigError(
-                f"worker {name!r} stands in {listed[name]}, which conductor does not write",
-                hint="change it there, by hand",
-            )
-        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
-    change(where, name, table)
-    say(f"{done} {name}")
+    own = named(where)
+    for name in names:
+        if name not in own:
+            raise _not_own(context, name)
+    for name in names:
+        change(where, name, table)
+        say(f"{done} {name}")
     prepare_in_background(context.obj)
 
 
+def _not_own(context: typer.Context, name: str) -> ConfigError | UsageError:
+    """The error for a worker that this tool did not write down."""
+    listed = {item.worker.name: item.source for item in _settings(context).workers}
+    if name in listed:
+        said = f"worker {name!r} stands in {listed[name]}, which conductor does not write"
+        return ConfigError(said, hint="change it there, by hand")
+    return UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
+
+
+def _which(context: typer.Context, names: Sequence[str] | None, pool: str | None) -> Sequence[str]:
+    """The workers that a command names, by themselves or as a pool. Raises `UsageError`."""
+    if not names and pool is None:
+        raise UsageError("no worker is named", hint="NAME…, or --pool NAME")
+    if pool is None:
+        return list(dict.fromkeys(names or ()))
+    from conductor_cli.cli.pooling import chosen
+
+    return [item.worker.name for item in chosen(_settings(context), names or (), pool)]
+
+
 @app.command("names", hidden=True)
-def names(
+def names_(
     context: typer.Context,
     own: Annotated[bool, typer.Option("--own", help="Only those that were added.")] = False,
 ) -> None:
@@ -186,39 +161,52 @@ def names(
 
 
 @app.command("rm")
-def rm(context: typer.Context, name: Name) -> None:
-    """Remove a worker that was added."""
-    _changed(context, name, None, "removed")
+def rm(context: typer.Context, names: Names = None) -> None:
+    """Remove workers that were added; pools lose them too."""
+    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.pooling import UNUSED
+    from conductor_cli.config import places
+    from conductor_cli.config.pools import end_use, leave_pools, own_pools
+
+    where, wanted = places(os.environ), _which(context, names, None)
+    _changed(context, wanted, None, "removed")
+    for name in wanted:
+        for pool in leave_pools(where, name):
+            gone = "" if pool in own_pools(where) else ", which is removed: nobody is left in it"
+            remark(f"{name} is out of pool {pool}, too{gone}")
+            if end_use(where, pool):
+                remark(UNUSED)
 
 
 @app.command("enable")
-def enable(context: typer.Context, name: Name) -> None:
-    """Let a worker be used again."""
-    _changed(context, name, {"enabled": True}, "enabled")
+def enable(context: typer.Context, names: Names = None, pool: OfPool = None) -> None:
+    """Let workers be used again."""
+    _changed(context, _which(context, names, pool), {"enabled": True}, "enabled")
 
 
 @app.command("disable")
-def disable(context: typer.Context, name: Name) -> None:
-    """Keep a worker, but do not use it."""
-    _changed(context, name, {"enabled": False}, "disabled")
+def disable(context: typer.Context, names: Names = None, pool: OfPool = None) -> None:
+    """Keep workers, but do not use them."""
+    _changed(context, _which(context, names, pool), {"enabled": False}, "disabled")
 
 
 @app.command("test")
-def ask_for_a_word(
+def ask_for_a_token(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; all where none is named.")] = None,
+    pool: OfPool = None,
     json: opt.Json = False,
 ) -> None:
-    """Ask each worker for a word, with its own settings; a cheap live call each."""
+    """Ask each worker for a token, all at once, with its own settings; a cheap live call each."""
     from conductor_cli.cli.checking import test_workers
     from conductor_cli.cli.output import say_json, table
 
-    results = test_workers(_settings(context), names or ())
+    wanted = names or ()
+    results = test_workers(_settings(context), wanted if pool is None else _which(context, wanted, pool))
     if json:
         say_json([result.data() for result in results])
     else:
-        rows = [[r.name, "ok" if r.failure is None else "failed", f"{r.seconds:.2f} s", r.said] for r in results]
-        table(("NAME", "STATE", "TIME", "SAID"), rows)
+        table(("NAME", "STATE", "TIME", "SAID"), [[r.name, r.state, r.time, r.said] for r in results])
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
 
 

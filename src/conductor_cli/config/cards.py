@@ -25,6 +25,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.models.lock import alone
+from conductor_cli.models.priors import prior
 
 FORMAT: Final = 1
 
@@ -104,11 +105,14 @@ class Cards:
         return found[-1] if found else None
 
     def on(self, worker: Worker) -> Worker:
-        """The worker with its newest measured card; one that has a card by its owner's hand keeps that."""
+        """The worker with its newest measured card, else with what is known of its model beforehand.
+
+        One that has a card by its owner's hand keeps that.
+        """
         if worker.card.strengths:
             return worker
         found = self.of(worker)
-        return worker if found is None else replace(worker, card=found.card())
+        return replace(worker, card=prior(worker) if found is None else found.card())
 
 
 def key_of(worker: Worker) -> str:

@@ -26,12 +26,14 @@ KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
 """The context, in tokens, of workers that would be opened with a smaller one than prompts are cut to."""
 
-_FIELDS: Final[dict[str, tuple[type, ...]]] = {
+FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,),
-    "price": (dict,), "card": (dict,),
+    "price": (dict,), "card": (dict,), "tags": (list,),
 }  # fmt: skip
-_CALLED: Final = {str: "text in quotes", int: "a whole number", bool: "true or false", dict: "a table"}
-_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1}
+"""What a table of a worker may hold beside the options of its kind, and their types."""
+
+_CALLED: Final = {str: "text in quotes", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
+_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1, "thinking_budget": 0}
 _SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)")
 
 
@@ -85,9 +87,9 @@ def _listed(table: _Table) -> Listed:
     kind = values["kind"]
     worker = Worker(
         name=table.name, kind=kind, model=values.get("model", ""), about=values.get("about", ""),
-        options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in _FIELDS},
+        options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in FIELDS},
         parallel=values.get("parallel", 1 if kind == "llama" else 4),
-        card=_card(table), price=_price(table),
+        card=_card(table), price=_price(table), tags=_tags(table),
     )  # fmt: skip
     _check_options(table, worker)
     if worker.price is None and is_free(worker):
@@ -108,7 +110,7 @@ def _check_name(table: _Table) -> None:
 def _check_values(table: _Table) -> None:
     """Types, bounds, and that no key stands where everybody reads it."""
     for key, value in table.values.items():
-        kinds = _FIELDS.get(key)
+        kinds = FIELDS.get(key)
         if kinds is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
             raise table.wrong(key, f"{key} is {value!r:.60}; expected {_CALLED[kinds[0]]}")
         if isinstance(value, float | int) and not (math.isfinite(value) and value >= _LEAST.get(key, -math.inf)):
@@ -129,14 +131,18 @@ def _refuse_secret(table: _Table, key: str, value: object) -> None:
 
 def _check_options(table: _Table, worker: Worker) -> None:
     """That the worker's kind exists and has these options, as the adapters will check again."""
-    from conductor_cli.models.catalog import check_options  # only where a worker is named
+    from conductor_cli.models.catalog import check_types  # only where a worker is named
+    from conductor_cli.models.presets import PRESETS
+    from conductor_cli.models.tuning import fault_in
 
     for key in (*worker.options, "kind"):
         options = {key: worker.options[key]} if key in worker.options else {}
         try:
-            check_options(replace(worker, options=options))
+            check_types(replace(worker, options=options))
         except ConfigError as error:
             raise table.wrong(key, error.message, error.hint) from None
+    if worker.kind in PRESETS and (fault := fault_in(worker)):
+        raise table.wrong(fault[0], f"worker {worker.name!r}: {fault[1]}", fault[2])
 
 
 def _card(table: _Table) -> Card:
@@ -149,9 +155,18 @@ def _card(table: _Table) -> Card:
 
 def _price(table: _Table) -> Price | None:
     price: Price | None = _read(Price, table, "price")
-    if price is not None and min(price.input, price.output, price.cached or 0) < 0:
+    if price is not None and min(price.amounts()) < 0:
         raise table.wrong("price", "price: an amount must be 0 or more")
     return price
+
+
+def _tags(table: _Table) -> tuple[str, ...]:
+    """What a worker is sorted by, each once, in the order written."""
+    tags = table.values.get("tags", [])
+    wrong = next((tag for tag in tags if not isinstance(tag, str) or not NAME.fullmatch(tag)), None)
+    if wrong is not None:
+        raise table.wrong("tags", f"tags: {wrong!r:.60} is no tag", "letters, digits, dots and dashes, at most 40")
+    return tuple(dict.fromkeys(tags))
 
 
 def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an instance of `kind`
@@ -189,10 +204,10 @@ def checked(where: Places, name: str, table: Mapping[str, Any]) -> Worker:
 
 
 def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said anew wins; a worker of another kind begins anew."""
-    if not isinstance(old, Mapping) or new.get("kind", old.get("kind")) != old.get("kind"):
-        return dict(new)
-    return {**old, **new}
+    """What is said anew wins, and None takes out what was said; a worker of another kind begins anew."""
+    same = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
+    merged = {**old, **new} if same and isinstance(old, Mapping) else new
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def change(where: Places, name: str, table: Mapping[str, Any] | None) -> None:
@@ -212,4 +227,18 @@ def set_value(where: Places, name: str, value: Any) -> None:  # noqa: ANN401 - a
         if value is None:
             values.get(section, {}).pop(key, None)
         else:
-            values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value
+            values.setdefault(section, {})[key] = _written(value)
+
+
+def own_value(where: Places, name: str) -> Any:  # noqa: ANN401 - any TOML value
+    """A setting as the tool's own file has it, None where it does not. Raises `ConfigError`."""
+    section, key = name.split(".")
+    values = read(where.own_file).values.get(section, {})
+    return values.get(key) if isinstance(values, Mapping) else None
+
+
+def _written(value: Any) -> Any:  # noqa: ANN401 - any TOML value
+    """A setting's value as TOML has it: money as text, selectors as one list."""
+    if isinstance(value, tuple):
+        return [name for item in value for name in (item if isinstance(item, tuple) else (item,))]
+    return str(value) if isinstance(value, Decimal) else value

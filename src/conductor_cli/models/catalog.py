@@ -14,6 +14,7 @@ from conductor_cli.models.port import Model
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_free, is_own_address
 from conductor_cli.models.reply import Cost
 from conductor_cli.models.servers import is_sent_on
+from conductor_cli.models.tuning import fault_in
 
 if TYPE_CHECKING:
     from conductor_cli.models.llama import Options
@@ -25,17 +26,21 @@ It may ask the system's keyring, so it is called only where no variable has the 
 one that cannot be read, `ConfigError` where nobody can tell.
 """
 
-_REMOTE: Final[dict[str, tuple[type, ...]]] = {
+REMOTE: Final[dict[str, tuple[type, ...]]] = {
     "base_url": (str,),
     "key_env": (str,),
     "temperature": (int, float),
     "max_tokens": (int,),
+    "top_p": (int, float),
     "reasoning_effort": (str,),
+    "thinking_budget": (int,),
     "headers": (Mapping,),
     "ca_file": (str,),
     "context": (int,),
 }
-_LOCAL: Final[dict[str, tuple[type, ...]]] = {
+"""The options of a worker at a provider, and their types."""
+
+LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "context": (int,),
     "threads": (int,),
     "gpu_layers": (int, str),
@@ -47,6 +52,8 @@ _LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "temperature": (int, float),
     "max_tokens": (int,),
 }
+"""The options of a worker in a GGUF file, and their types."""
+
 _CALLED: Final[dict[type, str]] = {
     str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false", Mapping: "a table",
 }  # fmt: skip
@@ -72,7 +79,7 @@ def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys
     Raises `ConfigError` for what the worker's settings get wrong, `KeyMissing` where its key is not at hand.
     """
     if worker.kind in PRESETS:
-        _check(worker, _REMOTE)
+        check_options(worker)
         return _remote(worker, PRESETS[worker.kind], key_of(worker, environ, stored))
     opener = _OTHERS.get(worker.kind)
     if opener is None:
@@ -127,7 +134,8 @@ def _remote(worker: Worker, preset: Preset, key: str) -> Model:
 
 
 def _openai(worker: Worker, preset: Preset, key: str) -> Model:
-    from conductor_cli.models.openai import Dialect, OpenAI
+    from conductor_cli.models.dialect import Dialect
+    from conductor_cli.models.openai import OpenAI
 
     base_url = base_url_of(worker)
     if not base_url.startswith(("http://", "https://")):
@@ -140,14 +148,14 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
     model = worker.model or (preset.model if own else "")
     form = preset.form if own or preset.local else "ask"
     schemas = preset.schemas and form == preset.form and not is_sent_on(model)
-    dialect = Dialect(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas)
+    dialect = Dialect(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas, budget=preset.budget)
     return OpenAI(model, base_url, key=key, options=worker.options, dialect=dialect)
 
 
 def _cost(worker: Worker, preset: Preset) -> Cost:
-    """What is on this machine costs nothing; only OpenRouter's own word on a cost is taken."""
+    """A server of this machine costs nothing unless it has a price; only OpenRouter's own word on a cost is taken."""
     if is_free(worker):
-        return "free"
+        return "unknown" if worker.price and any(worker.price.amounts()) else "free"
     return preset.cost if is_own_address(worker) else "unknown"
 
 
@@ -163,9 +171,9 @@ def _litellm(worker: Worker, preset: Preset, key: str) -> Model:
     if not model:
         raise ConfigError(f"worker {worker.name!r} names no model", hint='for example: model = "bedrock/…"')
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
-    base_url = "" if is_own_address(worker) else base_url_of(worker)
     preload()  # why now: see there
-    return LiteLLM(prefix + model, key=key, base_url=base_url, options=worker.options)
+    # Also the provider's own address is said: without one litellm takes another that a variable may name.
+    return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options)
 
 
 def _llama(worker: Worker) -> Model:
@@ -179,7 +187,7 @@ def llama_options(worker: Worker) -> Options:
     """How the file of a local worker is loaded. Raises `ConfigError`."""
     from conductor_cli.models.llama import Options
 
-    _check(worker, _LOCAL)
+    _check(worker, LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
     if worker.options.get("repack", False) not in (True, False, None, "measured"):
@@ -206,11 +214,18 @@ _OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "script
 
 
 def check_options(worker: Worker) -> None:
-    """Whether a worker's kind exists and has its options, of the right types. Opens nothing. Raises `ConfigError`."""
+    """Whether a worker's kind and options are known, and the options can stand together. Raises `ConfigError`."""
+    check_types(worker)
+    if worker.kind in PRESETS and (fault := fault_in(worker)):
+        raise ConfigError(f"worker {worker.name!r}: {fault[1]}", hint=fault[2])
+
+
+def check_types(worker: Worker) -> None:
+    """Whether a worker's kind exists and has its options, each of the right type. Raises `ConfigError`."""
     if worker.kind in PRESETS:
-        _check(worker, _REMOTE)
+        _check(worker, REMOTE)
     elif worker.kind == "llama":
-        _check(worker, _LOCAL)
+        _check(worker, LOCAL)
     elif worker.kind != "self" and worker.kind not in _OTHERS:
         raise _unknown(worker)
 

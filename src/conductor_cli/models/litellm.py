@@ -24,6 +24,7 @@ from conductor_cli.models.litellm_errors import own_error
 from conductor_cli.models.refusal import Said, named
 from conductor_cli.models.reply import ESTIMATED, Reply
 from conductor_cli.models.servers import Hold, response_format
+from conductor_cli.models.tuning import not_taken, setting_in, spelled
 
 _imported: Future[Any] | None = None
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
@@ -161,6 +162,7 @@ class LiteLLM:
         litellm = await asyncio.shield(asyncio.wrap_future(preload()))
         _in_use.add(self)
         _settle(litellm)
+        self._check_budget(litellm)
         dropped = self._dropped
         while True:
             body = self._body(request, dropped)
@@ -172,7 +174,19 @@ class LiteLLM:
                 name = named(Said({"message": str(error)}), body)
                 if not name or name in dropped or name == "max_tokens":
                     raise
+                if own := setting_in(name, body, self._options):
+                    said = own_error(error, self._model, self._secrets).message.removeprefix(f"{self._model}: ")
+                    raise not_taken(self._model, own, self._options[own], said) from error
                 dropped |= {name}
+
+    def _check_budget(self, litellm: Any) -> None:  # noqa: ANN401 - a module without types
+        """A model that says itself how long it thinks takes no budget: litellm would make an effort of it, unasked."""
+        about = litellm.model_cost.get(self._model) or litellm.model_cost.get(self._model.partition("/")[2]) or {}
+        alone = about.get("supports_adaptive_thinking") and not about.get("supports_legacy_thinking")
+        budget = self._options.get("thinking_budget")
+        if budget and alone:
+            said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
+            raise not_taken(self._model, "thinking_budget", budget, said)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         option = self._options.get
@@ -186,7 +200,7 @@ class LiteLLM:
             "temperature": option("temperature") if request.temperature is None else request.temperature,
             "seed": request.seed,
             "stop": list(request.stop) or None,
-            "reasoning_effort": option("reasoning_effort"),
+            **spelled(self._options, "anthropic"),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,

@@ -11,61 +11,23 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.dialect import PLAIN, Dialect, Shape
 from conductor_cli.models.http import Server
 from conductor_cli.models.refusal import CAPS, FORMS, Refusal, cleaned, in_band, named
-from conductor_cli.models.reply import ESTIMATED, Cost, Reply
-from conductor_cli.models.servers import Form, Hold, form_of, held, hold_of, is_held, keeps_schemas
+from conductor_cli.models.reply import ESTIMATED, Reply
+from conductor_cli.models.servers import Hold, form_of, held, hold_of, is_held, keeps_schemas
 from conductor_cli.models.sse import Parser
+from conductor_cli.models.tuning import not_taken, setting_in, spelled
 
 DRAIN_SECONDS: Final = 0.1
 LIST_LIMIT: Final = 4 * 1024 * 1024
 LIST_SECONDS: Final = 3.0
 """How long a call may wait to learn which server answers it; it goes on without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """How a server departs from the plain protocol.
-
-    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema;
-    `schemas` is whether it is known to hold replies to a schema.
-    """
-
-    cap: str = "max_tokens"
-    cost: Cost = "unknown"
-    form: Form = "ask"
-    schemas: bool = False
-
-
-PLAIN: Final = Dialect()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What is known of the parameters that a server takes."""
-
-    cap: str = "max_tokens"
-    renamed: bool = False
-    dropped: frozenset[str] = frozenset()
-
-    def without(self, name: str) -> Shape | None:
-        """The shape once `name` was refused; nothing if all was tried."""
-        if name in CAPS:
-            other = CAPS[1 - CAPS.index(name)]
-            return None if self.renamed else replace(self, cap=other, renamed=True)
-        return None if name in self.dropped else replace(self, dropped=self.dropped | {name})
-
-    def news(self, known: Shape, name: str) -> list[str]:
-        """What the user should hear of the server called `name`, over what was `known`."""
-        said = [f"{name} does not take {part}: it is left out" for part in sorted(self.dropped - known.dropped)]
-        if self.cap != known.cap:
-            said.append(f"{name} does not take {known.cap}: it is sent as {self.cap}")
-        return said
 
 
 class OpenAI:
@@ -87,7 +49,7 @@ class OpenAI:
         self._server = Server(base_url, headers=headers, secrets=self._secrets, ca_file=options.get("ca_file", ""))
         self._model = model
         self._options = options
-        self._cost = dialect.cost
+        self._cost, self._budget = dialect.cost, dialect.budget
         self._shape = Shape(cap=dialect.cap)
         self._form, self._schemas = dialect.form, dialect.schemas
         self._unheld: frozenset[str] = frozenset()
@@ -179,10 +141,17 @@ class OpenAI:
         return _frame(body, self._server.name, self._secrets)
 
     def _without(self, request: Request, shape: Shape, error: ModelError) -> Shape | None:
-        """The shape without what a refusal names; nothing if it names nothing that can be left out."""
+        """The shape without what a refusal names; nothing if it names nothing that can be left out.
+
+        A setting of the worker's own is not left out: its refusal is a `ModelError` that names it.
+        """
         if not isinstance(error, Refusal) or error.reason != "refused" or error.status not in (200, 400, 422):
             return None
-        name = named(error.said, self._body(request, shape))
+        body = self._body(request, shape)
+        name = named(error.said, body)
+        if name not in CAPS and (own := setting_in(name, body, self._options)):
+            said = cleaned(error.said.message, self._secrets)
+            raise not_taken(self._model, own, self._options[own], said) from error
         return shape.without(name) if name else None
 
     def _learn(self, shape: Shape) -> list[str]:
@@ -201,7 +170,7 @@ class OpenAI:
             "temperature": option("temperature") if request.temperature is None else request.temperature,
             "seed": request.seed,
             "stop": list(request.stop) or None,
-            "reasoning_effort": option("reasoning_effort"),
+            **spelled(self._options, self._budget),
             **held(request, self._form, shape.dropped),
         }
         return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}

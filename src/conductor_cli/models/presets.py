@@ -1,21 +1,28 @@
-"""Providers: address, key variables, adapter, a model to begin with. One table, as of November 2026. Pure.
+"""Providers: address, key variables, adapter, a model to begin with. The table is `presets.toml`, beside this file.
 
 Model names age. A newer one is set in the configuration; a price for it too.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from conductor_cli.core.policy import NOBODY_KNOWS, Party
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.reply import Cost
 from conductor_cli.models.servers import Form, is_sent_on
 
-AS_OF: Final = "2026-11-20"
-"""The day on which the models and addresses below were read from litellm's table and from the providers' pages."""
+DATA: Final = Path(__file__).with_name("presets.toml")
+
+Budget = Literal["", "google", "anthropic", "openrouter"]
+"""The ways in which APIs are told how many tokens a model may think; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +32,8 @@ class Preset:
     `keys` are the variables that may hold its key, the first that is set counts. `model` is what a worker asks for that
     names none, empty where only the user can know. `prices` is what stands before its models in litellm's price table.
     `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema,
-    `schemas` whether it is known to hold replies to one: it takes `response_format` and decodes by it.
+    `schemas` whether it is known to hold replies to one: it takes `response_format` and decodes by it. `budget` is how
+    it is told the tokens that a model may think.
     """
 
     base_url: str = ""
@@ -39,72 +47,41 @@ class Preset:
     cap: str = "max_tokens"
     form: Form = "response_format"
     schemas: bool = False
+    budget: Budget = ""
 
 
-PRESETS: Final[dict[str, Preset]] = {
-    "openai": Preset(
-        base_url="https://api.openai.com/v1",
-        keys=("OPENAI_API_KEY",),
-        model="gpt-6.1-sol",
-        about="OpenAI",
-        cap="max_completion_tokens",
-        schemas=True,
-    ),
-    "anthropic": Preset(
-        base_url="https://api.anthropic.com",
-        keys=("ANTHROPIC_API_KEY",),
-        adapter="litellm",
-        model="claude-sonnet-5-5",
-        about="Anthropic",
-    ),
-    "gemini": Preset(
-        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        model="gemini-3.8-flash",
-        about="Google",
-        prices="gemini/",
-        schemas=True,
-    ),
-    "deepseek": Preset(
-        base_url="https://api.deepseek.com",
-        keys=("DEEPSEEK_API_KEY",),
-        model="deepseek-v4-pro",
-        about="DeepSeek",
-        prices="deepseek/",
-    ),
-    "xai": Preset(base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), model="grok-4.7", about="xAI", prices="xai/"),
-    "mistral": Preset(
-        base_url="https://api.mistral.ai/v1",
-        keys=("MISTRAL_API_KEY",),
-        model="mistral-large-4",
-        about="Mistral",
-        prices="mistral/",
-    ),
-    "groq": Preset(
-        base_url="https://api.groq.com/openai/v1",
-        keys=("GROQ_API_KEY",),
-        model="openai/gpt-oss-120b",
-        about="Groq",
-        prices="groq/",
-    ),
-    "openrouter": Preset(
-        base_url="https://openrouter.ai/api/v1",
-        keys=("OPENROUTER_API_KEY",),
-        model="openrouter/auto",  # chooses a model for each question, so it has no price of its own
-        about="OpenRouter",
-        cost="stated",
-    ),
-    "ollama": Preset(base_url="http://127.0.0.1:11434/v1", local=True, about="Ollama on this machine", schemas=True),
-    "vllm": Preset(
-        base_url="http://127.0.0.1:8000/v1", local=True, about="vLLM on this machine", form="structured_outputs"
-    ),
-    "llama-server": Preset(
-        base_url="http://127.0.0.1:8080/v1", local=True, about="llama-server on this machine", form="grammar"
-    ),
-    "openai-compatible": Preset(about="a server that speaks OpenAI's API", form="ask"),
-    "litellm": Preset(adapter="litellm", about="through litellm"),
-}
+class _Presets(Mapping[str, Preset]):
+    """The providers of `presets.toml`, which is read when one is first asked for: most commands know none."""
+
+    def __getitem__(self, kind: str) -> Preset:
+        return _providers()[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_providers())
+
+    def __len__(self) -> int:
+        return len(_providers())
+
+
+PRESETS: Final[Mapping[str, Preset]] = _Presets()
 """Every kind of worker that is a remote model, by name."""
+
+
+@cache
+def shipped() -> Mapping[str, Any]:
+    """What stands in `presets.toml`: `as_of`, `providers` and `pools`."""
+    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+
+
+@cache
+def _providers() -> dict[str, Preset]:
+    listed = shipped()["providers"]
+    return {kind: Preset(**(values | {"keys": tuple(values.get("keys", ()))})) for kind, values in listed.items()}
+
+
+def as_of() -> str:
+    """The day of the models and addresses, and of litellm's table that they were read from: YYYY-MM-DD."""
+    return str(shipped()["as_of"])
 
 
 def base_url_of(worker: Worker) -> str:
@@ -122,10 +99,45 @@ def is_local(worker: Worker) -> bool:
     """Whether a worker's questions stay on this machine."""
     if worker.kind == "llama":
         return True
-    if worker.kind == "ollama" and is_sent_on(worker.model):
+    if is_sent_on(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
     return preset is not None and preset.adapter == "openai" and is_loopback(base_url_of(worker))
+
+
+HERE: Final = "this machine"
+"""Who gets to read what a local worker is sent."""
+
+
+def reader_of(worker: Worker) -> str:
+    """Who gets to read what a worker is sent: this machine, a provider that we know, or another address's host.
+
+    `NOBODY_KNOWS` where litellm finds the provider by the name of the model alone.
+    """
+    if is_local(worker):
+        return HERE
+    url = base_url_of(worker)
+    if is_loopback(url) and is_sent_on(worker.model):
+        return "ollama"
+    if worker.kind == "litellm" and not url:
+        return worker.model.partition("/")[0] if "/" in worker.model else NOBODY_KNOWS
+    return _owner(url) or worker.kind
+
+
+def _owner(url: str) -> str:
+    """Whose an address is: the provider's that has its host, or one that it lies under, else the host; may be empty."""
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:  # no address at all, as opening it will say
+        return url
+    own = {kind: urlsplit(preset.base_url).hostname for kind, preset in PRESETS.items() if not preset.local}
+    return next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host)
+
+
+def party_of(worker: Worker) -> Party:
+    """A worker as policies know it."""
+    reader = reader_of(worker)
+    return Party(name=worker.name, reader=reader, kind=worker.kind, local=reader == HERE, tags=worker.tags)
 
 
 def is_free(worker: Worker) -> bool:

@@ -26,9 +26,10 @@ FORMS: Final = ("grammar", "structured_outputs", "ebnf", "response_format")
 """The fields that hold a reply to a form. One call has at most one of them."""
 
 SPARE: Final = (
-    "temperature", "stream_options", "seed", "stop", "reasoning_effort", "chat_template_kwargs", *FORMS,
+    "temperature", "stream_options", "seed", "stop", "reasoning_effort", "chat_template_kwargs", "top_p",
+    "thinking", "reasoning", "extra_body", *FORMS,
 )  # fmt: skip
-"""What may be left out of a call whose server refuses it."""
+"""What may be left out of a call whose server refuses it, unless it is a setting of the worker's own."""
 
 SECRET: Final = 6
 """A header's value with fewer characters is no secret."""

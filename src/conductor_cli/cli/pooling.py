@@ -1,0 +1,87 @@
+"""Whom a run may choose from: the pool that a flag or the settings name, or every worker that is enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.core.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Listed, Settings
+    from conductor_cli.core.pool import Worker
+
+SETTING: Final = "conductor.pool"
+
+UNUSED: Final = "it was in use; every enabled worker is on offer now"
+"""What is said when the pool of runs that name none is gone."""
+
+
+def on_offer(settings: Settings) -> tuple[Worker, ...]:
+    """The workers that are enabled, those of the chosen pool in its order, else all.
+
+    Raises `UsageError` where a command line names no pool that there is, `ConfigError` where the settings do, and
+    `PolicyError` where all workers of the pool are disabled.
+    """
+    from conductor_cli.config.pools import offered, pool_named
+
+    name = settings[SETTING]
+    if not name:
+        return tuple(item.worker for item in settings.workers if item.enabled)
+    try:
+        pool = pool_named(settings.pools, name)
+    except ConfigError as error:
+        if is_given(settings):
+            raise UsageError(error.message, hint=error.hint) from None
+        hint = f"{error.hint}; {SETTING} is from {settings.origins[SETTING]}"
+        raise ConfigError(error.message, hint=hint) from None
+    return offered(pool, settings.workers)
+
+
+def is_given(settings: Settings) -> bool:
+    """Whether a command line names the pool."""
+    return settings.origins[SETTING] == "command line"
+
+
+def as_stored(settings: Settings) -> Settings:
+    """The settings to finish a stored run with: its own workers count, unless a command line names a pool."""
+    return settings if is_given(settings) else replace(settings, values={**settings.values, SETTING: ""})
+
+
+def check_rehearsal(settings: Settings) -> None:
+    """That nobody names a pool for the rehearsal. Raises `UsageError`."""
+    if is_given(settings) and settings[SETTING]:
+        raise UsageError("--rehearsal brings its own workers", hint="leave out --pool; --workers chooses among them")
+
+
+def check_inside(settings: Settings, only: Sequence[str]) -> None:
+    """That the workers which a command line names are in the chosen pool, as far as they exist. Raises `UsageError`."""
+    name = settings[SETTING]
+    inside = next((pool.workers for pool in settings.pools if pool.name == name), None)
+    if inside is None:
+        return
+    known = [item.worker.name for item in settings.workers]
+    outside = next((worker for worker in only if worker in known and worker not in inside), None)
+    if outside is not None:
+        said = f"worker {outside!r} is not in pool {name!r}"
+        raise UsageError(said, hint=f"in it: {', '.join(inside)}; or choose no pool: --pool ''")
+
+
+def chosen(settings: Settings, names: Sequence[str], pool: str | None) -> tuple[Listed, ...]:
+    """The workers that a command is to do something with: those named, those of a pool, or both.
+
+    Raises `UsageError` for a name that there is not, `ConfigError` for a pool with such a name.
+    """
+    from conductor_cli.config.pools import members, pool_named
+
+    listed = {item.worker.name: item for item in settings.workers}
+    wrong = next((name for name in names if name not in listed), None)
+    if wrong is not None:
+        raise UsageError(f"no worker is named {wrong!r}", hint=f"known: {', '.join(listed) or 'none'}")
+    try:
+        of_pool = () if pool is None else members(pool_named(settings.pools, pool), settings.workers)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    found = {item.worker.name: item for item in (*(listed[name] for name in names), *of_pool)}
+    return tuple(found.values())

@@ -1,0 +1,340 @@
+"""`conductor pools`, `--pool`, and `workers` by several names, tags and settings."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import Stage, explained, refuses, says
+from tests.servers import Seen, Wire, delta
+
+
+def settings(stage: Stage) -> dict[str, Any]:
+    """What conductor's own file holds."""
+    return tomllib.loads(stage.own.read_text()) if stage.own.exists() else {}
+
+
+def own(stage: Stage, *names: str) -> None:
+    """Workers of this server that the tool itself wrote down, and none else."""
+    stage.configure(workers=())
+    for name in names:
+        stage.inside("workers", "add", name, "-k", "openai-compatible", "--base-url", stage.url, "--model", name)
+
+
+# pools
+
+
+def test_a_pool_is_made_listed_used_and_removed(stage: Stage) -> None:
+    """Its workers are the only ones on offer, in its order; removed, all are."""
+    assert stage.inside("pools", "add", "small", "beta").code == 0
+    assert settings(stage)["pools"] == {"small": {"workers": ["beta"]}}
+    (row, *shipped) = stage.inside("pools", "list", "--json").json
+    assert (row["name"], row["workers"], row["in_use"]) == ("small", ["beta"], False)
+    assert "published" in [pool["name"] for pool in shipped]
+    stage.plan = "beta | - | Answer it."
+    assert stage.inside("ask", "hi", "--pool", "small").out == "beta answers\n"
+    planned = stage.asked("planner")[-1].body.decode()
+    assert "beta" in planned
+    assert "alpha" not in planned
+    assert stage.inside("pools", "rm", "small").code == 0
+    assert settings(stage) == {}
+
+
+@pytest.mark.parametrize("command", ["ask", "plan"])
+def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
+    """`--workers` chooses among the pool's workers; one that is outside of it is told, with who is inside."""
+    stage.inside("pools", "add", "both", "beta", "alpha")
+    stage.inside("pools", "add", "small", "beta")
+    assert stage.inside(command, "hi", "--pool", "both", "--workers", "alpha").code == 0
+    done = stage.inside(command, "hi", "--pool", "small", "--workers", "alpha")
+    assert done.code == 2
+    assert "worker 'alpha' is not in pool 'small'" in done.err
+    explained(done)
+
+
+def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> None:
+    """`pools use` chooses it, an empty `--pool` goes around it, and removing it lets go of it."""
+    stage.inside("pools", "add", "small", "beta")
+    assert stage.inside("pools", "use", "small").out == "runs use pool small\n"
+    assert settings(stage)["conductor"] == {"pool": "small"}
+    stage.plan = "beta | - | Answer it."
+    assert stage.inside("ask", "hi").out == "beta answers\n"
+    stage.plan = "alpha | - | Answer it."
+    assert stage.inside("ask", "hi", "--pool", "").out == "alpha answers\n"
+    done = stage.inside("pools", "rm", "small")
+    assert "every enabled worker is on offer" in done.err
+    assert settings(stage) == {}
+    assert stage.inside("ask", "hi").out == "alpha answers\n"
+
+
+def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
+    """A pool that came into use since takes no worker from a run that is resumed."""
+    stage.models["alpha"] = refuses(503, "later")
+    stage.plan = "alpha | - | Answer it."
+    assert stage.inside("ask", "hi", "--workers", "alpha").code != 0
+    stage.models.clear()
+    stage.inside("pools", "add", "small", "beta")
+    stage.inside("pools", "use", "small")
+    assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
+
+
+WRONG = {
+    "unknown pool": (("ask", "hi", "--pool", "nope"), 2, "no pool is named 'nope'"),
+    "unknown worker": (("pools", "add", "x", "nobody"), 2, "no worker is named 'nobody'"),
+    "nobody": (("pools", "add", "x"), 2, "pool 'x' would be empty"),
+    "twice": (("pools", "add", "x", "alpha", "alpha"), 2, "names 'alpha' twice"),
+    "bad name": (("pools", "add", "a b", "alpha"), 2, "'a b' is no name of a pool"),
+    "rm": (("pools", "rm", "nope"), 2, "no pool is named 'nope'"),
+    "show": (("pools", "show", "nope"), 2, "no pool is named 'nope'"),
+    "use": (("pools", "use", "nope"), 2, "no pool is named 'nope'"),
+    "rehearsal": (
+        ("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"),
+        2,
+        "--rehearsal brings its own workers",
+    ),
+    "no key": (("pools", "add", "published"), 4, "no worker of pool 'published' has a key"),
+    "test": (("workers", "test", "--pool", "nope"), 2, "no pool is named 'nope'"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_pool_is_told(stage: Stage, what: str) -> None:
+    """One to three lines with what to do; nothing is written."""
+    arguments, code, words = WRONG[what]
+    done = stage.inside(*arguments)
+    assert (done.code, words in done.err) == (code, True), done.err
+    explained(done)
+    assert not stage.own.exists()
+
+
+def test_a_pool_of_the_users_file_is_checked_when_it_is_used(stage: Stage) -> None:
+    """A name that no worker has stops the run that would use it, with file and line, and is shown in the list."""
+    stage.configure('[pools.mine]\nworkers = ["alpha", "zeta"]')
+    assert stage.inside("workers", "list").code == 0
+    listed = stage.inside("pools", "list")
+    assert "names zeta, which is no worker" in listed.err
+    done = stage.inside("ask", "hi", "--pool", "mine")
+    assert (done.code, f"{stage.config}, line" in done.err) == (3, True)
+    assert "names 'zeta'" in done.err
+    explained(done)
+    assert stage.inside("pools", "rm", "mine").code == 3
+
+
+def test_a_setting_that_names_no_pool_says_where_it_is_from(stage: Stage) -> None:
+    """A wrong `conductor.pool` is a fault of the settings, and the error names their file."""
+    stage.configure('pool = "gone"\n[limits]\nattempts = 1')
+    done = stage.inside("ask", "hi")
+    assert done.code == 3
+    assert f"conductor.pool is from {stage.config}" in done.err
+    explained(done)
+
+
+def test_an_empty_pool_in_a_file_is_refused(stage: Stage) -> None:
+    """With its line, by every command that reads the settings."""
+    stage.configure("[pools.none]\nworkers = []")
+    done = stage.inside("workers", "list")
+    assert (done.code, "pool 'none' is empty" in done.err) == (3, True)
+    explained(done)
+
+
+# the published pool
+
+
+def test_the_published_pool_is_added_as_far_as_there_are_keys(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without a key are named with what to do; once it is there, the same command adds them."""
+    stage.configure(workers=())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123456")
+    done = stage.inside("pools", "add", "published")
+    assert done.code == 0
+    assert list(settings(stage)["workers"]) == settings(stage)["pools"]["published"]["workers"] == ["gpt-5"]
+    assert settings(stage)["workers"]["gpt-5"] == {
+        "kind": "openai", "model": "gpt-5", "max_tokens": 4096, "reasoning_effort": "minimal",
+    }  # fmt: skip
+    assert "left out, no key of gemini: gemini-2.5-pro; conductor keys set gemini" in done.err
+    assert done.err.count("left out") == 3
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test-123456")
+    done = stage.inside("pools", "add", "published")
+    assert "gpt-5 is there already" in done.err
+    assert "claude-sonnet-4-6, which stands in for Claude Sonnet 4" in done.err
+    assert settings(stage)["pools"]["published"]["workers"] == ["claude-sonnet-4-6", "gpt-5"]
+
+
+@pytest.mark.parametrize("pool", ["published", "published-full"])
+def test_a_shipped_pool_may_be_added_without_keys(stage: Stage, pool: str) -> None:
+    """With `--all` every worker is there, and can be read again; what lacks a key is seen in the list."""
+    stage.configure(workers=())
+    assert stage.inside("pools", "add", pool, "--all").code == 0
+    rows = stage.inside("pools", "show", pool, "--json").json["workers"]
+    assert (len(rows), {row["key"] for row in rows}) == (7, {"missing"})
+    assert all(not row["card"]["measured"] for row in rows)
+
+
+def test_a_shipped_pool_is_shown_with_its_sources(stage: Stage) -> None:
+    """Which models are the published ones, which stand in for others, and where each line is from."""
+    data = stage.inside("pools", "show", "published", "--json").json
+    assert data["source"].startswith("arXiv")
+    assert [row["name"] for row in data["workers"] if not row["published"]] == ["claude-sonnet-4-6"]
+    shown = stage.inside("pools", "show", "published").out
+    assert shown.count("source: ") == 7
+    assert shown.count("the published model") == 6
+    assert shown.count("not measured") == 6
+
+
+# workers by several names, tags, settings
+
+
+def test_workers_are_switched_by_several_names_and_by_pool(stage: Stage) -> None:
+    """Each is told; one that is not ours stops the command before anything is changed."""
+    own(stage, "alpha", "beta", "gamma")
+    stage.inside("pools", "add", "two", "beta", "gamma")
+    assert stage.inside("workers", "disable", "alpha", "beta").out == "disabled alpha\ndisabled beta\n"
+    assert stage.inside("workers", "enable", "--pool", "two").out == "enabled beta\nenabled gamma\n"
+    on = {name: table.get("enabled") for name, table in settings(stage)["workers"].items()}
+    assert on == {"alpha": False, "beta": True, "gamma": True}
+    done = stage.inside("workers", "disable", "beta", "nobody")
+    assert done.code == 2
+    explained(done)
+    assert settings(stage)["workers"]["beta"]["enabled"] is True
+    assert stage.inside("workers", "enable").code == 2
+    stage.inside("workers", "disable", "--pool", "two")
+    done = stage.inside("ask", "hi", "--pool", "two")
+    assert (done.code, "all workers of pool 'two' are disabled" in done.err) == (3, True)
+
+
+def test_a_removed_worker_leaves_its_pools(stage: Stage) -> None:
+    """A pool never names a worker that the tool itself took away."""
+    own(stage, "alpha", "beta")
+    stage.inside("pools", "add", "both", "alpha", "beta")
+    stage.inside("pools", "add", "one", "alpha")
+    done = stage.inside("workers", "rm", "alpha")
+    assert done.out == "removed alpha\n"
+    assert "alpha is out of pool both" in done.err
+    assert settings(stage)["pools"] == {"both": {"workers": ["beta"]}}
+
+
+def test_a_pool_in_use_that_loses_its_last_worker_is_used_no_more(stage: Stage) -> None:
+    """Runs that name no pool go on with all workers; it is said."""
+    own(stage, "alpha", "beta")
+    stage.inside("pools", "add", "one", "alpha")
+    stage.inside("pools", "use", "one")
+    done = stage.inside("workers", "rm", "alpha")
+    assert "it was in use; every enabled worker is on offer now" in done.err
+    stage.plan = "beta | - | Answer it."
+    assert stage.inside("ask", "hi").out == "beta answers\n"
+
+
+def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
+    """`workers add` keeps them, `list` and `show` have them, `--unset` takes one out again."""
+    add = ("workers", "add", "g", "-k", "gemini", "-m", "gemini-2.5-pro")
+    assert stage.inside(*add, "--thinking-budget", "128", "--tag", "eu", "--tag", "cheap", "--top-p", "0.9").code == 0
+    listed = {row["name"]: row for row in stage.inside("workers", "list", "--json").json}
+    assert (listed["g"]["tags"], listed["g"]["options"]) == (["eu", "cheap"], {"thinking_budget": 128, "top_p": 0.9})
+    assert "eu, cheap" in stage.inside("workers", "list").out
+    shown = stage.inside("workers", "show", "g").out
+    assert "top_p 0.9, thinking_budget 128" in shown
+    assert " a million tokens (litellm " in shown
+    assert stage.inside("workers", "show", "g", "--json").json["price_from"].startswith("litellm ")
+    assert "not measured: arXiv 2512.04388" in shown
+    assert stage.inside("workers", "add", "g", "--unset", "top-p").out.startswith("changed g")
+    assert "top_p" not in settings(stage)["workers"]["g"]
+    for wrong in (("--unset", "top_p"), ("--unset", "kind"), ("--reasoning-effort", "low"), ("--tag", "a b")):
+        done = stage.inside("workers", "add", "g", *wrong)
+        assert done.code == 2, wrong
+        explained(done)
+
+
+def test_a_new_worker_needs_a_kind(stage: Stage) -> None:
+    """Only one that is there already may be changed without naming it."""
+    done = stage.inside("workers", "add", "new", "--temperature", "1")
+    assert (done.code, "has no kind" in done.err) == (2, True)
+    explained(done)
+
+
+def test_who_reads_a_worker_and_what_it_costs_is_shown(stage: Stage) -> None:
+    """A server of one's own is read by this machine; what has no price says so, and an unknown name is told."""
+    shown = stage.inside("workers", "show", "alpha").out
+    assert "this machine" in shown
+    assert "not known" in shown
+    done = stage.inside("workers", "show", "nobody")
+    assert done.code == 2
+    explained(done)
+
+
+# workers test
+
+
+def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None:
+    """The first token ends the call; a worker that is set to think is not cut off below its thinking."""
+    thinking = stage.worker("beta", 'reasoning_effort = "low"')
+    stage.configure(f"[limits]\nattempts = 1\n{thinking}", workers=("alpha",))
+    stage.models["alpha"] = says("re", "ady", " now")
+    rows = stage.inside("workers", "test", "--json").json
+    assert [(row["name"], row["state"]) for row in rows] == [("beta", "ok"), ("alpha", "ok")]
+    assert next(row["text"] for row in rows if row["name"] == "alpha") == "re"
+    assert stage.asked("alpha")[0].json["max_tokens"] == 16
+    sent = stage.asked("beta")[0].json
+    assert (sent["reasoning_effort"], "max_tokens" in sent) == ("low", False)
+
+
+def test_thinking_is_a_token_too(stage: Stage) -> None:
+    """A worker that thinks before it speaks is well; so is one that is cut off before its first word."""
+
+    async def thinks(seen: Seen, wire: Wire) -> None:
+        await wire.head()
+        await wire.frames(delta(reasoning_content="Hm."))
+        await wire.stall()
+
+    stage.models = {"alpha": thinks, "beta": says(finish="length")}
+    done = stage.inside("workers", "test")
+    assert (done.code, "(it thinks)" in done.out, "(no word within 16 tokens)" in done.out) == (0, True, True)
+
+
+def test_a_refused_setting_is_named(stage: Stage) -> None:
+    """Which setting, its value, why, and how to take it out; the other workers are tested all the same."""
+    cool = stage.worker("beta", "temperature = 0.2")
+    stage.configure(f"[limits]\nattempts = 1\n{cool}", workers=("alpha",))
+    stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")
+    done = stage.inside("workers", "test")
+    assert done.code == 1
+    assert "beta does not take temperature = 0.2" in done.out
+    assert "--unset temperature" in done.out
+    assert [line.split()[:2] for line in done.out.splitlines() if line.startswith("alpha")] == [["alpha", "ok"]]
+
+
+def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
+    """Neither answers before both were asked."""
+    both = asyncio.Barrier(2)
+
+    async def waits(seen: Seen, wire: Wire) -> None:
+        await both.wait()
+        await says("Yes.")(seen, wire)
+
+    stage.models = {"alpha": waits, "beta": waits}
+    assert stage.inside("workers", "test").code == 0
+
+
+def test_a_pool_is_tested(stage: Stage) -> None:
+    """`--pool` names whom to ask."""
+    stage.inside("pools", "add", "small", "beta")
+    rows = stage.inside("workers", "test", "--pool", "small", "--json").json
+    assert [row["name"] for row in rows] == ["beta"]
+    assert stage.asked("alpha") == []
+
+
+# names for shells
+
+
+def test_a_shell_gets_the_names_of_pools(stage: Stage, tmp_path: Path) -> None:
+    """Those of the settings, those that were added, those that ship; of a file that cannot be read, none."""
+    stage.configure('[pools.mine]\nworkers = ["alpha"]')
+    stage.inside("pools", "add", "small", "beta")
+    assert stage.inside("pools", "names").out.split() == ["small", "mine"]
+    assert stage.inside("pools", "names", "--own").out == "small\n"
+    assert stage.inside("pools", "names", "--known").out.split() == ["small", "mine", "published", "published-full"]
+    stage.config.write_text("[pools")
+    done = stage.inside("pools", "names")
+    assert (done.code, done.out, done.err) == (0, "small\n", "")

@@ -1,0 +1,141 @@
+"""Pools in the files: what they become, what is refused with file and line, and whom they offer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.config.files import Places, read
+from conductor_cli.config.pools import (
+    NamedPool,
+    change_pool,
+    leave_pools,
+    members,
+    offered,
+    own_pools,
+    pool_named,
+    pools_of,
+)
+from conductor_cli.config.workers import Listed, workers_of
+from conductor_cli.core.errors import ConfigError, PolicyError
+
+ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
+
+
+def pools(folder: Path, text: str, own: str = "") -> tuple[NamedPool, ...]:
+    (folder / "settings.toml").write_text(own)
+    (folder / "config.toml").write_text(text)
+    return pools_of([read(folder / "settings.toml"), read(folder / "config.toml")])
+
+
+def workers(folder: Path, text: str = ABC) -> tuple[Listed, ...]:
+    (folder / "w.toml").write_text(text)
+    return workers_of([read(folder / "w.toml")])
+
+
+def where(folder: Path) -> Places:
+    return Places(config=folder, state=folder, data=folder, cache=folder)
+
+
+def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
+    """Its workers are offered in the order of the pool, not of the file."""
+    (pool,) = pools(tmp_path, '[pools."my.pool"]\nworkers = ["c", "a"]\nabout = "for sums"\n')
+    assert (pool.name, pool.about) == ("my.pool", "for sums")
+    assert pool.where == f"{tmp_path / 'config.toml'}, line 2"
+    assert [worker.name for worker in offered(pool, workers(tmp_path))] == ["c", "a"]
+
+
+def test_a_later_file_wins_key_by_key(tmp_path: Path) -> None:
+    """The user's file says who is in a pool of the tool's; what it leaves open stays."""
+    own = '[pools.x]\nworkers = ["a"]\nabout = "old"\n[pools.y]\nworkers = ["b"]\n'
+    found = {pool.name: pool for pool in pools(tmp_path, '[pools.x]\nworkers = ["c"]\n[pools.y]\nabout = "new"', own)}
+    assert (found["x"].workers, found["x"].about) == (("c",), "old")
+    assert (found["y"].workers, found["y"].about) == (("b",), "new")
+    assert (found["x"].source, found["y"].source) == (str(tmp_path / "config.toml"), str(tmp_path / "settings.toml"))
+
+
+WRONG = {
+    "pools = 3": "line 1: pools must be tables",
+    "[pools]\nx = 3": "line 2: 'x' must be a table [pools.x]",
+    "[pools.x]": "line 1: pool 'x' names no workers",
+    "[pools.x]\nworkers = []": "line 2: pool 'x' is empty",
+    "[pools.x]\nworkers = 'a'": "line 2: pool 'x' has workers = 'a'; expected a list",
+    "[pools.x]\nworkers = [1]": "line 2: pool 'x' has workers = [1]; expected a list",
+    "[pools.x]\nworkers = ['a', 'a']": "line 2: pool 'x' names 'a' twice",
+    "[pools.x]\nworkers = ['a']\nmodels = 1": "line 3: a pool has no key 'models'",
+    "[pools.x]\nabout = 1\nworkers = ['a']": "line 2: about is 1; expected text",
+    "[pools.'a b']\nworkers = ['a']": "line 1: 'a b' is no name of a pool",
+    "[pools.x]\nworkers = ['a']\n\n[pools.x]\nworkers = ['b']": "line 4: pool 'x' is named twice",
+    "[workers.a]\nkind = 'openai'\n[workers.'a']\nkind = 'gemini'": "line 3: worker 'a' is named twice",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_entry_is_named(tmp_path: Path, text: str) -> None:
+    """File, line and what was expected."""
+    with pytest.raises(ConfigError) as caught:
+        pools(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.toml'}, {WRONG[text]}"), caught.value
+
+
+def test_other_faults_of_a_file_are_still_told(tmp_path: Path) -> None:
+    """A key that stands twice is no table: what the reader of TOML says of it, with its line."""
+    with pytest.raises(ConfigError, match=r"config.toml is no valid TOML: .*line 3"):
+        pools(tmp_path, "[workers.a]\nmodel = 'x'\nmodel = 'y'\n")
+
+
+def test_a_pool_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    """The error names the pools, or how to make one."""
+    found = pools(tmp_path, "[pools.x]\nworkers = ['a']")
+    assert pool_named(found, "x").workers == ("a",)
+    with pytest.raises(ConfigError, match="no pool is named 'z'") as caught:
+        pool_named(found, "z")
+    assert caught.value.hint == "known: x"
+    with pytest.raises(ConfigError) as caught:
+        pool_named((), "z")
+    assert "conductor pools add z" in caught.value.hint
+
+
+def test_a_pool_that_names_nobody_we_know_is_told_when_it_is_used(tmp_path: Path) -> None:
+    """File, line, the name, and the workers that there are."""
+    (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'zeta']")
+    with pytest.raises(ConfigError, match=r"config.toml, line 2: pool 'x' names 'zeta'") as caught:
+        members(pool, workers(tmp_path))
+    assert caught.value.hint == "known: a, b, c"
+    with pytest.raises(ConfigError) as caught:
+        members(pool, ())
+    assert "conductor workers add" in caught.value.hint
+
+
+def test_disabled_workers_of_a_pool_stay_out(tmp_path: Path) -> None:
+    """Those that are enabled are offered; if there is none, that is an error of its own."""
+    (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'b']")
+    off = "[workers.{}]\nkind = 'openai'\nenabled = false\n"
+    assert [
+        worker.name for worker in offered(pool, workers(tmp_path, off.format("a") + ABC[ABC.index("[workers.b") :]))
+    ] == ["b"]
+    with pytest.raises(PolicyError, match="all workers of pool 'x' are disabled"):
+        offered(pool, workers(tmp_path, off.format("a") + off.format("b")))
+
+
+def test_a_pool_is_checked_before_it_is_written(tmp_path: Path) -> None:
+    """What could not be read again is refused, and nothing is written."""
+    with pytest.raises(ConfigError, match="is empty"):
+        change_pool(where(tmp_path), "x", {"workers": []})
+    assert not (tmp_path / "settings.toml").exists()
+    change_pool(where(tmp_path), "x", {"workers": ["a"]})
+    assert own_pools(where(tmp_path)) == {"x": {"workers": ["a"]}}
+    change_pool(where(tmp_path), "x", None)
+    assert own_pools(where(tmp_path)) == {}
+
+
+def test_a_worker_that_goes_leaves_its_pools(tmp_path: Path) -> None:
+    """A pool that would be empty goes too; others, also broken ones, stay as they are."""
+    text = (
+        '[pools.x]\nworkers = ["a", "b"]\n[pools.y]\nworkers = ["a"]\n[pools.z]\nworkers = ["b"]\n[pools.odd]\nn = 1\n'
+    )
+    (tmp_path / "settings.toml").write_text(text)
+    assert leave_pools(where(tmp_path), "a") == ("x", "y")
+    assert own_pools(where(tmp_path)) == {"x": {"workers": ["b"]}, "z": {"workers": ["b"]}, "odd": {"n": 1}}
+    assert leave_pools(where(tmp_path), "a") == ()

@@ -1,0 +1,145 @@
+"""The data that ships: providers, the published pool, cards of well-known models; and what it costs to have it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.config.workers import NAME
+from conductor_cli.core.pool import Card, Worker
+from conductor_cli.models import priors
+from conductor_cli.models.catalog import check_options
+from conductor_cli.models.pools import ShippedWorker, shipped_pools
+from conductor_cli.models.presets import PRESETS, as_of, price_name, shipped
+from conductor_cli.models.priors import prior
+
+WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
+
+
+@pytest.fixture(scope="module")
+def prices() -> dict[str, Any]:
+    """The table of models in litellm, read as data: it is not imported."""
+    found = importlib.util.find_spec("litellm")
+    assert found is not None
+    assert found.origin is not None
+    table = Path(found.origin).parent / "model_prices_and_context_window_backup.json"
+    return dict(json.loads(table.read_text(encoding="utf-8")))
+
+
+def test_the_table_of_providers_is_dated_and_read_when_it_is_needed() -> None:
+    """`conductor --version` and `--help` read neither the presets nor the cards."""
+    assert date.fromisoformat(as_of()) >= date(2026, 11, 1)
+    code = (
+        "import sys\n"
+        "import conductor_cli.cli\n"
+        "import conductor_cli.models.presets as p, conductor_cli.models.priors as c\n"
+        "print(p._providers.cache_info().misses, p.shipped.cache_info().misses, c._lines.cache_info().misses)\n"
+        "len(p.PRESETS)\n"
+        "print(p._providers.cache_info().misses)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0", "0", "1"]
+
+
+def test_the_presets_are_a_table_like_any() -> None:
+    """Kinds can be looked up, counted and gone through; an unknown one is not there."""
+    assert len(PRESETS) == len(list(PRESETS)) == len(shipped()["providers"])
+    assert "openai" in PRESETS
+    assert PRESETS.get("nonsense") is None
+
+
+@pytest.mark.parametrize("worker", WORKERS, ids=lambda worker: worker.name)
+def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices: dict[str, Any]) -> None:
+    """Its model stands in the price table of the day, with a price, and is not about to go; its settings fit it."""
+    row = prices[price_name(worker.worker)]
+    assert row["mode"] == "chat"
+    assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
+    assert row.get("deprecation_date", "9999") > as_of()
+    assert worker.table["max_tokens"] <= row["max_output_tokens"]
+    assert NAME.fullmatch(worker.name)
+    check_options(worker.worker)
+    assert worker.source
+
+
+def test_the_published_pool_is_the_published_one() -> None:
+    """Seven workers in the paper's order; the one whose model is gone is marked, and no other."""
+    published, full = shipped_pools()["published"], shipped_pools()["published-full"]
+    assert [worker.name for worker in published.workers] == [
+        "gemini-2.5-pro", "claude-sonnet-4-6", "gpt-5", "qwen3-32b", "gemma-3-27b", "qwen3-32b-thinking",
+        "r1-distill-qwen-32b",
+    ]  # fmt: skip
+    assert [worker.name for worker in published.workers if worker.replaces] == ["claude-sonnet-4-6"]
+    assert {worker.table["max_tokens"] for worker in published.workers} == {4096}
+    assert [worker.name.removesuffix("-full") for worker in full.workers] == [one.name for one in published.workers]
+    assert all(pool.source.startswith("arXiv 2512.04388") for pool in (published, full))
+
+
+def test_no_two_shipped_workers_have_one_name() -> None:
+    """Both pools can be added."""
+    assert len({worker.name for worker in WORKERS}) == len(WORKERS)
+
+
+CARDS = [line for lines in priors._lines().values() for line in lines]
+
+
+@pytest.mark.parametrize("name", priors._lines())
+def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
+    """The models of cards are named as in the price table, and answer questions."""
+    assert prices[name]["mode"] == "chat"
+
+
+@pytest.mark.parametrize("line", CARDS, ids=lambda line: f"{line['models'][0]} {line['source'][-24:]}")
+def test_each_card_has_a_source_and_shares(line: dict[str, Any]) -> None:
+    """A figure without a public source is not given, and tags mean one test each."""
+    assert line["source"].startswith("arXiv ")
+    assert set(line["strengths"]) <= {"math", "facts", "code", "science"}
+    assert all(0 < share < 1 for share in line["strengths"].values())
+    assert set(line) <= {"models", "source", "strengths", "reasoning_effort", "thinking_budget", "default"}
+
+
+def made(kind: str, model: str, **options: Any) -> Worker:
+    return Worker(name="w", kind=kind, model=model, options=options)
+
+
+def test_a_prior_card_is_marked_as_not_measured() -> None:
+    """It says where it is from; a model that nobody has figures for has none."""
+    card = prior(made("openai", "gpt-5"))
+    assert (card.measured, card.strengths["code"]) == (False, 0.829)
+    assert "2512.04388" in card.source
+    assert prior(made("anthropic", "claude-sonnet-4-6")) == Card()
+    assert prior(made("llama", "x.gguf")) == Card()
+
+
+def test_a_card_for_the_workers_own_effort_comes_first() -> None:
+    """The same weights with and without thinking have cards of their own."""
+    direct = prior(made("deepinfra", "Qwen/Qwen3-32B", reasoning_effort="none"))
+    thinking = prior(made("deepinfra", "Qwen/Qwen3-32B"))
+    assert direct.strengths["math"] < thinking.strengths["math"]
+    assert prior(made("gemini", "gemini-2.5-pro", thinking_budget=128)) != prior(made("gemini", "gemini-2.5-pro"))
+
+
+def test_figures_of_another_effort_are_nobodys() -> None:
+    """What a model did thinking hard says nothing of it thinking less; one that is left alone has its usual card."""
+    assert prior(made("openai", "gpt-5", reasoning_effort="high")) == prior(made("openai", "gpt-5")) != Card()
+    assert prior(made("openai", "gpt-5", reasoning_effort="low")) == Card()
+    assert prior(made("gemini", "gemini-2.5-pro", thinking_budget=0)) == Card()
+
+
+def test_a_name_behind_another_address_is_nobodys() -> None:
+    """A server of one's own may call any model gpt-5."""
+    known = made("openai", "gpt-5")
+    assert prior(replace(known, options={"base_url": "https://api.openai.com/v1/"})) == prior(known)
+    assert prior(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
+
+
+def test_a_model_is_known_through_whoever_serves_it() -> None:
+    """The preset's own model counts where a worker names none."""
+    assert prior(made("groq", "")) == prior(made("deepinfra", "openai/gpt-oss-120b")) != Card()

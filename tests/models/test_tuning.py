@@ -1,0 +1,196 @@
+"""A worker's own settings: what may stand in them, how they go over the wire, and what becomes of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import check_options, open_model
+from tests.servers import LITELLM_IGNORES, Script, Seen, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+
+ASKED = Request(messages=(Message(role="user", content="Yes?"),))
+FINE = saying(delta("Yes.", finish="stop"), usage())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _litellm() -> None:
+    litellm_ready()
+
+
+def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
+    """The chunks of a worker's reply, and the body that the server saw first."""
+
+    async def go(url: str) -> list[Chunk]:
+        made = Worker(name="w", kind=kind, model=model, options={"base_url": url, "key_env": "KEY", **options})
+        opened = open_model(made, environ={"KEY": "sk-123456"})
+        try:
+            async with aclosing(opened.stream(request)) as stream:
+                return [chunk async for chunk in stream]
+        finally:
+            await opened.close()
+
+    with loopback(script) as server:
+        chunks = asyncio.run(go(server.url))
+        return chunks, server.requests[0].json
+
+
+def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        play(script, kind, model, request, **options)
+    return caught.value
+
+
+async def claude(seen: Seen, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("Yes.")
+    await speaker.end()
+
+
+def no(words: str, **more: Any) -> Script:
+    async def script(seen: Seen, wire: Wire) -> None:
+        await wire.json({"error": {"type": "invalid_request_error", "message": words} | more}, 400)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "sent"),
+    [
+        ("openai", {"reasoning_effort": "minimal"}, {"reasoning_effort": "minimal"}),
+        ("deepinfra", {"temperature": 0.2, "top_p": 0.8}, {"temperature": 0.2, "top_p": 0.8}),
+        (
+            "gemini", {"thinking_budget": 128},
+            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 128}}}},
+        ),
+        ("gemini", {"thinking_budget": 0}, {"extra_body": {"google": {"thinking_config": {"thinking_budget": 0}}}}),
+        ("openrouter", {"thinking_budget": 2000}, {"reasoning": {"max_tokens": 2000}}),
+        ("openrouter", {"thinking_budget": 0}, {"reasoning": {"enabled": False}}),
+    ],
+)  # fmt: skip
+def test_each_api_is_told_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
+    """Effort, nucleus and thinking budget stand in the body as the provider's reference has them, and nothing else."""
+    _, plain = play(FINE, kind, "m")
+    _, body = play(FINE, kind, "m", **options)
+    assert body == plain | sent
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({"thinking_budget": 2048, "max_tokens": 4096}, {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        ({"thinking_budget": 0, "temperature": 0.2}, {"thinking": {"type": "disabled"}, "temperature": 0.2}),
+        ({"temperature": 0.2, "top_p": 0.9}, {"temperature": 0.2, "top_p": 0.9}),
+    ],
+)
+def test_anthropic_is_told_through_litellm(options: dict[str, Any], sent: dict[str, Any]) -> None:
+    """A budget is Anthropic's own `thinking` on the wire, where the model takes one."""
+    chunks, body = play(claude, "anthropic", "claude-sonnet-4-6", **options)
+    assert "".join(chunk.text for chunk in chunks) == "Yes."
+    assert {name: body.get(name) for name in sent} == sent
+    assert ("thinking" in body) == ("thinking" in sent)
+
+
+def test_an_effort_is_made_thinking_for_anthropic() -> None:
+    """Litellm makes of an effort what the model takes: thinking of its own measure, and how hard."""
+    _, body = play(claude, "anthropic", "claude-sonnet-5-5", reasoning_effort="low")
+    assert (body["thinking"]["type"], body["output_config"]) == ("adaptive", {"effort": "low"})
+
+
+def test_a_budget_that_would_become_an_effort_is_refused() -> None:
+    """A model that measures its own thinking takes no budget: litellm would send an effort that nobody asked for."""
+    error = refusal(claude, "anthropic", "claude-sonnet-5-5", thinking_budget=2048, max_tokens=4096)
+    assert (error.reason, error.retryable) == ("refused", False)
+    assert "does not take thinking_budget = 2048" in error.message
+    assert "--unset thinking_budget" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("claude-sonnet-5-5", ""), ("claude-haiku-4-5", "`temperature` is not supported by this model.")],
+)
+def test_a_temperature_that_a_claude_refuses_is_not_left_out(model: str, words: str) -> None:
+    """Whether litellm knows it or the provider says it: the call fails, and the setting is named."""
+    error = refusal(no(words), "anthropic", model, temperature=0.2)
+    assert "does not take temperature = 0.2" in error.message
+    assert words in error.message
+    assert "--unset temperature" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"temperature": 0.2}, "temperature", "Only the default (1) value is supported."),
+        ({"reasoning_effort": "xhigh"}, "reasoning_effort", "Supported values are: 'low', 'high'."),
+        ({"top_p": 0.5}, "top_p", "Not with this model."),
+    ],
+)
+def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
+    options: dict[str, Any], field: str, said: str
+) -> None:
+    """The one request is all: the error has the setting, its value, why, and what to do."""
+    error = refusal(no(f"Unsupported value: '{field}'. {said}", param=field), "openai", "m", **options)
+    assert error.message == f"m does not take {field} = {options[field]}: Unsupported value: '{field}'. {said}"
+    assert f"--unset {field}" in error.hint
+    assert (error.reason, error.retryable) == ("refused", False)
+
+
+def test_what_the_run_asked_for_is_still_left_out() -> None:
+    """A temperature that is not the worker's own gives way, with a note."""
+
+    async def script(seen: Seen, wire: Wire) -> None:
+        if "temperature" in seen.json:
+            return await wire.json({"error": {"message": "no", "param": "temperature"}}, 400)
+        return await FINE(seen, wire)
+
+    request = Request(messages=ASKED.messages, temperature=0.7)
+    chunks, _ = play(script, "openai", "m", request, reasoning_effort="low")
+    assert "".join(chunk.text for chunk in chunks) == "Yes."
+    assert "does not take temperature: it is left out" in chunks[0].note
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("openai", {"reasoning_effort": "hihg"}, "reasoning_effort is 'hihg'"),
+        ("openai", {"top_p": 1.5}, "top_p is 1.5"),
+        ("openai", {"thinking_budget": 100}, "the kind 'openai' has no thinking_budget"),
+        ("gemini", {"thinking_budget": -1}, "thinking_budget is -1"),
+        ("gemini", {"thinking_budget": 100, "reasoning_effort": "low"}, "exclude each other"),
+        ("anthropic", {"thinking_budget": 100, "max_tokens": 4096}, "thinking_budget is 100"),
+        ("anthropic", {"thinking_budget": 4096, "max_tokens": 4096}, "which it is part of, is 4096"),
+        ("anthropic", {"thinking_budget": 4096}, "which it is part of, is not set"),
+        (
+            "anthropic", {"thinking_budget": 2048, "max_tokens": 4096, "temperature": 0.2},
+            "temperature is 0.2 beside thinking",
+        ),
+        ("anthropic", {"reasoning_effort": "high", "temperature": 0}, "temperature is 0 beside thinking"),
+    ],
+)  # fmt: skip
+def test_what_cannot_stand_is_said_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
+    """A word that is no effort, a budget out of bounds, and settings that exclude each other: an error with a hint."""
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        check_options(Worker(name="w", kind=kind, model="m", options=options))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"thinking_budget": 0, "temperature": 0.2},
+        {"reasoning_effort": "none", "temperature": 0.2},
+        {"thinking_budget": 1024, "max_tokens": 1025, "temperature": 1},
+    ],
+)
+def test_what_anthropic_takes_is_let_through(options: dict[str, Any]) -> None:
+    """Without thinking any temperature may stand, and beside it 1."""
+    check_options(Worker(name="w", kind="anthropic", model="m", options=options))
