@@ -6,27 +6,26 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import remark
 from conductor_cli.core.errors import PolicyError, UsageError
-from conductor_cli.core.estimate import Estimate, estimate
+from conductor_cli.core.estimate import Estimate, Planner, estimate, planning
 from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Question
 
 if TYPE_CHECKING:
+    from conductor_cli.config import Settings
     from conductor_cli.evals.cases import Case
     from conductor_cli.evals.systems import System
     from conductor_cli.run import Conductor
 
 LOOKED_AT: Final = 50
 """Cases of a system that are reckoned one by one; more are taken to be like them."""
-
-PLANNING: Final = (60, 300)
-"""Tokens that a conductor writes for a plan, from a short one to a long one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,9 @@ def _ranges(system: System, case: Case, setting: Conductor) -> Sequence[tuple[Es
     asked = Question(text=case.question)
     plan = plan_for(system, case)
     if isinstance(plan, Plan):
-        found = estimate(asked, plan, setting.pool, setting.worker_profile)
+        itself = any(step.worker == SELF for step in plan.steps)
+        planner = planner_of(setting, asked) if itself else None
+        found = estimate(asked, plan, setting.pool, setting.worker_profile, planner)
         return [(found, found)]
     return [_conducted(asked, setting)] if plan else []
 
@@ -127,10 +128,9 @@ def _conducted(asked: Question, setting: Conductor) -> tuple[Estimate, Estimate]
     short = [_steps(asked, worker.name, 1, setting) for worker in workers]
     long = [_steps(asked, worker.name, steps, setting) for worker in workers]
     low, high = min(short, key=lambda item: item.cost[0]), max(long, key=lambda item: item.cost[1])
-    read = sum(len(message.content) for message in setting.asks(asked).messages) // 4
-    return _planned(low, setting, read, PLANNING[0], 1), _planned(
-        high, setting, read, PLANNING[1], 1 + setting.limits.recursion
-    )
+    itself = planner_of(setting, asked)
+    assert itself is not None, "only a conductor plans"
+    return low + planning(itself), high + planning(itself, 1 + setting.limits.recursion)
 
 
 def _steps(asked: Question, worker: str, count: int, setting: Conductor) -> Estimate:
@@ -140,15 +140,12 @@ def _steps(asked: Question, worker: str, count: int, setting: Conductor) -> Esti
     return estimate(asked, Plan(steps=steps), setting.pool, setting.worker_profile)
 
 
-def _planned(found: Estimate, setting: Conductor, read: int, written: int, times: int) -> Estimate:
-    """With what the conductor itself takes."""
-    price = setting.price
-    cost = Decimal(0) if price is None else times * (read * price.input + written * price.output) / 1_000_000
-    tokens = times * (read + written)
-    return replace(
-        found, calls=found.calls + times, tokens=(found.tokens[0] + tokens, found.tokens[1] + tokens),
-        cost=(found.cost[0] + cost, found.cost[1] + cost), unpriced=found.unpriced + (times if price is None else 0),
-    )  # fmt: skip
+def planner_of(setting: Conductor, asked: Question) -> Planner | None:
+    """The conductor as an estimate counts it, None where there is none."""
+    if setting.model is None:
+        return None
+    read = int(sum(len(message.content) for message in setting.asks(asked).messages) / CHARS_PER_TOKEN)
+    return Planner(read=read, price=setting.price, steps=setting.limits.steps)
 
 
 def unpriced(conductor: Conductor, systems: Sequence[System]) -> tuple[str, ...]:
@@ -166,7 +163,7 @@ def is_free(conductor: Conductor, systems: Sequence[System]) -> bool:
     prices += (
         [conductor.price] if conductor.price is not None and any(system.plan is None for system in systems) else []
     )
-    return not any(price.input or price.output or price.cached for price in prices)
+    return not any(any(price.amounts()) for price in prices)
 
 
 def check_limit(conductor: Conductor, systems: Sequence[System]) -> None:
@@ -177,6 +174,18 @@ def check_limit(conductor: Conductor, systems: Sequence[System]) -> None:
             f"a cost limit cannot be kept: no price is known for {', '.join(unknown)}",
             hint="give them one (conductor workers add … --price IN,OUT), or leave them out: --workers",
         )
+
+
+def left_today(settings: Settings) -> Decimal | None:
+    """The dollars that the limit of the day leaves, None where there is none. Raises `ConfigError`."""
+    from conductor_cli.models.daybook import DayBook
+
+    limits = settings.day_limits
+    if limits.cost is None:
+        return None
+    book = DayBook(settings.places.spending, limits)
+    book.check()
+    return max(limits.cost - book.today().cost, Decimal(0))
 
 
 def agreed_to(found: Quote, what: str, *, yes: bool, quiet: bool) -> bool:

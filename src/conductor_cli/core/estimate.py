@@ -1,13 +1,17 @@
-"""What a plan may use, before it runs: calls, tokens and money as a range; called an estimate wherever it is shown."""
+"""What a plan may use, before it runs: calls, tokens and money as a range; called an estimate wherever it is shown.
+
+The most is what reservations hold the calls to: the longest answer, every token at its dearest. Attempts that fail and
+plans that are repaired come on top. Of a worker on this machine it is known that it costs nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, Step
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.prompts import CHARS_PER_TOKEN, question_text
 from conductor_cli.core.question import Question
@@ -15,41 +19,130 @@ from conductor_cli.core.usage import MILLION, Price
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
+SHORT_THINKING: Final = 250
+"""Tokens that a worker which is told to think writes beside that, at the low end: thinking is paid for as an answer."""
 OVERHEAD: Final = 120
 """Tokens of a worker's prompt beside question, subtask and what it sees."""
+PLANNING: Final = (60, 300)
+"""Tokens that a conductor writes for a plan, from a short one to a long one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """From the least to the most: tokens over all steps, and dollars over those with a price."""
+    """From the least to the most: tokens over all calls, and dollars over those with a price."""
 
-    calls: int
-    tokens: tuple[int, int]
-    cost: tuple[Decimal, Decimal]
-    unpriced: int
+    calls: int = 0
+    tokens: tuple[int, int] = (0, 0)
+    cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
+    unpriced: int = 0
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            calls=self.calls + other.calls,
+            tokens=(self.tokens[0] + other.tokens[0], self.tokens[1] + other.tokens[1]),
+            cost=(self.cost[0] + other.cost[0], self.cost[1] + other.cost[1]),
+            unpriced=self.unpriced + other.unpriced,
+        )
 
 
-def estimate(question: Question, plan: Plan, pool: Pool, profile: WorkerProfile) -> Estimate:
-    """The range for a plan: every answer short, or every answer as long as its worker may make it."""
+NOTHING: Final = Estimate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """A conductor as it counts: `read` tokens are its prompt, `steps` the most that its plans may have."""
+
+    read: int
+    price: Price | None
+    steps: int = MAX_STEPS
+
+
+def estimate(
+    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
+) -> Estimate:
+    """The range for a plan: every answer short, or every answer as long as its worker may make it.
+
+    A step on the conductor itself is from an accepted answer to all steps of the dearest worker; without a `planner` it
+    is a call whose price nobody knows.
+    """
     asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
-    low_tokens = high_tokens = unpriced = 0
-    low_cost = high_cost = Decimal(0)
-    for step in plan.steps:
-        worker = pool[step.worker] if step.worker in pool and step.worker != SELF else None
-        longest = int(worker.options.get("max_tokens", profile.max_tokens)) if worker else profile.max_tokens
-        price = worker.price if worker else None
+    workers = [_known(step, pool) for step in plan.steps]
+    longest = [_longest(worker, profile) for worker in workers]
+    total = NOTHING
+    for step, worker in zip(plan.steps, workers, strict=True):
         fixed = asked + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
-        short = min(SHORT_ANSWER, longest)
-        low_in, high_in = fixed + len(step.access) * short, fixed + len(step.access) * longest
-        low_tokens += low_in + short
-        high_tokens += high_in + longest
-        low_cost += _cost(low_in, short, price)
-        high_cost += _cost(high_in, longest, price)
-        unpriced += price is None
+        seen = tuple(longest[number - 1] for number in step.access)
+        if step.worker == SELF and planner is not None:
+            total += _nested(fixed, pool, profile, planner, seen)
+        else:
+            total += _step(fixed, worker, profile, seen)
+    return total
+
+
+def _known(step: Step, pool: Pool) -> Worker | None:
+    """The worker of a step, None for the conductor and for one that is not in the pool."""
+    return pool[step.worker] if step.worker in pool and step.worker != SELF else None
+
+
+def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
+    """The most tokens of an answer."""
+    return int((worker.options.get("max_tokens") if worker else None) or profile.max_tokens)
+
+
+def planning(planner: Planner, times: int = 1) -> Estimate:
+    """The range for what the conductor itself takes: a short plan, or a long one `times` over."""
+    least, most = PLANNING[0], times * PLANNING[1]
+    low, high = _cost(planner.read, least, planner.price), planner.price
     return Estimate(
-        calls=len(plan.steps), tokens=(low_tokens, high_tokens), cost=(low_cost, high_cost), unpriced=unpriced
+        calls=times,
+        tokens=(planner.read + least, times * planner.read + most),
+        cost=(low, Decimal(0) if high is None else times * high.most(planner.read, PLANNING[1])),
+        unpriced=times if planner.price is None else 0,
+    )
+
+
+def _step(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> Estimate:
+    """The range for one call that reads `fixed` tokens and answers of which `seen` are the longest forms."""
+    longest = _longest(worker, profile)
+    short = min(SHORT_ANSWER + (SHORT_THINKING if worker and _thinks(worker) else 0), longest)
+    price = worker.price if worker else None
+    low_in, high_in = fixed + _short(seen), fixed + sum(seen)
+    return Estimate(
+        calls=1,
+        tokens=(low_in + short, high_in + longest),
+        cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
+        unpriced=int(price is None),
+    )
+
+
+def _short(seen: tuple[int, ...]) -> int:
+    """The tokens of short answers; what others thought is not shown."""
+    return sum(min(SHORT_ANSWER, longest) for longest in seen)
+
+
+def _thinks(worker: Worker) -> bool:
+    """Whether a worker's own settings have it think before it answers."""
+    effort, budget = worker.options.get("reasoning_effort"), worker.options.get("thinking_budget")
+    return effort not in (None, "none", "minimal", "default") or bool(budget)
+
+
+def _nested(fixed: int, pool: Pool, profile: WorkerProfile, planner: Planner, seen: tuple[int, ...]) -> Estimate:
+    """A step on the conductor itself: it reads what the step sees, and accepts it or plans anew."""
+    low, high = (planning(replace(planner, read=planner.read + more)) for more in (_short(seen), sum(seen)))
+    workers = [worker for worker in pool if worker.kind != SELF]
+    others = planner.steps - 1
+    steps = [_step(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
+    most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=NOTHING)
+    return Estimate(
+        calls=1,
+        tokens=(low.tokens[0], high.tokens[1] + planner.steps * most.tokens[1]),
+        cost=(low.cost[0], high.cost[1] + planner.steps * most.cost[1]),
+        unpriced=int(planner.price is None),
     )
 
 
 def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
-    return Decimal(0) if price is None else (tokens_in * price.input + tokens_out * price.output) / MILLION
+    if price is None:
+        return Decimal(0)
+    rate = price.at(tokens_in)
+    return (tokens_in * rate.input + tokens_out * rate.output) / MILLION

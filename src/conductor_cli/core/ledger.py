@@ -1,21 +1,28 @@
 """What a run has reserved and spent. Reserve before a call starts, settle when it has ended.
 
 A reservation holds the most that a call can use, so calls in parallel cannot overshoot a limit together. Where the
-whole wish does not fit, the answer is cut to what is left, as long as that is worth asking for.
+whole wish does not fit, the answer is cut to what is left, as long as that is worth asking for. The limits of a day are
+kept in the same way, beside what other runs have spent and hold of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Final
+from decimal import ROUND_UP, Decimal
+from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below so many tokens; a call that cannot have them waits, or the limit is reached."""
+
+
+RAISE: Final = "raise it with "
+"""What stands before the flag that raises a limit, in the hint of an error that the limit caused."""
+
+_PLENTY: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,20 @@ class Reservation:
     call: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Today:
+    """The limits of a day, and what all runs together have spent and hold of it."""
+
+    limits: DayLimits = DayLimits()
+    cost: Decimal = Decimal(0)
+    tokens: int = 0
+    calls: int = 0
+
+
+NO_DAY: Final = Today()
+"""A day without limits."""
+
+
 class Ledger:
     """One per run, shared with the runs nested in it. `calls` counts calls to workers."""
 
@@ -37,18 +58,25 @@ class Ledger:
         self._calls = 0
         self.spent = Usage()
 
-    def reserve(self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True) -> Reservation | None:
+    def reserve(
+        self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: Today = NO_DAY
+    ) -> Reservation | None:
         """Room for a call of `tokens_in` tokens and at most `answer` tokens of reply.
 
         None: not now, but calls that are running may leave room. Raises `LimitReached` when no room can come.
         """
-        self._check_calls(call=call)
-        room = min(answer, self._tokens_left() - tokens_in, self._affordable(tokens_in, price))
-        if room < min(answer, WORTH_ASKING):
+        if call:
+            self._check_calls(today)
+        least = min(answer, WORTH_ASKING)
+        bounds = self._bounds(_Call(tokens_in, least, price), today)
+        room = min(answer, *(bound.room for bound in bounds))
+        if room < least:
             if self._held:
                 return None
-            raise LimitReached(self._reason(tokens_in, answer), hint="raise the limit and resume the run")
-        reservation = Reservation(answer=room, tokens=tokens_in + room, cost=_cost(tokens_in, room, price), call=call)
+            tightest = next(bound for bound in bounds if bound.room < least)
+            raise LimitReached(f"{tightest.said} leaves no room for another call", hint=tightest.hint)
+        cost = Decimal(0) if price is None else price.most(tokens_in, room)
+        reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
         self._held.append(reservation)
         return reservation
 
@@ -58,36 +86,79 @@ class Ledger:
         self._calls += reservation.call
         self.spent = self.spent + usage
 
-    def _check_calls(self, *, call: bool) -> None:
-        limit = self._limits.calls
-        running = sum(held.call for held in self._held)
-        if call and limit is not None and self._calls + running >= limit:
-            said = f"the limit of {limit} worker calls is reached"
-            raise LimitReached(said, hint="raise --max-calls and resume the run")
+    def release(self, reservation: Reservation) -> None:
+        """The call is not made after all."""
+        self._held.remove(reservation)
 
-    def _tokens_left(self) -> int:
-        if self._limits.tokens is None:
-            return 1 << 62
-        return self._limits.tokens - self.spent.tokens - sum(held.tokens for held in self._held)
+    def _check_calls(self, today: Today) -> None:
+        limit, made = self._limits.calls, self._calls + sum(held.call for held in self._held)
+        if limit is not None and made >= limit:
+            raise LimitReached(f"the limit of {limit} worker calls is reached", hint=f"{RAISE}--max-calls {2 * limit}")
+        limit = today.limits.calls
+        if limit is not None and today.calls >= limit:
+            raise LimitReached(f"today's limit of {limit} worker calls is reached", hint=_anew("calls", 2 * limit))
 
-    def _affordable(self, tokens_in: int, price: Price | None) -> int:
-        """How many tokens of answer the money that is left can pay."""
-        if self._limits.cost is None or price is None:
-            return 1 << 62
-        spent = self.spent.cost or Decimal(0)
-        left = self._limits.cost - spent - sum((held.cost for held in self._held), Decimal(0))
-        left -= _cost(tokens_in, 0, price)
+    def _bounds(self, call: _Call, today: Today) -> tuple[_Bound, ...]:
+        """How many tokens of answer each limit leaves, in the order in which they are told."""
+        limits, day = self._limits, today.limits
+        bounds = []
+        if limits.tokens is not None:
+            left = limits.tokens - self.spent.tokens - sum(held.tokens for held in self._held)
+            hint = f"{RAISE}--max-tokens {max(2 * limits.tokens, call.tokens)}"
+            bounds.append(_Bound(left - call.tokens_in, f"the limit of {limits.tokens} tokens", hint))
+        if limits.cost is not None:
+            held = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+            hint = f"{RAISE}--max-cost {_round_up(max(2 * limits.cost, call.cost))}"
+            bounds.append(_Bound(call.affordable(limits.cost - held), f"the limit of ${limits.cost:f}", hint))
+        if day.tokens is not None:
+            hint = _anew("tokens", max(2 * day.tokens, today.tokens + call.tokens))
+            bounds.append(
+                _Bound(day.tokens - today.tokens - call.tokens_in, f"today's limit of {day.tokens} tokens", hint)
+            )
+        if day.cost is not None:
+            hint = _anew("cost", _round_up(max(2 * day.cost, today.cost + call.cost)))
+            bounds.append(_Bound(call.affordable(day.cost - today.cost), f"today's limit of ${day.cost:f}", hint))
+        return tuple(bounds) or (_Bound(_PLENTY, "", ""),)
+
+
+class _Call(NamedTuple):
+    """A call that is wished for, with the least answer that is worth it."""
+
+    tokens_in: int
+    answer: int
+    price: Price | None
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.answer
+
+    @property
+    def cost(self) -> Decimal:
+        return Decimal(0) if self.price is None else self.price.most(self.tokens_in, self.answer)
+
+    def affordable(self, left: Decimal) -> int:
+        """How many tokens of answer so many dollars can pay, beside what is read."""
+        if self.price is None:
+            return _PLENTY
+        left -= self.price.most(self.tokens_in, 0)
         if left < 0:
             return -1
-        return int(left * MILLION / price.output) if price.output else 1 << 62
-
-    def _reason(self, tokens_in: int, answer: int) -> str:
-        if self._tokens_left() - tokens_in < min(answer, WORTH_ASKING):
-            return f"the limit of {self._limits.tokens} tokens leaves no room for another call"
-        return f"the limit of ${self._limits.cost} leaves no room for another call"
+        each = self.price.at(self.tokens_in).written
+        return int(left * MILLION / each) if each else _PLENTY
 
 
-def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
-    if price is None:
-        return Decimal(0)
-    return (tokens_in * price.input + tokens_out * price.output) / MILLION
+class _Bound(NamedTuple):
+    """How many tokens of answer one limit leaves room for, what it is called, and how it is raised."""
+
+    room: int
+    said: str
+    hint: str
+
+
+def _anew(name: str, more: str | int) -> str:
+    return f"the day ends at midnight; or: conductor config set limits.{name}_day {more}"
+
+
+def _round_up(amount: Decimal) -> str:
+    """An amount of money to two digits that is not less."""
+    return f"{amount.quantize(Decimal(1).scaleb(amount.adjusted() - 1), ROUND_UP).normalize():f}"

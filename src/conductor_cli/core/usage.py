@@ -9,12 +9,49 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars for one million tokens. `cached` is the price of input that the provider had cached."""
+    """US dollars for one million tokens.
+
+    `cached` is the price of input that the provider had cached, `stored` of input that it caches now, `reasoning` of
+    hidden reasoning; None where it is that of input or output. `longer` holds the prices of calls that read more than
+    their own `above` tokens, the lowest first: they are for all tokens of such a call.
+    """
 
     input: Decimal
     output: Decimal
     cached: Decimal | None = None
+    stored: Decimal | None = None
+    reasoning: Decimal | None = None
+    above: int = 0
+    longer: tuple[Price, ...] = ()
 
+    def at(self, tokens_in: int) -> Price:
+        """The price of a call that reads so many tokens."""
+        fitting = (price for price in self.longer if tokens_in > price.above)
+        return max(fitting, key=lambda price: price.above, default=self)
+
+    @property
+    def read(self) -> Decimal:
+        """The most that a token read may cost."""
+        return max(self.input, self.cached or self.input, self.stored or self.input)
+
+    @property
+    def written(self) -> Decimal:
+        """The most that a token written may cost."""
+        return max(self.output, self.reasoning or self.output)
+
+    def most(self, tokens_in: int, tokens_out: int) -> Decimal:
+        """The most dollars that a call may cost which reads and writes so much."""
+        price = self.at(tokens_in)
+        return (tokens_in * price.read + tokens_out * price.written) / MILLION
+
+    def amounts(self) -> tuple[Decimal, ...]:
+        """Every amount in it."""
+        own = (self.input, self.output, self.cached, self.stored, self.reasoning)
+        said = tuple(amount for amount in own if amount is not None)
+        return (*said, *(amount for price in self.longer for amount in price.amounts()))
+
+
+MILLION: Final = Decimal(1_000_000)
 
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 """The price of a model on this machine: nothing, which is known."""
@@ -24,8 +61,9 @@ FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 class Usage:
     """Tokens, money and seconds of one call or of many.
 
-    `tokens_cached` is part of `tokens_in`, `tokens_reasoning` part of `tokens_out`. `cost` is `None` when nothing
-    that was used has a price; `unpriced` counts the calls that had none. A local model costs 0, which is known.
+    `tokens_cached` and `tokens_stored` are parts of `tokens_in`: what the provider had cached, and what it cached now.
+    `tokens_reasoning` is part of `tokens_out`. `cost` is `None` when nothing that was used has a price; `unpriced`
+    counts the calls that had none. A local model costs 0, which is known.
     """
 
     tokens_in: int = 0
@@ -36,6 +74,7 @@ class Usage:
     seconds: float = 0.0
     calls: int = 0
     unpriced: int = 0
+    tokens_stored: int = 0
 
     @property
     def tokens(self) -> int:
@@ -56,12 +95,11 @@ class Usage:
             seconds=self.seconds + other.seconds,
             calls=self.calls + other.calls,
             unpriced=self.unpriced + other.unpriced,
+            tokens_stored=self.tokens_stored + other.tokens_stored,
         )
 
 
 NOTHING: Final = Usage()
-
-MILLION: Final = Decimal(1_000_000)
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
@@ -70,7 +108,18 @@ def priced(usage: Usage, price: Price | None) -> Usage:
         return usage
     if price is None:
         return replace(usage, unpriced=usage.calls)
-    cached = price.input if price.cached is None else price.cached
-    fresh = max(usage.tokens_in - usage.tokens_cached, 0)
-    cost = (fresh * price.input + usage.tokens_cached * cached + usage.tokens_out * price.output) / MILLION
-    return replace(usage, cost=cost)
+    rate = price.at(usage.tokens_in)
+    fresh = max(usage.tokens_in - usage.tokens_cached - usage.tokens_stored, 0)
+    said = max(usage.tokens_out - usage.tokens_reasoning, 0)
+    cost = (
+        fresh * rate.input
+        + usage.tokens_cached * _or(rate.cached, rate.input)
+        + usage.tokens_stored * _or(rate.stored, rate.input)
+        + said * rate.output
+        + usage.tokens_reasoning * _or(rate.reasoning, rate.output)
+    )
+    return replace(usage, cost=cost / MILLION)
+
+
+def _or(amount: Decimal | None, otherwise: Decimal) -> Decimal:
+    return otherwise if amount is None else amount

@@ -46,7 +46,7 @@ class _Reply:
         """The reply as a model gives it: all of its text, then what it took."""
         return (
             Chunk(text=self.text, thinking=self.thinking, odds=self.odds or None),
-            Chunk(usage=self.usage, finish=self.finish),
+            Chunk(usage=self.usage, finish=self.finish, kept=True),
         )
 
 

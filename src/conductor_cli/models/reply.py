@@ -122,11 +122,15 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
     read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     hidden = max(0, _count(usage.get("total_tokens")) - read - written)
     cached = _count(_inside(usage, "prompt_tokens_details", "cached_tokens"))
+    cached = min(read, cached or _count(usage.get("prompt_cache_hit_tokens")))
+    stored = _count(usage.get("cache_creation_input_tokens"))
+    stored = stored or _count(_inside(usage, "prompt_tokens_details", "cache_write_tokens"))
     reasoning = _count(_inside(usage, "completion_tokens_details", "reasoning_tokens")) or hidden
     return Usage(
         tokens_in=read,
         tokens_out=written + hidden,
-        tokens_cached=min(read, cached or _count(usage.get("prompt_cache_hit_tokens"))),
+        tokens_cached=cached,
+        tokens_stored=min(read - cached, stored),
         tokens_reasoning=min(written + hidden, reasoning),
         calls=1,
     )

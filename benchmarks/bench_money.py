@@ -1,0 +1,128 @@
+"""What prices, policy, limits and the estimate add to a run, and what it takes to write down what was spent."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from figures import Figure, Table, show
+
+from conductor_cli.core.estimate import Planner, estimate, planning
+from conductor_cli.core.ledger import Ledger, Reservation, Today
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.policy import Policy, check_limits, check_run, permitted
+from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
+from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Price, Usage, priced
+from conductor_cli.models.daybook import DayBook
+from conductor_cli.models.presets import PRESETS, party_of
+from conductor_cli.models.prices import FILE, open_table, with_prices
+
+ROUNDS: Final = 200
+CALLS: Final = 1000
+"""Calls of the day that stand in the day book before a run begins."""
+
+WORKERS: Final = tuple(
+    Worker(name=kind, kind=kind, model=preset.model)
+    for kind, preset in PRESETS.items()
+    if preset.model and preset.cost == "unknown"
+)
+"""A worker at each provider, by its preset's model."""
+
+QUESTION: Final = Question(text="How many primes below 1000 end in 7, and what is their sum? " * 20)
+LIMITS: Final = Limits(cost=Decimal(1), tokens=100_000, calls=20)
+POLICY: Final = Policy(deny=("nobody",), files_only=(("local",),))
+PRICE: Final = Price(input=Decimal(1), output=Decimal(10))
+
+
+def measure() -> Table:
+    """Each of them alone, in one process, the price cache made before."""
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        made = timed(lambda: remade(place), 3)
+        workers, problem = with_prices(WORKERS, place)
+        if problem or not all(worker.price for worker in workers):
+            raise SystemExit(problem or "a preset's model has no price")
+        looked = timed(lambda: with_prices(WORKERS, place))
+        held = timed(lambda: judged(workers))
+        free, limited = called(place / "free", DayLimits()), called(place / "limited", DayLimits(cost=Decimal(10**6)))
+    if "litellm" in sys.modules:
+        raise SystemExit("litellm was imported")
+    return Table(
+        title="money",
+        about=f"Medians of {ROUNDS} rounds in one process, {len(workers)} workers; litellm is not imported.",
+        figures=(
+            Figure(what="prices, policy and estimate together", value=looked + held, unit="us", bound=1e-3),
+            Figure(what="prices of all workers, from the cache", value=looked, unit="us"),
+            Figure(what="policy, limits and the estimate of five steps", value=held, unit="us"),
+            Figure(what="making the cache from litellm's table", value=made, unit="ms"),
+            Figure(what="a call written down, without limits of a day", value=free, unit="us"),
+            Figure(
+                what="a call held and written down, with one", value=limited, unit="us",
+                also=f"after {CALLS} calls of that day",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def remade(place: Path) -> None:
+    """Read litellm's table, with no cache."""
+    (place / FILE).unlink(missing_ok=True)
+    open_table(place)
+
+
+def judged(workers: tuple[Worker, ...]) -> None:
+    """What is decided before a run, and the estimate of its plan."""
+    pool = permitted(Pool(workers=workers), {worker.name: party_of(worker) for worker in workers}, POLICY)
+    check_limits(LIMITS)
+    check_run(pool, LIMITS)
+    steps = tuple(
+        Step(worker=pool.names[number % len(pool)], subtask="Work on this part. " * 5, access=tuple(range(1, number)))
+        for number in range(1, 6)
+    )
+    planner = Planner(read=2000, price=PRICE)
+    if (estimate(QUESTION, Plan(steps=steps), pool, WorkerProfile(), planner) + planning(planner)).unpriced:
+        raise SystemExit("a step has no price")
+
+
+def called(place: Path, limits: DayLimits) -> float:
+    """Seconds that one call takes of the day book, from the reservation to its end."""
+    book, ledger, worker = DayBook(place, limits), Ledger(Limits()), WORKERS[0]
+    usage = priced(Usage(tokens_in=100, tokens_out=50, calls=1), PRICE)
+
+    def decide(today: Today) -> Reservation | None:
+        return ledger.reserve(100, 1000, PRICE, today=today)
+
+    def call() -> None:
+        reservation = book.reserve(decide, ledger.release)
+        if reservation is None:
+            raise SystemExit("there is no room")
+        ledger.settle(reservation, usage)
+        book.settle(reservation, usage, worker)
+
+    for _ in range(CALLS):
+        call()
+    seconds = timed(call)
+    book.close()
+    return seconds
+
+
+def timed(what: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """The median of so many rounds, after one that is not counted."""
+    seen = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        what()
+        seen.append(time.perf_counter() - began)
+    return statistics.median(seen[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(show(measure()))
