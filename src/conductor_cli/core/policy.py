@@ -1,13 +1,149 @@
-"""What a run may do, decided before it begins. Pure verdicts: each function returns what is allowed or raises."""
+"""What a run may do, and with whom. Pure verdicts: each function returns what is allowed, or the reason, or raises.
+
+A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`, `provider:local` (this
+machine). What must not leak along access lists is the business of `taint`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.plan import MAX_STEPS, SELF, Rules
 from conductor_cli.core.pool import Limits, Pool, Worker
+
+LOCAL: Final = "local"
+"""The provider of workers whose questions stay on this machine, in selectors."""
+
+NOBODY_KNOWS: Final = "unknown"
+"""The reader of a worker whose provider cannot be known beforehand: whatever forbids a provider forbids it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """A worker, or the conductor, as policies know it: `reader` reads what it is sent, `local` says it is here."""
+
+    name: str
+    reader: str
+    kind: str = ""
+    local: bool = False
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Who may be asked, and who may see what. Empty, it forbids nothing.
+
+    `allow` and `files_only` hold one group of selectors for each place that says so; a worker has to match every group.
+    `files_only` are the workers that attached files may go to; those of `no_question` never see the raw question, those
+    of `no_others` no answer that somebody else's words may be in.
+    """
+
+    allow: tuple[tuple[str, ...], ...] = ()
+    deny: tuple[str, ...] = ()
+    local_only: bool = False
+    files_only: tuple[tuple[str, ...], ...] = ()
+    no_question: tuple[str, ...] = ()
+    no_others: tuple[str, ...] = ()
+
+    def forbids(self, party: Party, *, plans: bool = False) -> str:
+        """Why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
+
+        `allow` is about workers: a conductor on this machine needs none.
+        """
+        if self.local_only and not party.local:
+            return f"policy.local_only keeps everything on this machine, and {party.reader} is not"
+        found = named_by(self.deny, party)
+        if found:
+            unknown = party.reader == NOBODY_KNOWS and found.startswith("provider:")
+            return f"policy.deny names {found}" + (f", and who reads {party.name} is not known" if unknown else "")
+        for group in self.allow if not (plans and party.local) else ():
+            if not any(is_meant(selector, party) for selector in group):
+                return f"policy.allow names only {', '.join(group) or 'nobody'}"
+        return ""
+
+    def gives_files(self, party: Party) -> bool:
+        """Whether attached files may be sent to `party`."""
+        return all(any(is_meant(selector, party) for selector in group) for group in self.files_only)
+
+    def gives_question(self, party: Party) -> bool:
+        """Whether `party` may see the raw question."""
+        return not named_by(self.no_question, party)
+
+    def gives_others(self, party: Party) -> bool:
+        """Whether `party` may see answers that somebody else's words may be in."""
+        return not named_by(self.no_others, party)
+
+
+NO_POLICY: Final = Policy()
+
+
+def is_meant(selector: str, party: Party, *, widely: bool = False) -> bool:
+    """Whether a selector means `party`. `widely`, for what forbids: also by its kind, where another host reads it."""
+    what, colon, value = selector.partition(":")
+    if not colon:
+        return party.name == selector
+    if what == "tag":
+        return value in party.tags
+    value = value.lower()
+    if value == LOCAL:
+        return party.local
+    if widely and party.reader == NOBODY_KNOWS:
+        return True
+    return value == party.reader.lower() or (value == party.kind.lower() and (widely or party.local))
+
+
+def named_by(selectors: Iterable[str], party: Party) -> str:
+    """The first of some selectors that forbid which means `party`, else empty."""
+    return next((selector for selector in selectors if is_meant(selector, party, widely=True)), "")
+
+
+def permitted(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> Pool:
+    """The workers of `pool` that may be asked; `self` is judged as the conductor. Raises `PolicyError` for none."""
+    why = {worker.name: policy.forbids(parties[worker.name]) for worker in pool if worker.kind != SELF}
+    if why and all(why.values()):
+        raise nobody(why)
+    if SELF in policy.deny:
+        why[SELF] = "denied"
+    return Pool(workers=tuple(worker for worker in pool if not why.get(worker.name)))
+
+
+def nobody(why: Mapping[str, str]) -> PolicyError:
+    """That nobody is left, with the reason for each worker."""
+    said = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
+    more = f"; and {len(why) - 4} more" if len(why) > 4 else ""
+    return PolicyError(f"the policy allows no worker ({said}{more})", hint=WHERE)
+
+
+WHERE: Final = "conductor config show names where each rule stands"
+
+
+def check_selectors(policy: Policy, parties: Collection[Party], providers: Collection[str]) -> tuple[str, ...]:
+    """What should be said of selectors that mean nobody; of a known provider there may be no worker.
+
+    Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, and hardly on purpose.
+    """
+    known = {SELF, *(f"provider:{name}" for name in (*providers, LOCAL))}
+    for group in policy.allow:
+        if not any(is_meant(selector, party) for selector in group for party in parties):
+            said = ", ".join(group)
+            reason = f"no worker is meant by {said}" if said else "it is empty, so it allows nobody"
+            raise PolicyError(f"policy.allow: {reason}", hint="conductor workers list shows names, kinds and tags")
+    return tuple(
+        f"policy.{name}: no worker is meant by {selector}"
+        for name, selector in _selectors(policy)
+        if selector.lower() not in known and not any(is_meant(selector, party, widely=True) for party in parties)
+    )
+
+
+def _selectors(policy: Policy) -> Iterator[tuple[str, str]]:
+    for name in ("allow", "files_only"):
+        yield from ((name, selector) for group in getattr(policy, name) for selector in group)
+    for name in ("deny", "no_question", "no_others"):
+        yield from ((name, selector) for selector in getattr(policy, name))
 
 
 def check_run(pool: Pool, limits: Limits) -> None:
@@ -50,9 +186,15 @@ def check_limits(limits: Limits, *, planned: bool = True) -> None:
         raise ConfigError(f"recursion must be 0 or more, not {limits.recursion}")
 
 
-def rules_for(pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int) -> Rules:
-    """The rules of one plan: workers that are up (all, if none is), `self` only while depth is left, how many steps."""
-    names = tuple(worker.name for worker in pool if worker.kind != SELF or depth_left > 0)
+def rules_for(  # noqa: PLR0913 - all that a plan depends on
+    pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, barred: Collection[str] = ()
+) -> Rules:
+    """The rules of one plan: workers that are up (all, if none is), `self` only while depth is left, how many steps.
+
+    Those that are `barred` by the policy are never among them.
+    """
+    offered = (worker for worker in pool if worker.name not in barred)
+    names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
     up = tuple(name for name in names if name not in down)
     return Rules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
 

@@ -1,0 +1,83 @@
+"""The policy of the settings, at the door: who is opened at all, and what is said of the rules that hold here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from conductor_cli.core.errors import PolicyError
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.policy import WHERE, Policy, check_selectors, permitted
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.taint import Guard
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.core.trace import Trace
+
+
+def guard_of(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> Guard:
+    """The policy, and whom it is about: every worker that is listed or in the pool, and the conductor."""
+    from conductor_cli.models.presets import party_of
+
+    workers = [*(item.worker for item in settings.workers), *pool]
+    parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
+    if planner is not None:
+        parties[SELF] = party_of(planner)
+    return Guard(policy=settings.policy, parties=parties)
+
+
+def held_to(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with the rules that an earlier run began with, and the names of those that this changed.
+
+    Whoever finishes or continues it need not give the flags again.
+    """
+    from conductor_cli.config import setting
+    from conductor_cli.config.project import narrowed
+
+    values, origins = dict(settings.values), dict(settings.origins)
+    rules = {setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name) for rule in fields(Policy)}
+    changed = [rule.name for rule, old in rules.items() if narrowed(values, origins, rule, old, f"run {earlier.run}")]
+    return replace(settings, values=values, origins=origins), tuple(changed)
+
+
+def forbidden(settings: Settings, worker: Worker) -> str:
+    """Why the policy does not let a worker be asked, empty where it does."""
+    from conductor_cli.models.presets import party_of
+
+    return settings.policy.forbids(party_of(worker))
+
+
+def check_asked(guard: Guard, names: Iterable[str]) -> None:
+    """Raise `PolicyError` for a worker that a command line names and a rule forbids."""
+    for name in names:
+        why = guard.forbids(name)
+        if why:
+            raise PolicyError(f"worker {name} may not be asked: {why}", hint=WHERE)
+
+
+def may_work(settings: Settings, found: Iterable[Worker]) -> tuple[Worker, ...]:
+    """Those of the workers found at hand that the policy lets be asked."""
+    return tuple(worker for worker in found if not forbidden(settings, worker))
+
+
+def on_duty(
+    pool: Pool, settings: Settings, only: Sequence[str], planner: Worker | None
+) -> tuple[Pool, tuple[str, ...]]:
+    """The workers of `pool` that the policy lets be asked, and what a run should say of its rules.
+
+    Raises `PolicyError` where that leaves none, or where one that a command line names is not among them.
+    """
+    guard = guard_of(settings, pool, planner)
+    remarks = _said(settings, guard)
+    check_asked(guard, only)
+    return permitted(pool, guard.parties, guard.policy), remarks
+
+
+def _said(settings: Settings, guard: Guard) -> tuple[str, ...]:
+    """The project files that changed something, and rules that mean nobody."""
+    from conductor_cli.models.presets import PRESETS
+
+    narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
+    return (*narrowed, *check_selectors(guard.policy, tuple(guard.parties.values()), (*PRESETS, "llama")))

@@ -1,0 +1,193 @@
+"""The policy from the command line: flags, settings, project files; what is refused before anything is called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import TWO, Stage, refuses
+
+FAR = '[workers.far]\nkind = "openai-compatible"\nbase_url = "http://192.0.2.1/v1"\nmodel = "m"\ntags = ["us"]'
+"""An address that no test may reach."""
+
+
+def nobody_was_asked(stage: Stage) -> bool:
+    return not [seen for seen in stage.server.requests if seen.method == "POST"]
+
+
+def test_a_denied_worker_is_not_asked(stage: Stage) -> None:
+    """It has no label that could be written, so the plan that names it is repaired; the trace says which rule held."""
+    stage.plan = TWO
+    stage.configure()
+    done = stage.inside("ask", "--deny", "beta", "--format", "jsonl", "How many?")
+    assert done.code == 0
+    assert not stage.asked("beta")
+    assert done.events[0]["policy"]["deny"] == ["beta"]
+    assert [worker["name"] for worker in done.events[0]["pool"]["workers"]] == ["alpha"]
+    assert "beta" not in json.dumps(stage.asked("planner")[0].json)
+
+
+def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
+    """Flags and the user's file hold together."""
+    stage.configure(more='[policy]\nallow = ["tag:eu"]\n' + stage.worker("gamma", 'tags = ["eu"]'))
+    done = stage.inside("ask", "How many?", "--format", "json")
+    assert [step["worker"] for step in done.json["steps"]] == ["gamma"]
+    done = stage.inside("ask", "How many?", "--allow", "alpha")
+    assert done.code == 3
+    assert "the policy allows no worker (gamma: policy.allow names only alpha; " in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (("--deny", "alpha,beta"), 3, "the policy allows no worker (alpha: policy.deny names alpha; beta: "),
+        (("--allow", "gtp"), 3, "policy.allow: no worker is meant by gtp"),
+        (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
+        (
+            ("--conductor", "openai/m", "--local-only"),
+            3,
+            "the conductor, read by openai, may not be asked: policy.local",
+        ),
+        (("--conductor", "openai/m", "--deny", "provider:openai"), 3, "policy.deny names provider:openai"),
+        (("--allow", ""), 2, "--allow is ['']; expected a list of worker names"),
+        (("--deny", "tag:"), 2, "--deny is ['tag:']; expected a list of worker names"),
+    ],
+)
+def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str, ...], code: int, said: str) -> None:
+    """With the reason; a missing key is not asked for where the provider may not be."""
+    stage.configure()
+    done = stage.inside("ask", "How many?", *flags)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert nobody_was_asked(stage)
+
+
+def test_nothing_leaves_this_machine_with_local_only(stage: Stage) -> None:
+    """A worker elsewhere is not even opened; the test's fence sees every connection and look-up of the process."""
+    stage.plan = "alpha | - | one\nfar | - | two\nalpha | 1 2 | Answer."
+    stage.configure(more=FAR)
+    done = stage.inside("ask", "--local-only", "How many?", "--format", "json")
+    assert done.code == 0
+    assert "far" not in [step["worker"] for step in done.json["steps"]]
+
+
+def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage) -> None:
+    """Attached files stand in it as well as in a question."""
+    stage.configure(more='[policy]\nfiles_only = ["alpha"]')
+    steps = [{"worker": "alpha", "subtask": "Read it.", "access": []}]
+    question = {"text": "What?", "files": [{"name": "pay.csv", "text": "SECRETS"}]}
+    good = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": []}]}
+    assert stage.inside("run", given=json.dumps(good)).code == 0
+    assert "SECRETS" in json.dumps(stage.asked("alpha")[0].json)
+    assert "SECRETS" not in json.dumps(stage.asked("beta")[0].json)
+    before = len(stage.server.requests)
+    bad = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": [1]}]}
+    done = stage.inside("run", given=json.dumps(bad))
+    assert done.code == 3
+    assert "step 2 shows beta the answer of step 1, which may hold what stands in the attached files" in done.err
+    assert len(stage.server.requests) == before
+
+
+def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, tmp_path: Path) -> None:
+    """Files go on with the conversation, and so does what answers may hold of them."""
+    stage.configure(more='[policy]\nfiles_only = ["alpha"]')
+    (tmp_path / "pay.csv").write_text("SECRETS")
+    stage.plan = "alpha | - | Read it."
+    assert stage.inside("ask", "What?", "-f", tmp_path / "pay.csv").code == 0
+    stage.plan = "beta | - | Say more."
+    assert stage.inside("ask", "-c", "last", "And then?").code == 0
+    text = json.dumps(stage.asked("beta")[0].json)
+    assert "And then?" in text
+    assert "SECRETS" not in text
+    assert "alpha answers" not in text
+    assert "Not shown to you: the earlier turns, the attached files." in text
+
+
+def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
+    """The line that resumes it need not name them again."""
+    stage.plan = "alpha | - | one\nalpha | 1 | two"
+    stage.configure(more=f"[limits]\nattempts = 1\n{FAR}")
+    done = stage.inside("ask", "--local-only", "--deny", "beta", "--max-calls", "1", "How many?")
+    assert done.code == 6
+    stage.models["alpha"] = refuses(500)
+    done = stage.inside("ask", "--resume", "last", "--format", "jsonl")
+    assert done.code != 0
+    assert done.events[0]["policy"] | {"deny": ["beta"], "local_only": True} == done.events[0]["policy"]
+    assert not stage.asked("beta")
+
+
+def test_a_project_file_narrows_and_says_so(stage: Stage, tmp_path: Path) -> None:
+    """One line on stderr where it changed something; `config show` says what comes from where."""
+    stage.plan = TWO
+    stage.configure()
+    file = tmp_path / ".conductor.toml"
+    file.write_text('[policy]\ndeny = ["beta"]\n[limits]\nsteps = 1\n')
+    done = stage.run("ask", "How many?", cwd=tmp_path)
+    assert done.code == 0
+    assert f"{file} narrows policy.deny, limits.steps" in done.err
+    assert not stage.asked("beta")
+    shown = stage.run("config", "show", "--json", cwd=tmp_path).json
+    assert shown["policy.deny"] == {"value": ["beta"], "from": str(file)}
+    assert str(file) in stage.run("config", "path", cwd=tmp_path).out
+
+
+def test_a_project_file_that_adds_an_endpoint_is_refused_by_name(stage: Stage, tmp_path: Path) -> None:
+    """Before anything is called, with exit code 3, file and line."""
+    stage.configure()
+    (tmp_path / ".conductor.toml").write_text('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://x/v1"')
+    done = stage.run("ask", "How many?", cwd=tmp_path)
+    assert done.code == 3
+    assert ".conductor.toml, line 1: a project file can only narrow, and workers.evil is not for it" in done.err
+    assert nobody_was_asked(stage)
+
+
+def test_rules_are_set_and_shown_like_other_settings(stage: Stage) -> None:
+    """`config set` takes a list by commas and keeps it as TOML; a rule that means nobody is a note in a run."""
+    stage.configure()
+    assert (
+        stage.inside("config", "set", "policy.files_only", "alpha, tag:eu").out == "policy.files_only = alpha, tag:eu\n"
+    )
+    assert 'files_only = [\n    "alpha",\n    "tag:eu",\n]' in stage.own.read_text()
+    assert stage.inside("config", "get", "policy.files_only").out == "alpha, tag:eu\n"
+    done = stage.inside("ask", "How many?")
+    assert (done.code, done.out) == (0, "alpha answers\n")
+    assert "policy.files_only: no worker is meant by tag:eu" in done.err
+    assert stage.inside("config", "set", "policy.deny", "a b").code == 2
+
+
+def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage) -> None:
+    """What was kept on this machine does not leave it with the next question, which says so; nor in a chat."""
+    stage.plan = "alpha | - | one"
+    stage.configure(more=FAR)
+    assert stage.inside("ask", "--local-only", "--deny", "beta", "How many?").code == 0
+    stage.plan = TWO
+    done = stage.inside("ask", "-c", "last", "And then?", "--format", "jsonl")
+    assert done.code == 0
+    assert (done.events[0]["policy"]["local_only"], done.events[0]["policy"]["deny"]) == (True, ["beta"])
+    assert "these hold: policy.deny, policy.local_only" in done.err
+    assert not stage.asked("beta")
+
+
+def test_a_run_is_not_run_again_on_a_worker_that_its_rules_forbid(stage: Stage) -> None:
+    """The rule is named, and nobody is called; `trace show` has the rules."""
+    stage.plan = "alpha | - | one"
+    stage.configure()
+    assert stage.inside("ask", "--deny", "beta", "How many?").code == 0
+    assert "policy     deny beta\n" in stage.inside("trace", "show").out
+    before = len(stage.server.requests)
+    done = stage.inside("trace", "rerun", "last", "--worker", "beta")
+    assert (done.code, len(stage.server.requests)) == (3, before)
+    assert "worker beta may not be asked: policy.deny names beta" in done.err
+
+
+def test_forbidden_workers_are_marked_in_the_list(stage: Stage) -> None:
+    """With the rule: on stderr, in `--json` and in `workers show`."""
+    stage.configure(more='[policy]\ndeny = ["beta"]')
+    done = stage.inside("workers", "list")
+    assert [line.split()[:4:3] for line in done.out.splitlines()[1:3]] == [["alpha", "yes"], ["beta", "forbidden"]]
+    assert done.err == "beta may not be asked: policy.deny names beta\n"
+    rows = {row["name"]: row["forbidden"] for row in stage.inside("workers", "list", "--json").json}
+    assert (rows["alpha"], rows["beta"]) == (None, "policy.deny names beta")
+    assert "yes, but policy.deny names beta" in stage.inside("workers", "show", "beta").out

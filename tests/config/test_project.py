@@ -1,0 +1,196 @@
+"""A project's file: where it is looked for, what it may narrow, and that it can do nothing else."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.config import Settings, load, shown
+from conductor_cli.config.project import NAME, narrow, narrowed, project_files
+from conductor_cli.config.table import BY_NAME, SETTINGS
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.policy import Policy
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the working directory two levels down."""
+    place = tmp_path / "tree"
+    (place / ".git").mkdir(parents=True)
+    (place / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(place / "a/b")
+    return place
+
+
+def settings(tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None, **environ: str) -> Settings:
+    own = tmp_path / "own"
+    own.mkdir(exist_ok=True)
+    (own / "config.toml").write_text(text)
+    return load({"CONDUCTOR_LLM_CONFIG_DIR": str(own), **environ}, flags)
+
+
+def test_every_file_up_to_the_top_of_the_repository_counts(tree: Path) -> None:
+    """An inner file does not lift what an outer one says; what lies above the repository is somebody else's."""
+    for place in (tree.parent, tree, tree / "a/b"):
+        (place / NAME).write_text("")
+    assert [source.path for source in project_files()] == [tree / NAME, tree / "a/b" / NAME]
+
+
+def test_outside_a_repository_the_home_directory_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below it every directory counts, it does not itself; elsewhere only the working directory does."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    deep, other = tmp_path / "x/y", tmp_path.parent / "elsewhere/z"
+    for place in (deep, other):
+        place.mkdir(parents=True, exist_ok=True)
+        for file in (place, place.parent, tmp_path):
+            (file / NAME).write_text("")
+    assert [source.path.parent for source in project_files(deep)] == [deep.parent, deep]
+    assert [source.path.parent for source in project_files(other)] == [other]
+    assert project_files(tmp_path) == ()
+
+
+def test_what_is_no_file_is_none(tree: Path) -> None:
+    """A directory of that name is left alone, and a working directory that is gone has none."""
+    (tree / NAME).mkdir()
+    assert project_files() == ()
+    assert project_files(tree / "gone") == ()
+
+
+def test_a_file_that_is_too_large_is_refused(tree: Path) -> None:
+    """A project file holds a few lines."""
+    (tree / NAME).write_text("#" * (1 << 20) + "#")
+    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+        project_files()
+
+
+def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -> None:
+    """Own file, project file and flags: who is allowed has to match each, who is denied is denied by any."""
+    (tree / NAME).write_text('[policy]\nallow = ["tag:eu"]\ndeny = ["bob"]\nlocal_only = true\nno_others = []\n')
+    flags = {"policy.allow": ["ann", "cyd"], "policy.deny": ["cyd"]}
+    found = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
+    allow = (("provider:local",), ("ann", "cyd"), ("tag:eu",))
+    assert found.policy == Policy(allow=allow, deny=("cyd", "bob"), local_only=True)
+    assert shown(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
+    assert found.origins["policy.deny"] == f"command line; {tree / NAME}"
+    assert found.origins["policy.local_only"] == str(tree / NAME)
+    assert found.origins["policy.no_others"] == "default"
+    assert found.projects == ((str(tree / NAME), ("policy.allow", "policy.deny", "policy.local_only")),)
+
+
+def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> None:
+    """Also against the command line; a limit that is higher than one's own changes nothing."""
+    (tree / NAME).write_text("[limits]\nsteps = 2\ncost = 0.5\nparallel = 100\ntokens_day = 9\n")
+    limits = settings(tmp_path, "[limits]\nparallel = 3\n", {"limits.cost": Decimal(2)})
+    assert (limits["limits.steps"], limits["limits.cost"], limits["limits.parallel"]) == (2, Decimal("0.5"), 3)
+    assert limits.projects[0][1] == ("limits.steps", "limits.cost", "limits.tokens_day")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://e/v1"', 1, "workers.evil"),
+        ("[workers.gpt]\nenabled = true", 1, "workers.gpt"),
+        ('[conductor]\nmodel = "http://evil/v1#m"', 2, "conductor.model"),
+        ('[pools.mine]\nworkers = ["a"]', 1, "pools.mine"),
+        ("[policy]\nlocal_only = false", 2, "policy.local_only = false"),
+        ("[policy]\nproject = true", 2, "policy.project"),
+        ("[policy]\napprove = false", 2, "policy.approve = false"),
+        ("[traces]\nkeep = false", 2, "traces.keep"),
+        ("steps = 3", 1, "steps"),
+        ("[limits]\nnonsense = 3", 2, "limits.nonsense"),
+        ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),
+    ],
+)
+def test_what_would_add_or_loosen_anything_is_refused_by_name(
+    tree: Path, tmp_path: Path, text: str, line: int, name: str
+) -> None:
+    """No worker, endpoint, key, model or switch, with file, line and name; the exit code is that of settings."""
+    (tree / NAME).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path)
+    said = f"{tree / NAME}, line {line}: a project file can only narrow, and {name} is not for it to set"
+    assert caught.value.message == said
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[limits]\nsteps = 0", "limits.steps is 0; expected a whole number from 1 to 5"),
+        ("[limits]\ncost = -1", "limits.cost is -1; expected US dollars, as a number above 0"),
+        ("[limits]\nseconds = nan", "limits.seconds is nan; expected a number above 0"),
+        ("[limits]\ncalls = true", "limits.calls is True; expected a whole number of at least 1"),
+        ('[policy]\ndeny = "gpt"', "policy.deny is 'gpt'; expected a list of worker names"),
+        ('[policy]\ndeny = ["vendor:x"]', "policy.deny is ['vendor:x']; expected a list of worker names"),
+        ("[policy]\nallow = [[1]]", "policy.allow is [[1]]; expected a list of worker names"),
+    ],
+)
+def test_values_that_make_no_sense_are_told_with_their_line(tree: Path, tmp_path: Path, text: str, said: str) -> None:
+    """As in one's own file."""
+    (tree / NAME).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path)
+    assert caught.value.message.startswith(f"{tree / NAME}, line 2: {said}")
+
+
+def test_a_user_may_leave_project_files_alone(tree: Path, tmp_path: Path) -> None:
+    """By a setting of their own; then not even a broken one is read."""
+    (tree / NAME).write_text("[")
+    assert settings(tmp_path, CONDUCTOR_LLM_POLICY_PROJECT="no").projects == ()
+    with pytest.raises(ConfigError, match="is no valid TOML"):
+        settings(tmp_path)
+
+
+def test_nobody_is_a_rule_too(tmp_path: Path) -> None:
+    """An empty list of who is allowed allows nobody; no list forbids nothing."""
+    assert settings(tmp_path, "[policy]\nfiles_only = []").policy.files_only == ((),)
+    assert settings(tmp_path).policy == Policy()
+    assert shown(settings(tmp_path, "[policy]\nfiles_only = []")["policy.files_only"]) == "nobody"
+    assert shown(()) == "no rule"
+
+
+NARROWING = [item for item in SETTINGS if item.name.startswith("limits.") or item.type in ("names", "groups", "yes-no")]
+VALUES = {"whole": st.integers(1, 9), "number": st.floats(0.1, 9), "money": st.decimals(1, 9, places=2)}
+NAMES = st.lists(st.sampled_from(["a", "b", "tag:c"]), max_size=2).map(tuple)
+VALUES |= {"names": NAMES, "groups": NAMES.map(lambda names: (names,)), "yes-no": st.just(value=True)}  # type: ignore[dict-item]
+
+
+@given(st.data())
+def test_narrowing_never_loosens(data: st.DataObject) -> None:
+    """Whatever stood there and whatever is added: rules stay, limits do not rise; to say it twice changes nothing."""
+    item = data.draw(st.sampled_from(NARROWING))
+    old = data.draw(st.just(item.default) | VALUES[item.type])
+    new = data.draw(VALUES[item.type])
+    values, origins = {item.name: old}, {item.name: "default"}
+    narrowed(values, origins, item, new, "project")
+    after = values[item.name]
+    match item.type:
+        case "names" | "groups":
+            assert set(after) >= {*old, *new}
+        case "yes-no":
+            assert after is True
+        case _:
+            assert after <= new
+            assert old is None or after <= old
+    assert not narrowed(values, origins, item, new, "project")
+    assert values[item.name] == after
+
+
+def test_every_setting_is_either_narrowed_or_refused(tree: Path) -> None:
+    """No setting can be set by a project file in another way: a new one is refused unless it is a rule or a limit."""
+    (tree / NAME).write_text("")
+    (source,) = project_files()
+    for item in BY_NAME.values():
+        section, key = item.name.split(".")
+        values, origins = {item.name: item.default}, {item.name: "default"}
+        written = type(source)(path=source.path, values={section: {key: item.default}})
+        if item.name.startswith("limits.") or item.type in ("names", "groups"):
+            continue
+        with pytest.raises(ConfigError, match="can only narrow"):
+            narrow(values, origins, written)
+        assert values[item.name] == item.default

@@ -1,0 +1,50 @@
+"""Who reads what a worker is sent: what policies go by."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.presets import party_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "reader", "local"),
+    [
+        ("llama", {"model": "a.gguf"}, "this machine", True),
+        ("ollama", {"model": "m"}, "this machine", True),
+        ("openai-compatible", {"base_url": "http://127.0.0.1:1/v1"}, "this machine", True),
+        ("openai-compatible", {"base_url": "https://LLM.example.com/v1"}, "llm.example.com", False),
+        ("openai", {}, "openai", False),
+        ("openai", {"base_url": "https://proxy.example.com/v1"}, "proxy.example.com", False),
+        ("anthropic", {}, "anthropic", False),
+        ("litellm", {"model": "azure/gpt"}, "azure", False),
+        ("litellm", {"model": "openai/gpt", "base_url": "https://proxy.example.com"}, "proxy.example.com", False),
+        ("litellm", {"model": "gpt-4o"}, "unknown", False),
+        ("openai-compatible", {"base_url": "https://API.openai.com./v1"}, "openai", False),
+        ("deepseek", {"base_url": "https://eu.api.openai.com:443/v2"}, "openai", False),
+        ("openai-compatible", {"base_url": "https://api.openai.com.evil/v1"}, "api.openai.com.evil", False),
+        ("openai-compatible", {"base_url": "http://localhost@example.com/v1"}, "example.com", False),
+        ("openai-compatible", {"base_url": "http://[nowhere/v1"}, "http://[nowhere/v1", False),
+        ("ollama", {"model": "m:Cloud"}, "ollama", False),
+        ("openai-compatible", {"base_url": "http://localhost:11434/v1", "model": "m:120b-cloud"}, "ollama", False),
+    ],
+)
+def test_a_party_is_known_by_who_reads_what_it_is_sent(
+    kind: str, values: dict[str, str], reader: str, local: bool
+) -> None:
+    """An address of its own counts, whatever the kind says and through whatever library."""
+    model = values.pop("model", "")
+    party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
+    assert (party.reader, party.local, party.kind, party.tags) == (reader, local, kind, ("eu",))
+
+
+def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
+    """Litellm finds a provider by the name of the model; a rule that forbids one must not be got round by that."""
+    party = party_of(Worker(name="w", kind="litellm", model="gpt-4o"))
+    said = Policy(deny=("provider:openai",)).forbids(party)
+    assert said == "policy.deny names provider:openai, and who reads w is not known"
+    assert Policy(no_question=("provider:mistral",)).gives_question(party) is False
+    assert Policy(allow=(("provider:openai",),)).forbids(party)
+    assert not Policy(deny=("provider:local", "tag:eu", "x")).forbids(party)

@@ -1,0 +1,350 @@
+"""The policy in whole runs: with models that pass on all they read, nobody is sent what a rule keeps from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError, PolicyError
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.policy import Party, Policy
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.taint import Guard
+from conductor_cli.core.usage import Usage
+from conductor_cli.models.scripted import Scripted
+from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
+
+ASKED, FILED, EARLIER = "WHATISASKED", "WHATISFILED", "WORDSBYBEFORE"
+MARK = re.compile(rf"{FILED}|WORDSBY\w+")
+NAMES = ("ann", "bob", "cyd")
+READERS = ("here", "north", "south")
+SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:south"]
+
+
+@dataclass
+class Parrot:
+    """A worker that answers with every mark it has read and its reader's own. It may be gone."""
+
+    reader: str
+    gone: bool = False
+    heard: list[str] = field(default_factory=list)
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self.heard.append("\n".join(message.content for message in request.messages))
+        if self.gone:
+            raise ModelError("missing", "gone")
+        yield Chunk(text=" ".join([*MARK.findall(self.heard[-1]), f"WORDSBY{self.reader}"]))
+        yield Chunk(usage=Usage(calls=1), finish="stop")
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class Gossip:
+    """A conductor that writes the same lines for every question, and in each subtask every mark it has read."""
+
+    lines: Sequence[tuple[str, str]]
+    heard: list[str] = field(default_factory=list)
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        read = "\n".join(message.content for message in request.messages)
+        self.heard.append(read)
+        marks = " ".join(dict.fromkeys(MARK.findall(read)))
+        yield Chunk(text="\n".join(f"{label} | {access} | Do it {marks}" for label, access in self.lines))
+        yield Chunk(usage=Usage(calls=1), finish="stop")
+
+    async def close(self) -> None: ...
+
+
+def party(name: str, reader: str, *tags: str) -> Party:
+    return Party(name=name, reader=reader, kind=reader, local=reader == "here", tags=tags)
+
+
+selectors = st.lists(st.sampled_from(SELECTORS), max_size=3).map(tuple)
+policies = st.builds(
+    Policy,
+    allow=st.lists(selectors.filter(bool), max_size=1).map(tuple),
+    deny=st.lists(st.sampled_from(SELECTORS), max_size=1).map(tuple),
+    local_only=st.sampled_from([False, False, False, True]),
+    files_only=st.lists(selectors, max_size=2).map(tuple),
+    no_question=selectors,
+    no_others=selectors,
+)
+lines = st.lists(
+    st.tuples(st.sampled_from("ABCD"), st.sampled_from(["-", "1", "1 2", "all", "given", "2 3"])),
+    min_size=1, max_size=4,
+)  # fmt: skip
+parties = st.fixed_dictionaries(
+    {
+        name: st.builds(party, st.just(name), st.sampled_from(READERS), st.sampled_from(["red", "blue"]))
+        for name in (*NAMES, SELF)
+    }
+)
+questions = st.builds(
+    Question,
+    text=st.just(f"{ASKED}?"),
+    files=st.sampled_from([(), (File(name="notes", text=FILED),)]),
+    history=st.sampled_from([(), (Turn(question="And?", answer=f"{EARLIER} {FILED}"),)]),
+)
+POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Worker(name=SELF, kind=SELF)))
+
+
+def check(text: str, policy: Policy, who: Party, question: Question, *, plans: bool = False) -> None:
+    """That whoever read this was allowed to."""
+    assert not policy.forbids(who, plans=plans)
+    if question.files:
+        assert FILED not in text or policy.gives_files(who)
+    others = set(re.findall(r"WORDSBY(\w+)", text)) - {who.reader}
+    assert not others or policy.gives_others(who)
+    assert ASKED not in text or policy.gives_question(who)
+
+
+@given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
+@unhurried
+def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from(
+    policy: Policy,
+    lines: list[tuple[str, str]],
+    parties: Mapping[str, Party],
+    question: Question,
+    gone: set[str],
+    recursion: int,
+) -> None:
+    """Whatever plan, policy, files, history, failures, substitutes and nested runs: all that is read passes its rules.
+
+    Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
+    """
+    conductor = Gossip(lines)
+    workers: dict[str, Any] = {name: Parrot(parties[name].reader, gone=name in gone) for name in NAMES}
+    desk = setting(
+        conductor, workers, pool=POOL, limits=Limits(attempts=1, recursion=recursion),
+        guard=Guard(policy=policy, parties=parties),
+    )  # fmt: skip
+    try:
+        run, _ = play(desk, question)
+    except PolicyError:
+        assert not conductor.heard
+        assert not any(worker.heard for worker in workers.values())
+        return
+    assert run.trace.ended
+    assert run.trace.policy == policy
+    for text in conductor.heard:
+        check(text, policy, parties[SELF], question, plans=True)
+    for name, worker in workers.items():
+        for text in worker.heard:
+            check(text, policy, parties[name], question)
+
+
+@given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
+@unhurried
+def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
+    policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
+) -> None:
+    """Who may not see a part of the question is no choice there, nor a substitute."""
+    workers: dict[str, Any] = {name: Parrot(parties[name].reader, gone=name in gone) for name in NAMES}
+    pool = Pool(workers=POOL.workers[:3])
+    desk = setting(
+        Gossip([]), workers, pool=pool, limits=Limits(attempts=1), mode="mini",
+        guard=Guard(policy=policy, parties=parties),
+    )  # fmt: skip
+    try:
+        play(desk, question)
+    except PolicyError:
+        assert not any(worker.heard for worker in workers.values())
+        return
+    for name, worker in workers.items():
+        for text in worker.heard:
+            check(text, policy, parties[name], question)
+            assert ASKED in text
+            assert FILED in text or not question.files
+
+
+# By example
+
+HERE, NORTH, SOUTH = party("ann", "here"), party("bob", "north", "red"), party("cyd", "south")
+ALL = {"ann": HERE, "bob": NORTH, "cyd": SOUTH, SELF: party("conductor", "here")}
+FILES = Question(text="What stands in it?", files=(File(name="pay.csv", text=FILED),))
+LOCAL_FILES = Policy(files_only=(("provider:local",),))
+
+
+def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    parties = more.pop("parties", ALL)
+    return setting(plan, workers, guard=Guard(policy=policy, parties=parties), **more)
+
+
+def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
+    started = of(events, ev.StepStarted)
+    return ["\n".join(m.content for m in event.prompt) for event in started if event.worker == worker]
+
+
+def test_files_are_left_out_of_the_prompts_of_others() -> None:
+    """A worker elsewhere does its step without them and is told so; the one here sees them; the conductor does not."""
+    planner = says("A | - | Read it.\nB | - | Say what a wage is.\nA | 1 2 | Answer.")
+    _, events = play(desk(planner, LOCAL_FILES), FILES)
+    assert [FILED in text for text in prompts(events, "ann")] == [True, True]
+    assert ["Not shown to you: the attached files." in text for text in prompts(events, "bob")] == [True]
+    assert FILED not in prompts(events, "bob")[0]
+    told = planner.requests[0].messages[1].content
+    assert FILED not in told
+    assert "Not shown to you: the attached files." in told
+    assert "B is not shown the attached files, nor answers that come from them." in told
+
+
+def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
+    """The line is refused, shown back and repaired; what stood before it stands."""
+    planner = Scripted([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
+    run, events = play(desk(planner, LOCAL_FILES), FILES)
+    (rejected,) = of(events, ev.PlanRejected)
+    assert rejected.problem == (
+        "step 2 shows bob the answer of step 1, which may hold what stands in the attached files, "
+        "and policy.files_only keeps these from bob"
+    )
+    assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
+    assert not prompts(events, "bob")
+
+
+def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() -> None:
+    """The fallback obeys too: of those that see the whole question the best one."""
+    planner = Scripted([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
+    run, events = play(desk(planner, LOCAL_FILES), FILES)
+    assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
+    assert notices(events) == ["no valid plan: ann takes the question"]
+
+
+def test_a_substitute_sees_at_least_as_much_and_carries_no_more_than_may_be_seen() -> None:
+    """A step on a local worker is not handed to one without the files; a step whose access grew dirty is handed on."""
+    gone: Any = Parrot("here", gone=True)
+    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot("north")}), FILES)
+    assert run.trace.exit_code != 0
+    both = {"ann": Parrot("here"), "bob": Parrot("north", gone=True), "cyd": Parrot("south")}
+    apart = Policy(no_others=("cyd",))
+    plan = "B | - | Find it.\nC | - | Find it.\nC | 2 | Answer."
+    run, events = play(desk(plan, apart, both, limits=Limits(attempts=1)))
+    assert [record.worker for record in run.trace.steps] == ["ann", "cyd", "cyd"]
+    dirty = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south", gone=True)}
+    run, events = play(desk("C | - | Find it.\nC | 1 | Answer.", apart, dirty, limits=Limits(attempts=1)))
+    assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
+    assert "may hold words of here" in " ".join(notices(events)) or "gone" in " ".join(notices(events))
+
+
+def test_a_worker_that_never_sees_the_question_gets_its_subtask_and_its_access_list() -> None:
+    """Nothing of the question stands in its prompt; a plan that leaves it without words of its own is a fault."""
+    question = Question(text=ASKED)
+    policy = Policy(no_question=("tag:red",))
+    planner = says("A | - | Find it.\nB | 1 | Add 2 and 3.")
+    _, events = play(desk(planner, policy), question)
+    (text,) = prompts(events, "bob")
+    assert ASKED not in text
+    assert "<question-" not in text
+    assert "from ann" in text
+    assert "Add 2 and 3." in text
+    assert "Not shown to you: the question itself." in text
+    assert (
+        "B is not shown the question: say all that it needs in its subtask." in planner.requests[0].messages[1].content
+    )
+    with pytest.raises(PolicyError, match="never sees the question, and its subtask does not say it"):
+        play(desk(None, policy), question, plan=plan_of(("bob", [], "Answer the question.")))
+
+
+def test_a_given_plan_is_held_to_the_rules_before_anything_is_called() -> None:
+    """Also one that a person wrote: with exit code 3, and the step and the rule in the message."""
+    plan = plan_of(("ann", []), ("bob", [1]))
+    with pytest.raises(PolicyError, match=r"step 2 shows bob the answer of step 1") as caught:
+        play(desk(None, LOCAL_FILES), FILES, plan=plan)
+    assert caught.value.exit_code == 3
+    with pytest.raises(PolicyError, match=r"step 2 asks bob, and policy.deny names provider:north"):
+        play(desk(None, Policy(deny=("provider:north",))), FILES, plan=plan)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reader", "said"),
+    [
+        (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
+        (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
+        (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
+        (Policy(no_question=("provider:north",)), "north", "policy.no_question names it"),
+    ],
+)
+def test_a_conductor_is_held_to_the_rules_as_well(policy: Policy, reader: str, said: str) -> None:
+    """It reads the question: one that may not be asked ends the run before it began."""
+    parties = {**ALL, SELF: party("conductor", reader)}
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        play(desk("A | - | x", policy, parties=parties), FILES)
+
+
+def test_a_conductor_on_this_machine_needs_no_permission() -> None:
+    """`allow` is about workers."""
+    run, _ = play(desk("A | - | x", Policy(allow=(("bob",),)), pool=POOL.subset(["bob"])), FILES)
+    assert run.trace.answer == "from bob"
+
+
+def test_with_files_that_nobody_may_see_nothing_is_called() -> None:
+    """The reason comes before the first call."""
+    with pytest.raises(PolicyError, match="no worker may be shown the attached files"):
+        play(desk("A | - | x", Policy(files_only=((),))), FILES)
+    play(desk("A | - | x", Policy(files_only=((),))))
+
+
+def test_a_review_that_would_see_too_much_is_left_out() -> None:
+    """A conductor elsewhere that may not see files reviews no answer that came from them; a notice says so."""
+    parties = {**ALL, SELF: party("conductor", "north")}
+    limits = Limits(recursion=1)
+    run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
+    assert [record.worker for record in run.trace.steps] == ["ann"]
+    assert notices(events)[0].startswith("there is no review: step 2 shows self the answer of step 1")
+
+
+def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> None:
+    """The conductor sees the answer at hand there, so what it writes may hold it."""
+    planner = Scripted([["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]])
+    run, events = play(desk(planner, LOCAL_FILES, pool=POOL), FILES)
+    assert "Not available now: B, C" in planner.requests[1].messages[1].content
+    assert not prompts([e.event for e in of(events, ev.Inner)], "bob")
+    assert run.trace.exit_code == 0
+
+
+def test_a_plan_taken_over_is_held_to_the_rules_of_now() -> None:
+    """Steps of an earlier run go to somebody who may have them, and files tell on subtasks written before the rule."""
+    plan = "A | - | Read it.\nB | - | Answer."
+    stopped, _ = play_and_stop(
+        desk(plan, Policy(), {"ann": says("read"), "bob": says(9.0)}), 1, "cancelled", question=FILES
+    )
+    workers = {"ann": Parrot("here"), "bob": Parrot("north")}
+    _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
+    assert not workers["bob"].heard
+    assert "planned when other rules held for files" in " ".join(notices(events))
+
+
+def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_then() -> None:
+    """Who did it saw the files when no rule kept them from it, so its answer is dirty now, also for a new plan."""
+    stopped, _ = play_and_stop(
+        desk("B | - | Read it.\nA | - | Wait.", Policy(), {"ann": says(9.0), "bob": says("read")}), 1, "cancelled",
+        question=FILES,
+    )  # fmt: skip
+    begun = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
+    assert [record.state for record in begun.steps] == ["done"]
+    workers = {"ann": Parrot("here"), "cyd": Parrot("south")}
+    planner = Scripted([["C | 1 | Answer."], ["A | 1 | Answer."]])
+    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=begun)
+    (rejected,) = of(events, ev.PlanRejected)
+    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may hold what stands in the")
+    assert not workers["cyd"].heard
+    assert run.trace.exit_code == 0
+
+
+def test_without_a_policy_a_prompt_is_as_it_was() -> None:
+    """No line is added where there is no rule, and the trace says so."""
+    planner = says("A | - | one")
+    run, events = play(desk(planner, Policy()), FILES)
+    assert "Not shown" not in planner.requests[0].messages[1].content
+    assert "Not shown" not in prompts(events, "ann")[0]
+    assert run.trace.policy == Policy()
+    assert kinds(events)[0] == "run_started"
