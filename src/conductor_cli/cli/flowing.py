@@ -1,0 +1,108 @@
+"""What a plan offers and who will read what by it; who read what in a stored run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.flow import reaches
+from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.sent import Sending, planned, planning, sendings
+from conductor_cli.core.taint import EVERYTHING
+from conductor_cli.models.presets import reader_of
+
+if TYPE_CHECKING:
+    from conductor_cli.core.pool import Limits, Pool
+    from conductor_cli.run import Conductor, Run
+    from conductor_cli.store import Store
+    from conductor_cli.views import ColorName, Surroundings
+    from conductor_cli.views.offer import Offer
+    from conductor_cli.views.screen import Line, Screen
+
+
+def offer_of(run: Run) -> Offer:
+    """The plan of a run with all that a user decides by."""
+    from conductor_cli.cli.spending import planner_of
+    from conductor_cli.views.offer import Offer
+
+    assert isinstance(run.trace.plan, Plan)
+    setting = run.setting
+    return Offer(
+        question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
+        limits=setting.limits, readers=_readers(setting.pool), spent=run.trace.planning,
+        done=frozenset(run.trace.done()), planner=planner_of(cast("Conductor", setting), run.question),
+    )  # fmt: skip
+
+
+def planned_flow(run: Run) -> tuple[Sending, ...]:
+    """Who will read what when the run's plan is run, its planning included."""
+    assert isinstance(run.trace.plan, Plan)
+    setting, steps = run.setting, run.trace.plan.steps
+    readers = _readers(setting.pool)
+    sights = {name: replace(run.taint.sights.get(name, EVERYTHING), readers=(who,)) for name, who in readers.items()}
+    # A step on the conductor itself may ask anybody.
+    everybody = tuple(dict.fromkeys((setting.reader, *readers.values())))
+    sights[SELF] = replace(run.taint.sights.get(SELF, EVERYTHING), readers=everybody)
+    first = [planning(run.taint.seen_by_conductor(), setting.reader)] if run.trace.planning.calls else []
+    return (*first, *planned(reaches(steps, run.question, sights), run.question))
+
+
+def flow_of(run: Run, screen: Screen) -> list[Line]:
+    """The same as lines, and who else may come to read it."""
+    from conductor_cli.views.flows import flow_lines, stand_ins
+    from conductor_cli.views.printing import BLANK
+
+    readers = [] if len(run.setting.pool) == 1 else _readers(run.setting.pool).values()
+    return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_ins(readers, screen)] if readers else [])]
+
+
+def tell_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> None:
+    """Print a plan: for a person on a terminal, else as a file on stdout, with what a person wants on stderr."""
+    from conductor_cli.cli.output import say
+    from conductor_cli.core.planfile import write
+    from conductor_cli.views.offer import offered
+    from conductor_cli.views.port import Stderr, Stdout
+    from conductor_cli.views.printing import BLANK, Printer
+
+    assert isinstance(run.trace.plan, Plan)
+    out = Stdout(around.stdout)
+    if not out.terminal:
+        say(write(run.question, run.trace.plan, limits))
+        if around.quiet and not flow:
+            return
+    printer = Printer(out if out.terminal else Stderr(around.stderr), around)
+    screen = printer.screen
+    printer.print(offered(replace(offer_of(run), limits=limits), screen))
+    if flow:
+        printer.print([BLANK, *flow_of(run, screen)])
+    if out.terminal:
+        again = [f"run it: conductor ask --resume {run.id}"] if around.kept else []
+        words = [*again, "as a file, to edit: conductor plan … > plan.json"]
+        printer.print([BLANK, *(((screen.line(line), "quiet"),) for line in words)])
+
+
+def tell_flow(store: Store, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+    """Print who read what in a stored run, or for one step of it. Raises `UsageError` for one that was never begun."""
+    from conductor_cli.cli.output import say_json
+    from conductor_cli.views import Surroundings
+    from conductor_cli.views.flows import flow_json, flow_lines
+    from conductor_cli.views.port import Stdout
+    from conductor_cli.views.printing import Printer
+
+    sent = [call for call in sendings(store.events(run), reader_of) if step in (None, call.step[0])]
+    if step is not None and not sent:
+        raise UsageError(f"nobody was sent anything for a step {step} of run {run}", hint="leave --step out")
+    if json:
+        say_json({"run": run, "readers": flow_json(sent)})
+        return
+    around = Surroundings(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
+    printer = Printer(Stdout(sys.stdout), around)
+    printer.print(flow_lines(sent, printer.screen))
+
+
+def _readers(pool: Pool) -> Mapping[str, str]:
+    return {worker.name: reader_of(worker) for worker in pool}

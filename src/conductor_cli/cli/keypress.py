@@ -1,0 +1,92 @@
+"""One key or one line from the person at the terminal, also where stdin is a pipe, and from a thread of its own.
+
+Whoever waits here can be woken: a run that is stopped meanwhile has nobody to ask any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TERMINAL: Final = "/dev/tty"
+LONGEST: Final = 4096
+"""Bytes of a line that a terminal takes."""
+
+
+class Gone(Exception):
+    """There is no answer: the terminal is gone, its input has ended, or the waiting was ended."""
+
+
+class Keyboard:
+    """The terminal that this process belongs to. Close it."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` where there is none, as on Windows: consoles there know no such file."""
+        self.file = os.open(TERMINAL, os.O_RDWR)
+        self._woken, self._wake = os.pipe()
+
+    def wake(self) -> None:
+        """End the waiting, now and later. From any thread."""
+        with suppress(OSError):
+            os.write(self._wake, b".")
+
+    @property
+    def woken(self) -> bool:
+        return bool(select.select([self._woken], [], [], 0)[0])
+
+    def key(self) -> str:
+        """The next key, without Enter. What was typed before it was asked for is thrown away. Raises `Gone`."""
+        with _unbuffered(self.file):
+            return self._read(1)
+
+    def line(self) -> str:
+        """The next line, edited as the terminal does it, without its end. Raises `Gone`."""
+        return self._read(LONGEST).rstrip("\r\n")
+
+    def _read(self, most: int) -> str:
+        try:
+            ready = select.select([self.file, self._woken], [], [])[0]
+            data = b"" if self._woken in ready else os.read(self.file, most)
+        except OSError:
+            data = b""
+        if data in (b"", b"\x04"):
+            raise Gone
+        return data.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        for file in (self.file, self._woken, self._wake):
+            with suppress(OSError):
+                os.close(file)
+
+
+@contextmanager
+def _unbuffered(file: int) -> Iterator[None]:
+    """The terminal gives each key as it is pressed and does not show it. Ctrl-C stays what it is."""
+    import termios
+    import tty
+
+    try:
+        before = termios.tcgetattr(file)
+        tty.setcbreak(file, termios.TCSAFLUSH)
+    except termios.error:
+        raise Gone from None
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def can_ask() -> bool:
+    """Whether a person sees stderr and can answer."""
+    try:
+        Keyboard().close()
+        return sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,328 @@
+"""`--approve`: a person at a terminal takes, edits, refuses or drops a plan before any worker is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import COMMAND, PLANNER, THREE, Stage, explained
+from tests.cli.test_terminal import Terminal, terminal
+
+CHOICES = "d: drop it"
+BASH = ("bash", "-c")
+
+
+@pytest.fixture
+def three(stage: Stage) -> Stage:
+    """A plan of three steps over workers with and without a price, and one that is not used."""
+    stage.configure(workers=())
+    text = stage.config.read_text() + stage.worker("alpha", "price = { input = 1.0, output = 10.0 }\n")
+    stage.config.write_text(text + stage.worker("beta", "\n") + stage.worker("gamma"))
+    stage.plan = THREE
+    return stage
+
+
+def editor(stage: Stage, *steps: str) -> str:
+    """An editor that runs Python on the file's text: the first time the first of `steps`, then the next."""
+    path = stage.home / "editor"
+    done = stage.home / "edited"
+    lines = [
+        f"#!{sys.executable}", "import pathlib, sys", f"count = pathlib.Path({str(done)!r})",
+        "turn = len(count.read_text()) if count.exists() else 0", "count.write_text('x' * (turn + 1))",
+        "file = pathlib.Path(sys.argv[1])", "text = file.read_text()", f"exec({list(steps)!r}[turn])",
+        "file.write_text(text)",
+    ]  # fmt: skip
+    path.write_text("\n".join(lines))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def press(shown: Terminal, key: str, until: str = "") -> None:
+    """Press a key when the person is asked for one, and wait for what it brings."""
+    shown.until(CHOICES)
+    shown.program.send(key)
+    if until:
+        shown.until(until)
+
+
+def trace_of(stage: Stage) -> list[dict[str, object]]:
+    (path,) = stage.traces.glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_plan_is_shown_and_taken(three: Stage, columns: int) -> None:
+    """All that a person decides by is on the screen; no worker is called before the key; one trace tells it all."""
+    with terminal(three, "ask", "--approve", "How many?", size=(columns, 40)) as shown:
+        shown.until(CHOICES)
+        text = " ".join(shown.screen.split())
+        for said in ("PLAN 3 steps", "alpha", "sees 1 and 2", "no price known", "estimate 3 calls", "limits", "gamma"):
+            assert said in text, shown.screen
+        assert "$0.0" in text
+        assert three.asked("alpha") == three.asked("beta") == []
+        shown.program.send("r")
+        assert shown.end() == 0
+        assert "alpha answers" in shown.scrolled
+    kinds = [event["kind"] for event in trace_of(three)]
+    assert kinds.index("plan_offered") < kinds.index("plan_decided") < kinds.index("step_started")
+    assert len(three.asked(PLANNER)) == 1
+
+
+def test_enter_takes_the_plan_and_colours_are_left_out(three: Stage) -> None:
+    """With NO_COLOR there is no colour; plain progress asks as well."""
+    with terminal(three, "ask", "--approve", "--progress", "plain", "Wie viele Hügel?", NO_COLOR="1") as shown:
+        press(shown, "\r")
+        assert shown.end() == 0
+        assert "\x1b[3" not in shown.raw
+        assert "step 1 started: alpha" in shown.scrolled
+
+
+def test_a_key_that_means_nothing_asks_again(three: Stage) -> None:
+    """What was typed before the plan was there is thrown away; an unknown key does nothing."""
+    with terminal(three, "ask", "--approve", "hi", size=(80, 40)) as shown:
+        shown.program.send("r\r")
+        press(shown, "x")
+        shown.until(lambda screen: screen.count(CHOICES) == 2)
+        assert three.asked("alpha") == []
+        shown.program.send("d")
+        assert shown.end() == 130
+
+
+def test_a_dropped_plan_exits_130_and_can_be_resumed(three: Stage) -> None:
+    """No worker was called, the last lines say so and how to go on, and going on asks again where that is wanted."""
+    with terminal(three, "ask", "--approve", "hi") as shown:
+        press(shown, "d")
+        assert shown.end() == 130
+        assert "conductor: the plan was dropped" in shown.screen
+        assert "skipped" not in shown.screen
+    assert three.asked("alpha") == []
+    with terminal(three, "ask", "--resume", "last", "--approve") as shown:
+        press(shown, "r")
+        assert shown.end() == 0
+    assert len(three.asked(PLANNER)) == 1
+
+
+def test_planning_again_takes_a_remark(three: Stage) -> None:
+    """The conductor reads the old plan and the remark; the new plan is shown; an empty remark goes back."""
+    with terminal(three, "ask", "--approve", "hi", size=(80, 60)) as shown:
+        press(shown, "p", "What should be different?")
+        shown.program.send("\r")
+        shown.until(lambda screen: screen.count(CHOICES) == 2)
+        shown.program.send("p")
+        shown.until(lambda screen: screen.count("What should be different?") == 2)
+        three.plan = "gamma | - | Do it all."
+        shown.program.send("Nur gamma, für alles.\r")
+        shown.until(lambda screen: "Do it all." in screen and screen.count(CHOICES) == 3)
+        shown.program.send("r")
+        assert shown.end() == 0
+        assert "gamma answers" in shown.scrolled
+    first, second = three.asked(PLANNER)
+    assert "Nur gamma, für alles." in second.json["messages"][-1]["content"]
+    assert second.json["messages"][: len(first.json["messages"])] == first.json["messages"]
+    assert three.asked("alpha") == []
+
+
+def test_a_plan_is_edited(three: Stage) -> None:
+    """The plan file comes up in the editor; what it leaves there is shown and runs."""
+    edit = editor(three, "text = text.replace('Find it out in another way.', 'Look it up.')")
+    with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR=edit) as shown:
+        press(shown, "e", "Look it up.")
+        shown.until(lambda screen: screen.count(CHOICES) == 2)
+        shown.program.send("r")
+        assert shown.end() == 0
+    assert "Look it up." in three.asked("beta")[0].json["messages"][-1]["content"]
+    assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == ["edited", "run"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("text = text.replace('\"beta\"', '\"nobody\"')", "line 10: step 2 names a worker that is not in the pool"),
+        ("text = text.replace('\"access\": []', '\"access\": [')", "not JSON"),
+        ("text = text.replace('\"question\": \"hi', '\"question\": \"ho')", "only the steps can be changed here"),
+        ("text = ''", "plan.json is empty"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong: str, said: str) -> None:
+    """What is wrong is told with its line; the text is there again; `b` goes back to the plan as it was."""
+    mend = "text = text + ' '"
+    edit = editor(three, wrong, mend, "sys.exit(3)")
+    with terminal(three, "ask", "--approve", "hi", size=(120, 60), EDITOR=edit) as shown:
+        press(shown, "e", said)
+        shown.until("e or Enter: edit on")
+        shown.program.send("\r")
+        shown.until(lambda screen: screen.count("e or Enter: edit on") == 2)
+        shown.program.send("b")
+        shown.until(lambda screen: screen.count("r or Enter: run it") == 2)
+        shown.program.send("e")
+        shown.until("ended with 3; the plan stays as it was")
+        shown.until(lambda screen: screen.count("r or Enter: run it") == 3)
+        shown.program.send("q")
+        assert shown.end() == 130
+    assert three.asked("alpha") == []
+
+
+def test_without_an_editor_the_rest_can_still_be_chosen(three: Stage) -> None:
+    """An editor that is not there is an error with a way out."""
+    with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR="no-such-editor", VISUAL="") as shown:
+        press(shown, "e", "there is no editor 'no-such-editor'")
+        shown.until(lambda screen: screen.count(CHOICES) == 2)
+        shown.program.send("r")
+        assert shown.end() == 0
+
+
+def test_the_flow_can_be_looked_at_first(three: Stage) -> None:
+    """`f` says who reads what, and asks again."""
+    with terminal(three, "ask", "--approve", "hi", size=(80, 60)) as shown:
+        press(shown, "f", "the answer of 1")
+        shown.until(lambda screen: screen.count(CHOICES) == 2)
+        shown.program.send("d")
+        assert shown.end() == 130
+
+
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_waiting(three: Stage, end: signal.Signals, code: int) -> None:
+    """Ctrl-C at the question and a kill from outside: the run ends as ever, and the terminal is as before."""
+    with terminal(three, "ask", "--approve", "hi") as shown:
+        shown.until(CHOICES)
+        if end is signal.SIGINT:
+            shown.program.sendintr()
+        else:
+            os.kill(shown.program.pid, end)
+        assert shown.end() == code
+        assert shown.cursor_shown
+    assert three.asked("alpha") == []
+
+
+def test_ctrl_c_ends_a_remark_too(three: Stage) -> None:
+    """While a line is typed there is no key to wait for."""
+    with terminal(three, "ask", "--approve", "hi") as shown:
+        press(shown, "p", "What should be different?")
+        shown.program.send("half a rem")
+        shown.program.sendintr()
+        assert shown.end() == 130
+
+
+def test_a_terminal_that_goes_away_drops_the_plan(three: Stage) -> None:
+    """Nobody can answer any more: nothing is called."""
+    with terminal(three, "ask", "--approve", "hi") as shown:
+        shown.until(CHOICES)
+        shown.program.close(force=False)
+    assert three.asked("alpha") == []
+
+
+def test_a_question_from_a_pipe_is_approved_at_the_terminal(three: Stage) -> None:
+    """Standard input is the question, the keys come from the terminal; the answer goes to a file."""
+    out = three.home / "answer"
+    line = f"echo How many | {COMMAND[0]} -m conductor_cli ask --approve > {out}"
+    with terminal(three, line, command=BASH) as shown:
+        press(shown, "r")
+        assert shown.end() == 0
+    assert out.read_text() == "alpha answers\n"
+
+
+def test_a_plan_file_is_offered_too(three: Stage) -> None:
+    """`run --approve` shows the plan of the file; nobody can plan again without a model that plans."""
+    plan = three.home / "plan.json"
+    plan.write_text(three.run("plan", "hi").out)
+    with terminal(three, "run", "--approve", str(plan)) as shown:
+        shown.until(CHOICES)
+        assert "plan again" not in shown.screen
+        shown.program.send("r")
+        assert shown.end() == 0
+
+
+@pytest.mark.parametrize("how", ["flag", "setting", "variable"])
+def test_without_a_terminal_it_is_refused(three: Stage, how: str) -> None:
+    """2, before anything is called, with the way round; `--yes` takes the plan as it is."""
+    flags = ["--approve"] if how == "flag" else []
+    env = {"CONDUCTOR_LLM_POLICY_APPROVE": "yes"} if how == "variable" else {}
+    if how == "setting":
+        three.config.write_text(three.config.read_text() + "\n[policy]\napprove = true\n")
+    done = three.run("ask", "hi", *flags, env=env)
+    explained(done)
+    assert done.code == 2
+    assert "conductor run plan.json --yes" in done.err
+    assert three.server.requests == []
+    assert three.run("ask", "hi", "--yes", env=env).out == "alpha answers\n"
+
+
+def test_a_project_file_may_ask_for_it(three: Stage, tmp_path: Path) -> None:
+    """Whoever works in that directory is asked; it cannot take it back where the user wants it."""
+    project = tmp_path / ".conductor.toml"
+    project.write_text("[policy]\napprove = true\n")
+    done = three.run("ask", "hi", cwd=tmp_path)
+    assert (done.code, three.server.requests) == (2, [])
+    assert three.run("ask", "hi", "--yes", cwd=tmp_path).out == "alpha answers\n"
+    project.write_text("[policy]\napprove = false\n")
+    assert three.run("ask", "hi", "--approve", cwd=tmp_path).code == 3
+
+
+def test_a_wrong_word_in_the_policy_is_told(three: Stage) -> None:
+    """It is a yes or a no."""
+    three.config.write_text(three.config.read_text() + '\n[policy]\napprove = "sometimes"\n')
+    done = three.inside("ask", "hi")
+    assert done.code == 3
+    assert "policy.approve" in done.err
+    assert "expected true or false" in done.err
+
+
+def test_plan_shows_a_person_the_same(three: Stage) -> None:
+    """On a terminal the table alone, and how to go on; the trace's plan is run without planning anew."""
+    with terminal(three, "plan", "--flow", "hi", size=(80, 60)) as shown:
+        assert shown.end() == 0
+        assert "PLAN  3 steps" in shown.screen
+        assert '"steps"' not in shown.screen
+        assert "the answer of 1" in shown.screen
+        assert "run it: conductor ask --resume 2" in shown.screen
+    assert three.run("ask", "--resume", "last").out == "alpha answers\n"
+    assert len(three.asked(PLANNER)) == 1
+
+
+def test_plan_into_a_pipe_keeps_its_file_whole(three: Stage) -> None:
+    """Standard output is the plan file; the table and the flow are on standard error."""
+    done = three.run("plan", "--flow", "hi")
+    assert len(done.json["steps"]) == 3
+    assert "PLAN  3 steps" in done.err
+    assert "step 3: alpha" in done.err
+
+
+def test_the_flow_of_a_stored_run_is_told(three: Stage, tmp_path: Path) -> None:
+    """By reader, as text and as JSON; one step alone; a step that is not there is refused."""
+    notes = tmp_path / "notes.txt"
+    notes.write_text("There are three hills.\n")
+    assert three.inside("ask", "-f", str(notes), "How many?").code == 0
+    text = three.inside("trace", "show", "--flow").out
+    assert text.startswith("this machine\n  plan: conductor ")
+    assert "file notes.txt (23 characters)" in text
+    data = three.inside("trace", "show", "--flow", "--json").json
+    (reader,) = data["readers"]
+    assert [(call["what"], call["step"], call["worker"]) for call in reader["calls"]] == [
+        ("plan", None, None), ("step", "1", "alpha"), ("step", "2", "beta"), ("step", "3", "alpha"),
+    ]  # fmt: skip
+    assert [part["step"] for part in reader["calls"][3]["texts"] if part["text"] == "answer"] == [1, 2]
+    one = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
+    assert [call["step"] for entry in one["readers"] for call in entry["calls"]] == ["2"]
+    gone = three.inside("trace", "show", "--flow", "--step", "7")
+    explained(gone)
+    assert gone.code == 2
+
+
+def test_the_flow_goes_through_a_pipe(three: Stage) -> None:
+    """Whoever reads only its first line leaves no error behind."""
+    three.inside("ask", "hi")
+    command = [*COMMAND, "trace", "show", "--flow"]
+    with subprocess.Popen(
+        command, env=three.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()

@@ -1,0 +1,213 @@
+"""A run that holds its plan until somebody has decided about it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.pool import Limits
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run import Run
+from conductor_cli.run.approval import Again, Decision, Edited, Taken, may_edit, may_plan_again, problem_of
+from conductor_cli.run.reading import REVIEW
+from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually
+
+TWO = "A | - | one\nB | 1 | two"
+OTHER = "B | - | other"
+
+
+def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **more: Any) -> tuple[Run, list[ev.Event]]:
+    """Run the question, and answer each offer after some seconds with the next decision; None drops the plan."""
+    left = list(decisions)
+
+    async def main() -> tuple[Run, list[ev.Event]]:
+        run = conductor.run(QUESTION, held=True, **more)
+        events = []
+        async for event in run:
+            events.append(event)
+            if isinstance(event, ev.PlanOffered):
+                decision = left.pop(0)
+                act = run.stop if decision is None else run.decide
+                asyncio.get_running_loop().call_later(after, act, "cancelled" if decision is None else decision)
+        return run, events
+
+    run, events = virtually(main())
+    hold(run, events)
+    assert not left
+    return run, events
+
+
+def test_nothing_starts_before_the_plan_is_taken() -> None:
+    """Steps are planned, the plan is offered, and only after the word the first worker is asked; it is one run."""
+    workers = {"ann": says("a"), "bob": says("b")}
+    run, events = decided(setting(TWO, workers), Taken())
+    assert kinds(events) == [
+        "run_started", "step_planned", "step_planned", "plan_ready", "plan_offered", "plan_decided", "step_started",
+        "step_finished", "step_started", "step_finished", "run_finished",
+    ]  # fmt: skip
+    assert of(events, ev.StepStarted)[0].at - of(events, ev.PlanOffered)[0].at == 1.0
+    assert (run.trace.answer, run.held) == ("b", False)
+    assert run.trace.planning.calls == 1
+
+
+def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
+    """No worker is asked, the steps are skipped, the run ends as any that was stopped, and it can be resumed."""
+    ann = says("a")
+    run, _ = decided(setting("A | - | one", {"ann": ann}), None)
+    assert (run.trace.state, run.trace.exit_code) == ("failed", 130)
+    assert [record.state for record in run.trace.steps] == ["skipped"]
+    assert ann.requests == []
+    assert run.trace.usage == run.trace.planning
+    again, _ = decided(setting(says("never asked"), {"ann": ann}), Taken(), resume=run.trace)
+    assert (again.trace.answer, again.trace.planning.calls) == ("a", 0)
+
+
+def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
+    """What was planned is taken back; the plan in its place is offered; nothing of the old one is called."""
+    workers = {"ann": says("a"), "bob": says("b")}
+    plan = plan_of(("bob", [], "mine"))
+    run, events = decided(setting(TWO, workers), Edited(plan=plan), Taken())
+    assert [event.verdict for event in of(events, ev.PlanDecided)] == ["edited", "run"]
+    assert run.trace.plan == plan
+    assert [record.step.subtask for record in run.trace.steps] == ["mine"]
+    assert (run.trace.answer, workers["ann"].requests) == ("b", [])
+
+
+def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> None:
+    """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
+    model = Scripted([[TWO], [OTHER], ["A | - | third"]])
+    run, events = decided(setting(model), Again(remark="Use bob."), Again(remark="No, ann."), Taken())
+    assert [record.step.subtask for record in run.trace.steps] == ["third"]
+    first, second, third = (request.messages for request in model.requests)
+    assert second[: len(first)] == first
+    assert (second[len(first)].role, second[len(first)].content) == ("assistant", TWO)
+    assert "Use bob." in second[-1].content
+    assert third[: len(second)] == second
+    assert third[-2].content == OTHER
+    assert "No, ann." in third[-1].content
+    assert [event.remark for event in of(events, ev.PlanDecided)] == ["Use bob.", "No, ann.", ""]
+    assert run.trace.planning.calls == 3
+    assert [event.prompt for event in of(events, ev.PlanReady)] == [first, second, third]
+
+
+def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
+    """The repair turn stands behind the remark."""
+    model = Scripted([[TWO], ["nonsense"], [OTHER]])
+    run, _ = decided(setting(model), Again(remark="Shorter."), Taken())
+    assert [record.step.subtask for record in run.trace.steps] == ["other"]
+    assert "Shorter." in model.requests[2].messages[-3].content
+    assert "not a valid plan" in model.requests[2].messages[-1].content
+
+
+def test_a_review_is_there_once() -> None:
+    """What `--recursion` puts behind a plan is offered with it and kept in an edited one."""
+    edited = Edited(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
+    model = Scripted([["A | - | one"], ["accept"]])
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Taken())
+    assert [record.step.worker for record in run.trace.steps] == ["ann", SELF]
+    assert run.trace.answer == "from ann"
+
+
+def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
+    """It is told of its plan as it wrote it."""
+    model = Scripted([["A | - | one"], ["B | - | two"], ["accept"]])
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), Again(remark="Again."), Taken())
+    assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
+    assert model.requests[1].messages[-2].content == "A | - | one"
+
+
+def test_the_user_may_take_the_review_out() -> None:
+    """An edited plan is run as it stands."""
+    edited = Edited(plan=plan_of(("ann", [])))
+    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Taken())
+    assert [record.step.worker for record in run.trace.steps] == ["ann"]
+
+
+def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
+    """A limit of ten seconds: a minute of thinking is free, ten seconds of work are not."""
+    run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Taken(), after=60.0)
+    assert (run.trace.answer, run.trace.error) == ("from ann", None)
+    slow = {"ann": Scripted([[20.0, "late"]])}
+    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Taken(), after=60.0)
+    assert run.trace.error is not None
+    assert (run.trace.error.kind, events[-1].at) == ("limit", 70.0)
+
+
+def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
+    """A plan file needs no model; then nobody can plan again, and the plan can still be edited."""
+    offered: list[tuple[bool, bool]] = []
+
+    async def main() -> Run:
+        run = setting(None).run(QUESTION, plan=plan_of(("ann", [])), held=True)
+        async for event in run:
+            if isinstance(event, ev.PlanOffered):
+                offered.append((may_edit(run), may_plan_again(run)))
+                run.decide(Taken())
+        return run
+
+    assert virtually(main()).trace.answer == "from ann"
+    assert offered == [(True, False)]
+
+
+def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
+    """What is done stays done: its plan can be taken or dropped."""
+    half = {"ann": says("a"), "bob": Scripted([[60.0, "late"]])}
+    stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Taken())
+    assert list(stopped.trace.done()) == [1]
+    offered: list[bool] = []
+
+    async def main() -> Run:
+        run = setting("never", {"ann": says("no"), "bob": says("b")}).run(QUESTION, resume=stopped.trace, held=True)
+        async for event in run:
+            if isinstance(event, ev.PlanOffered):
+                offered.append(may_edit(run) or may_plan_again(run))
+                run.decide(Taken())
+        return run
+
+    assert virtually(main()).trace.answer == "b"
+    assert offered == [False]
+
+
+def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
+    """A worker that is not there, too many steps and a worker that is left out are each told; a good plan is not."""
+    gone = Failure(kind="key", message="no key")
+    conductor = setting("A | - | one", limits=Limits(steps=2), absent={"cyd": gone})
+    told: list[str] = []
+
+    async def main() -> None:
+        run = conductor.run(QUESTION, held=True)
+        async for event in run:
+            if isinstance(event, ev.PlanOffered):
+                names = [("eve",), ("ann", "ann", "ann"), ("cyd",)]
+                plans = [plan_of(*[(name, []) for name in group]) for group in names]
+                plans += [plan_of(("ann", [2])), plan_of(("bob", []))]
+                failures = [problem_of(run, plan) for plan in plans]
+                told.extend("" if failure is None else failure.message for failure in failures)
+                run.stop("cancelled")
+
+    virtually(main())
+    assert told == [
+        "step 1 names a worker that is not in the pool: 'eve'",
+        "step 3 is one more than the limit of 2",
+        "the plan names cyd, which is left out: no key",
+        "step 1 wants to see itself or a later step: 2",
+        "",
+    ]
+
+
+def test_a_word_that_nobody_waits_for_changes_nothing() -> None:
+    """A decision before the offer, and one too many."""
+
+    async def main() -> Run:
+        run = setting("A | - | one").run(QUESTION, held=True)
+        run.decide(Taken())
+        async for event in run:
+            if isinstance(event, ev.PlanOffered):
+                run.decide(Taken())
+                run.decide(Edited(plan=Plan(steps=())))
+        return run
+
+    assert virtually(main()).trace.answer == "from ann"
