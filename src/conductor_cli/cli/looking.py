@@ -1,10 +1,10 @@
-"""What `doctor` looks at around the local model: the llama.cpp build, GPUs, memory, disk, and the model itself."""
+"""What `doctor` looks at around the local model: the llama.cpp build, GPUs, memory, and the model itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorError, ModelError
 
@@ -27,19 +27,25 @@ WANTED: Final = frozenset({"AVX2", "FMA", "F16C", "AVX512", "AVX512_VNNI", "DOTP
 BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", "Metal"), "vulkan": ("Vulkan",)}
 """How llama.cpp calls them."""
 
-LITTLE: Final = 1 << 30
-"""Bytes of free disk below which a state of 100 MB may soon have no room."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at. `state` is ok, warning or failed; a failure has the exit code it would lead to."""
+    """One thing that was looked at. `state` is ok, warning or failed; a failure has the exit code it would lead to.
+
+    `seconds` is how long it took, where that says something.
+    """
 
     name: str
     state: str
     found: str
     hint: str = ""
     code: int = 0
+    seconds: float | None = None
+
+    def data(self) -> dict[str, Any]:
+        """For `--json`."""
+        seconds = None if self.seconds is None else round(self.seconds, 3)
+        return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint, "seconds": seconds}
 
 
 def llama(settings: Settings) -> list[Check]:
@@ -120,16 +126,15 @@ def memory(settings: Settings) -> list[Check]:
     ]
 
 
-def disk(settings: Settings) -> list[Check]:
-    """Where models, what is known of them, and remembered prefixes lie."""
-    from conductor_cli.models.weights.cache import Cache
+def too_large(settings: Settings) -> str:
+    """What to say of a local conductor that this machine has no memory for at all; empty for any other."""
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.machine import memory as memory_of
 
-    places = settings.places
-    return [
-        _room("downloads", Cache.of(settings.environ).directory, _to_pull(settings)),
-        _room("models", places.models, LITTLE),
-        _room("prefixes", places.prefixes, LITTLE),
-    ]
+    need, total = _need(settings), memory_of().total
+    if not 0 < total < need or _uses_gpu():
+        return ""
+    return f"the model needs {size_text(need)}, and this machine has {size_text(total)}"
 
 
 def known(settings: Settings) -> list[Check]:
@@ -158,12 +163,8 @@ def known(settings: Settings) -> list[Check]:
 
 
 def conductor_model(settings: Settings) -> list[Check]:
-    """The model that plans: whether it is there, whole, and who vouches for it; or whether it answers."""
-    import asyncio
-
-    from conductor_cli.cli.choosing import described, planner_of, shelf_of
-    from conductor_cli.cli.keyring_rows import stored_keys
-    from conductor_cli.models.discover import ping
+    """The model that plans: whether it is there, whole, and who vouches for it. Nobody is asked."""
+    from conductor_cli.cli.choosing import described, missing_key, planner_of, shelf_of
 
     name = "conductor model"
     try:
@@ -171,14 +172,15 @@ def conductor_model(settings: Settings) -> list[Check]:
         found = described(planner, shelf_of(settings))
         if planner.kind == "llama":
             return [Check(name=name, state="ok", found=f"{found}, {_state(planner, settings)}")]
+        missing = missing_key(planner, settings)
     except ConductorError as error:
-        return [Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
-    reached = asyncio.run(ping(planner, environ=settings.environ, seconds=3.0, stored=stored_keys(settings)))
-    if reached is not None and reached.failure is not None:
-        failure = reached.failure
-        return [Check(name=name, state="failed", found=f"{found}, {failure.message}", hint=failure.hint, code=5)]
-    answer = "" if reached is None else f", answered in {reached.seconds:.2f} s"
-    return [Check(name=name, state="ok", found=found + answer)]
+        other = "or choose another: conductor model use NAME | FILE | URL | provider/model"
+        hint = error.hint if "conductor" in error.hint else f"{error.hint}\n{other}".strip()
+        return [Check(name=name, state="failed", found=error.message, hint=hint, code=error.exit_code)]
+    if missing:
+        hint = f"conductor keys set {planner.kind}, or set its variable"
+        return [Check(name=name, state="failed", found=f"{found}: {missing}", hint=hint, code=4)]
+    return [Check(name=name, state="ok", found=found)]
 
 
 def here() -> Place:
@@ -261,28 +263,3 @@ def _fitting(available: int, settings: Settings) -> list[str]:
         return []
     best = max(fits, key=lambda entry: entry.memory, default=None)
     return [f"conductor model pull {best.name}   needs {size_text(best.memory)}"] if best else []
-
-
-def _to_pull(settings: Settings) -> int:
-    """Bytes that the download of the default model takes, where there is no model yet."""
-    from conductor_cli.cli.choosing import nothing_here
-    from conductor_cli.models.weights.registry import registry
-
-    try:
-        return registry(settings.environ)[0].size if nothing_here(settings) else LITTLE
-    except ConductorError:
-        return LITTLE
-
-
-def _room(name: str, directory: Path, wanted: int) -> Check:
-    from conductor_cli.cli.amounts import size_text
-    from conductor_cli.models.weights import disk
-
-    try:
-        free = disk.free(directory)
-    except OSError as error:
-        return Check(name=name, state="failed", found=f"{directory}: {error.strerror}", hint="mend its rights", code=3)
-    found = f"{directory}, {size_text(free)} free"
-    if free >= wanted:
-        return Check(name=name, state="ok", found=found)
-    return Check(name=name, state="warning", found=found, hint=f"free the disk: {size_text(wanted)} are wanted")

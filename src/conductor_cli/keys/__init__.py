@@ -5,6 +5,7 @@
     child       the process that talks to the system's keyring, the only one that loads it
     keyring     asking that process, for a bounded time
     safe        set, remove and read, over book and keyring
+    probe       whether the keyring keeps what it is given
 
 The list says what the keyring holds, so that a command that needs no stored key asks no keyring.
 """

@@ -1,0 +1,316 @@
+"""`conductor doctor` proves by use that the conductor plans, workers answer, the keyring keeps, disks are writable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from conductor_cli.cli import doctor
+from conductor_cli.cli.looking import Check
+from conductor_cli.cli.surveying import is_ours, what_is
+from conductor_cli.config import Settings, load
+from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says
+from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged
+
+
+def checks(done: Done) -> dict[str, Any]:
+    return {check["name"]: check for check in done.json["checks"]}
+
+
+# the conductor and the workers
+
+
+def test_everything_is_proved_by_use(stage: Stage) -> None:
+    """The conductor plans a fixed question, each worker is asked once, each with its time; the code is 0."""
+    stage.plan = TWO
+    done = stage.run("doctor", "--json")
+    assert (done.code, done.err) == (0, "")
+    found = checks(done)
+    assert done.json["ok"] is True
+    assert found["planning"]["found"].startswith("planned 2 steps in ")
+    assert found["planning"]["seconds"] > 0
+    assert "answered in" in found["worker alpha"]["found"]
+    assert found["worker beta"]["seconds"] > 0
+    assert [len(stage.asked(name)) for name in (PLANNER, "alpha", "beta")] == [1, 1, 1]
+
+
+def test_nothing_of_the_proof_is_stored(stage: Stage) -> None:
+    """No trace of the fixed question is left behind."""
+    assert stage.inside("doctor").code == 0
+    assert not list(stage.traces.glob("*"))
+
+
+def test_offline_asks_nobody(stage: Stage) -> None:
+    """No request leaves; workers are told as far as can be without one."""
+    done = stage.inside("doctor", "--offline", "--json")
+    assert done.code == 0
+    assert stage.server.requests == []
+    assert checks(done)["worker alpha"]["found"] == "openai-compatible alpha, key not needed, not asked"
+    assert "planning" not in checks(done)
+
+
+def test_lines_begin_with_their_state_and_end_with_a_sum(stage: Stage) -> None:
+    """In a pipe the states are words; what costs is said before, on standard error, and can be silenced."""
+    done = stage.run("doctor")
+    *lines, last = done.out.splitlines()
+    assert {line.split()[0] for line in lines if not line.startswith(" ")} <= {"ok", "warning"}
+    assert last.startswith("1 to look at: keyring")
+    assert "costs next to nothing; --offline" in done.err
+    assert stage.run("--quiet", "doctor").err == ""
+
+
+def test_what_is_wrong_is_told_with_what_mends_it(stage: Stage, tmp_path: Path) -> None:
+    """A missing model, a missing key, a dead server: each has a hint; the code is that of the first."""
+    dead = '[workers.dead]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"'
+    stage.configure(f'{dead}\n[workers.remote]\nkind = "openai"', workers=(), conductor=str(tmp_path / "gone.gguf"))
+    done = stage.inside("doctor", "--json")
+    failed = {name: check for name, check in checks(done).items() if check["state"] == "failed"}
+    assert set(failed) == {"conductor model", "worker dead", "worker remote"}
+    assert all("conductor" in check["hint"] for check in failed.values())
+    assert (done.code, done.json["ok"]) == (5, False)
+
+
+def test_a_conductor_that_writes_no_plan_is_a_warning(stage: Stage) -> None:
+    """A question would be got round by the best worker, so it is told and no failure."""
+    stage.plan = "I would rather talk about the weather."
+    planning = checks(stage.inside("doctor", "--json"))["planning"]
+    assert planning["state"] == "warning"
+    assert "conductor config set conductor.profile" in planning["hint"]
+
+
+def test_a_conductor_that_is_refused_is_a_failure(stage: Stage) -> None:
+    """What its server says is the reason."""
+    stage.models[PLANNER] = refuses(401, "Incorrect API key provided")
+    done = stage.inside("doctor", "--json")
+    assert checks(done)["planning"]["state"] == "failed"
+    assert done.code == 5
+
+
+def test_a_worker_that_fails_has_the_code_of_its_failure(stage: Stage) -> None:
+    """The others are asked all the same."""
+    stage.models = {"alpha": refuses(401, "Incorrect API key provided"), "beta": says("here")}
+    done = stage.inside("doctor", "--json")
+    assert done.code == 4
+    assert checks(done)["worker alpha"]["state"] == "failed"
+    assert checks(done)["worker beta"]["state"] == "ok"
+
+
+def test_a_local_model_is_loaded_and_plans(stage: Stage, tiny: Path) -> None:
+    """Of random weights, which a grammar holds to a plan; loading is timed apart."""
+    stage.configure(conductor=str(tiny))
+    done = stage.inside("doctor", "--json")
+    assert done.code == 0, done.out
+    assert "loaded in" in checks(done)["planning"]["found"]
+
+
+def test_the_rehearsal_needs_no_model_of_ones_own(stage: Stage) -> None:
+    """The shipped models plan and answer a question, rightly; nobody else is asked, whatever the settings say."""
+    stage.configure("[limits]\nrecursion = 1\nsteps = 1")
+    done = stage.inside("doctor", "--rehearsal", "--json")
+    assert done.code == 0, done.out
+    assert checks(done)["rehearsal"]["state"] == "ok"
+    assert "planned 2 steps and answered" in checks(done)["rehearsal"]["found"]
+    assert stage.server.requests == []
+    assert "conductor model" not in checks(done)
+
+
+def test_whom_a_rule_forbids_is_not_asked(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project file here forbids one worker: it is told, the file is named, and no request goes to that worker."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".conductor.toml").write_text('[policy]\ndeny = ["alpha"]\n')
+    stage.plan = "beta | - | Answer it."
+    found = checks(stage.inside("doctor", "--json"))
+    assert "not asked: policy.deny names alpha" in found["worker alpha"]["found"]
+    assert found["project file"]["found"] == f"{tmp_path / '.conductor.toml'} narrows policy.deny"
+    assert stage.asked("alpha") == []
+    assert len(stage.asked("beta")) == 1
+
+
+def test_whoever_stops_reading_ends_it(stage: Stage) -> None:
+    """`conductor doctor | head -1`: the rest is not written, and nothing is said to be wrong."""
+    arguments = ["sh", "-c", '"$@" | head -1', "sh"]
+    done = stage.run("--quiet", "doctor", under=arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("ok")
+
+
+# the look at the machine
+
+
+def test_a_look_that_does_not_end_is_left_behind(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are told; one that hangs, and one with a fault, are failures of their own."""
+    import threading
+
+    ending = threading.Event()
+
+    def hangs(settings: Settings) -> list[Check]:
+        del settings
+        ending.wait()
+        return []
+
+    def breaks(settings: Settings) -> list[Check]:
+        raise RuntimeError(settings.places.config.name)
+
+    def well(settings: Settings) -> list[Check]:
+        del settings
+        return [Check(name="well", state="ok", found="it is")]
+
+    monkeypatch.setattr(doctor, "SECONDS", 0.05)
+    settings = load({**stage.environ(), "CONDUCTOR_LLM_KEYRING_SECONDS": "0.05"})
+    found = {check.name: check for check in doctor.looked((hangs, breaks, well), settings)}
+    ending.set()
+    assert found["well"].state == "ok"
+    assert (found["hangs"].state, found["hangs"].code) == ("failed", 1)
+    assert "RuntimeError" in found["breaks"].found
+
+
+def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Path) -> None:
+    """A file stands where traces should be: 3, with the path and a command."""
+    stage.traces.parent.mkdir(parents=True)
+    stage.traces.write_text("in the way")
+    done = stage.inside("doctor", "--offline", "--json")
+    check = checks(done)["traces"]
+    assert (check["state"], done.code) == ("failed", 3)
+    assert str(stage.traces) in check["found"]
+    assert check["hint"].startswith("see who owns it: ls -ld")
+
+
+def test_looking_makes_no_directory(stage: Stage, home: Path) -> None:
+    """What is not there yet is judged by where it would be made."""
+    assert stage.inside("doctor", "--offline").code == 0
+    assert not (home / "state/conductor-llm").exists()
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_every_command_of_the_name_is_told_with_what_it_is(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the package of its script, with name and version where its environment says so; a program is a program."""
+    python = tmp_path / "venv/bin/python"
+    package = tmp_path / "venv/lib/python3.12/site-packages/conductor_cli_other-2.1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: conductor-other\nVersion: 2.1\n")
+    (package / "entry_points.txt").write_text("[console_scripts]\nconductor = conductor.cli:app\n")
+    other = script(tmp_path / "venv/bin/conductor", f"#!{python}\nimport sys\nfrom conductor.cli import app\n")
+    third = script(tmp_path / "b/conductor", "#!/bin/sh\necho\n")
+    ours = script(tmp_path / "c/conductor", f"#!{sys.executable}\nfrom conductor_cli.__main__ import main\n")
+    binary = script(tmp_path / "d/conductor", "\x7fELF")
+    paths = [path.parent for path in (other, third, ours, binary, other)]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, paths)))
+    check = checks(stage.inside("doctor", "--offline", "--json"))["command"]
+    assert check["state"] == "warning"
+    assert check["found"].count(str(other)) == 1
+    assert f"{other} (conductor-other 2.1)" in check["found"]
+    assert f"{third} (a script)" in check["found"]
+    assert f"{binary} (a program)" in check["found"]
+    assert check["hint"].startswith(f"{other} runs in the place of this one; conductor-llm is always this one")
+    assert is_ours(ours)
+    assert "conductor" in what_is(ours)
+
+
+def test_our_own_command_alone_is_well(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also under two paths, where one is a link to the other."""
+    ours = script(tmp_path / "a/conductor", f"#!{sys.executable}\nfrom conductor_cli.__main__ import main\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/conductor").symlink_to(ours)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
+    check = checks(stage.inside("doctor", "--offline", "--json"))["command"]
+    assert (check["state"], check["found"].count("conductor (")) == ("ok", 1)
+
+
+# the keyring
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A session bus without a keyring, and the keyring library as it is."""
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+    with bus(tmp_path) as found:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", found)
+        yield found
+
+
+def keyring_of(stage: Stage) -> tuple[dict[str, Any], int]:
+    done = stage.inside("doctor", "--offline", "--json")
+    return checks(done)["keyring"], done.code
+
+
+def test_a_real_keyring_makes_the_round_and_keeps_nothing(stage: Stage, address: str, home: Path) -> None:
+    """GNOME Keyring takes, gives and removes the probe; afterwards it holds no item of ours."""
+    with gnome_keyring(address, home):
+        check, code = keyring_of(stage)
+        assert (check["state"], code) == ("ok", 0)
+        assert check["found"].startswith("SecretService Keyring: an item was written, read and removed in ")
+        assert items(address) == []
+
+
+def test_a_wedged_keyring_holds_nothing_up(stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a warning where no key is in it; the check ends with its time."""
+    monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "0.5")
+    with wedged(address):
+        check, code = keyring_of(stage)
+    assert (check["state"], code) == ("warning", 0)
+    assert "did not answer within 0.5 s" in check["found"]
+
+
+@pytest.mark.parametrize("name", ["Refusing", "Forgetful", "Locked", "Broken", "Dying"])
+def test_a_keyring_with_a_fault_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whatever it does wrong, the check says so and has a way out; nothing of it is left."""
+    for variable, value in own_backend(name).items():
+        monkeypatch.setenv(variable, value)
+    check, code = keyring_of(stage)
+    assert (check["state"], code) == ("warning", 0)
+    assert check["hint"]
+    assert name == "Dying" or not list((stage.home / "backend").glob("*"))  # it dies before it can remove anything
+
+
+def test_a_keyring_that_holds_keys_and_fails_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that were stored in it cannot be read any more: 4, with their providers."""
+    for variable, value in own_backend("Kept").items():
+        monkeypatch.setenv(variable, value)
+    assert stage.inside("keys", "set", "openai", given="sk-stored-0123456789abcdef").code == 0
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    check, code = keyring_of(stage)
+    assert (check["state"], code) == ("failed", 4)
+    assert "it has the keys of openai" in check["found"]
+
+
+# in a terminal
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_lines_fit_the_terminal(stage: Stage, columns: int, locale: str) -> None:
+    """Broken between words, with a mark that the terminal can write or the state's word before each check."""
+    environ = {**stage.environ(), "TERM": "xterm", "LC_ALL": locale, "PATH": "/nowhere"}
+    environ.pop("COLUMNS")
+    arguments = [*COMMAND[1:], "doctor", "--offline"]
+    program = pexpect.spawn(COMMAND[0], arguments, dimensions=(40, columns), env=environ, encoding="utf-8", timeout=30)
+    text = program.read()
+    program.close()
+    assert program.exitstatus == 0, text
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").splitlines()]
+    assert all(len(line) <= columns or len(max(line.split(), key=len)) > columns // 2 for line in lines), text
+    assert any(line.startswith("\N{CHECK MARK} conductor" if "UTF" in locale else "ok") for line in lines), text
+
+
+# the bundle is in test_bundling.py
+
+
+def test_a_trace_without_a_bundle_is_refused(stage: Stage) -> None:
+    """2: there is nothing that it could go into."""
+    done = stage.inside("doctor", "--with-trace", "last")
+    assert done.code == 2
+    explained(done)

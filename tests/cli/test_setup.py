@@ -1,0 +1,365 @@
+"""`conductor setup`: what it finds and proposes, what it does and leaves alone, with and without a person."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from conductor_cli.cli.setup_found import Found
+from conductor_cli.cli.setup_model import fitting, model_step
+from conductor_cli.cli.setup_pool import limit_steps, worker_steps
+from conductor_cli.config import load
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import FREE, Price
+from conductor_cli.models.machine import Memory
+from tests.cli.stage import COMMAND, Stage, explained
+from tests.cli.test_model import chosen, entry, register
+from tests.hub import Fault, Hub, hub
+from tests.keys.bus import bus, gnome_keyring, items
+
+GB = 10**9
+KEY = "sk-typed-0123456789abcdef"
+
+
+@pytest.fixture
+def fresh(stage: Stage) -> Stage:
+    """Nothing is set up yet."""
+    stage.config.unlink()
+    return stage
+
+
+def found(home: Path, **changes: object) -> Found:
+    """A machine with room for everything."""
+    here = Found(
+        memory=Memory(total=64 * GB, available=60 * GB), cores=8, gpus=(), downloads=home, free=500 * GB, keyring="R",
+        keys=(), at_hand=(), planner="",
+    )  # fmt: skip
+    return replace(here, **changes)  # type: ignore[arg-type]
+
+
+def steps(stage: Stage) -> dict[str, dict[str, object]]:
+    done = stage.inside("setup", "--json")
+    assert done.code == 0, done.err
+    return {step["name"]: step for step in done.json["proposal"]}
+
+
+# what is proposed
+
+
+def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
+    """With its size, what it needs of memory, its licence, and the command that gets it."""
+    step = model_step(found(home), load(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""}))
+    assert step is not None
+    assert step.name == "qwen2.5-7b-q4_k_m"
+    assert "4.68 GB, licence Apache-2.0, needs 5.75 GB of memory" in step.text
+    assert step.command == "conductor model pull qwen2.5-7b-q4_k_m --use"
+    assert step.details["missing"] == step.details["size"] == 4_683_073_632
+
+
+@pytest.mark.parametrize(
+    ("memory", "free", "name"),
+    [
+        (0, 500 * GB, "qwen2.5-7b-q4_k_m"),  # not known
+        (8 * GB, 500 * GB, "qwen2.5-7b-q4_k_m"),
+        (6 * GB, 500 * GB, "qwen2.5-7b-q3_k_m"),
+        (4 * GB, 500 * GB, "qwen2.5-1.5b-q4_k_m"),  # the 3B model's licence allows no commercial use
+        (64 * GB, 2 * GB, "qwen2.5-1.5b-q4_k_m"),
+        (3 * GB // 2, 500 * GB, None),
+        (64 * GB, 100_000_000, None),
+    ],
+)
+def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, free: int, name: str | None) -> None:
+    """The default, else the largest under a free licence that memory and disk have room for, beside everything else."""
+    entry = fitting(found(home, memory=Memory(total=memory), free=free), load(stage.environ()))
+    assert (entry.name if entry else None) == name
+
+
+def test_a_provider_plans_where_no_local_model_fits(stage: Stage, home: Path) -> None:
+    """It is said that each question goes there; without a provider nothing is proposed."""
+    small = found(home, memory=Memory(total=GB))
+    settings = load(stage.environ(), {"conductor.model": ""})
+    away = Worker(name="openai", kind="openai", model="some-model")
+    step = model_step(replace(small, at_hand=(away,)), settings)
+    assert step is not None
+    assert step.command == "conductor model use openai/some-model"
+    assert "each question goes to openai" in step.text
+    assert model_step(small, settings) is None
+
+
+def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
+    """Those that are set up stand first and stay; a name that is taken gets a number."""
+    stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
+    hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
+    new = worker_steps(found(home, at_hand=hand), load(stage.environ()))
+    assert [(step.name, step.here) for step in new] == [("openai", True), ("openai-2", False)]
+    assert "its key is missing: conductor keys set mistral" in new[0].text
+    assert new[1].command == "conductor workers add openai-2 --kind openai --model a"
+    assert "read by openai" in new[1].text
+
+
+@pytest.mark.parametrize(
+    ("prices", "names"),
+    [
+        ((), []),
+        ((FREE,), []),
+        ((FREE, Price(input=Decimal(1), output=Decimal(5))), ["limits.cost", "limits.cost_day"]),
+        ((None, Price(input=Decimal(1), output=Decimal(5))), ["limits.tokens", "limits.tokens_day"]),
+    ],
+)
+def test_limits_are_in_what_can_be_held(stage: Stage, prices: tuple[Price | None, ...], names: list[str]) -> None:
+    """None where nothing costs anything; dollars where every price is known; else tokens."""
+    kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
+    settings = load(stage.environ(), {"conductor.model": ""})
+    assert [step.name for step in limit_steps(kinds, settings) if not step.here] == names
+
+
+def test_limits_that_are_set_stay(stage: Stage) -> None:
+    """Whatever they limit; that of the day is a matter of its own."""
+    stage.configure("[limits]\ncalls = 7")
+    paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
+    new = limit_steps(paid, load(stage.environ(), {"conductor.model": ""}))
+    assert [(step.name, step.here) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
+
+
+# for scripts
+
+
+def test_json_alone_is_a_proposal(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found and what would be done, with its commands; nothing is changed, and no key is in it."""
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    done = fresh.inside("setup", "--json")
+    assert done.code == 0
+    assert KEY not in done.out
+    assert done.json["done"] is None
+    assert [key["source"] for key in done.json["found"]["keys"]] == ["GEMINI_API_KEY"]
+    new = {step["name"]: step for step in done.json["proposal"]}
+    assert new["gemini"]["command"] == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
+    assert new["qwen2.5-7b-q4_k_m"]["licence"] == "Apache-2.0"
+    assert not fresh.own.exists()
+
+
+def test_yes_does_it_and_a_second_time_nothing(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers, limits and the model are set up by the commands' own functions; then all of it is here."""
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    done = fresh.inside("setup", "--yes", "--json", "--model", str(tiny))
+    assert done.code == 0, done.err
+    assert all(item["ok"] for item in done.json["done"])
+    settings = load(fresh.environ())
+    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert settings["conductor.model"]
+    assert settings["limits.cost"] or settings["limits.tokens"]
+    before = fresh.own.read_bytes()
+    again = fresh.inside("setup", "--yes", "--json")
+    assert again.json["done"] == []
+    assert {step["state"] for step in again.json["proposal"]} == {"here"}
+    assert fresh.own.read_bytes() == before
+
+
+def test_what_a_person_wrote_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """config.toml stays byte for byte; what it says is here already."""
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    stage.configure('# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=())
+    before = stage.config.read_bytes()
+    done = stage.inside("setup", "--yes", "--json", "--model", "none")
+    assert (done.code, done.json["done"]) == (0, [])
+    assert stage.config.read_bytes() == before
+    assert not stage.own.exists()
+
+
+def test_a_step_that_fails_leaves_the_others(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub may not be asked: the model is not got, 5; the worker is there all the same."""
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = fresh.inside("setup", "--yes", "--json")
+    assert done.code == 5
+    by = {item["step"]: item for item in done.json["done"]}
+    assert by["worker"]["ok"]
+    assert not by["model"]["ok"]
+    assert "HF_HUB_OFFLINE" in by["model"]["error"]["message"]
+    assert [item.worker.name for item in load(fresh.environ()).workers] == ["gemini"]
+
+
+def test_without_a_terminal_and_a_yes_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proposal and its commands are printed; 2, since a script that expects to be set up is not."""
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    done = fresh.inside("setup")
+    assert done.code == 2
+    explained(done)
+    assert "conductor workers add gemini" in done.out
+    assert "conductor model pull" in done.out
+    assert not fresh.own.exists()
+
+
+def test_where_nothing_is_left_to_do_it_ends_well(stage: Stage) -> None:
+    """Also without a terminal."""
+    stage.configure("[limits]\nattempts = 1\ntokens = 1000\ntokens_day = 5000")
+    done = stage.inside("setup")
+    assert (done.code, done.err) == (0, "")
+    assert "here  alpha: openai-compatible alpha" in done.out
+    assert "here  limits.tokens_day: 5000 a day" in done.out
+    assert done.out.endswith("conductor doctor proves that all of it works\n")
+
+
+# with a person
+
+
+class Person:
+    """Somebody at a terminal of some width."""
+
+    def __init__(self, stage: Stage, columns: int = 80, **more: str) -> None:
+        environ = {**stage.environ(), "TERM": "xterm", **more}
+        environ.pop("COLUMNS")
+        self.seen = io.StringIO()
+        self.program = pexpect.spawn(
+            COMMAND[0], [*COMMAND[1:], "setup"], dimensions=(60, columns), env=environ, encoding="utf-8", timeout=60
+        )
+        self.program.logfile_read = self.seen
+
+    def answers(self, *pairs: tuple[str, str]) -> None:
+        """Wait for each question and type the answer."""
+        for question, answer in pairs:
+            self.program.expect_exact(question)
+            self.program.sendline(answer)
+
+    def end(self) -> tuple[int, str]:
+        self.program.expect(pexpect.EOF)
+        self.program.close()
+        killed = self.program.signalstatus
+        code = int(self.program.exitstatus if killed is None else 128 + killed)
+        return code, self.seen.getvalue().replace("\r\n", "\n")
+
+
+NO_KEY = ("Enter for none:", "")
+
+
+@pytest.fixture
+def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """GNOME Keyring on a bus of its own."""
+    monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
+    with bus(tmp_path) as address:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
+        with gnome_keyring(address, home):
+            yield address
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_person_says_yes_to_all_and_a_no(fresh: Stage, columns: int) -> None:
+    """Bare Enters take what is proposed; a no leaves the model out; the shipped models answer a first question."""
+    person = Person(fresh, columns, GEMINI_API_KEY=KEY)
+    person.answers(NO_KEY, ("Add gemini? [Y/n]", ""), ("Set them? [Y/n]", ""))
+    person.answers(("Take it? [Y/n/other]", "no"), ("Run it? [Y/n]", ""))
+    code, text = person.end()
+    assert code == 0, text
+    assert "SIRAP" in text
+    assert KEY not in text
+    settings = load(fresh.environ())
+    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert settings["conductor.model"] == ""
+    shown = text.partition("Run it?")[0].splitlines()
+    assert all(len(line) <= columns or " " not in line[columns:] for line in shown), text
+
+
+def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: str) -> None:
+    """It is typed unseen, kept, asked about at its provider, and its provider becomes a worker that is proposed."""
+    person = Person(fresh, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
+    person.answers(("Enter for none:", "mistral"), ("(it is not shown):", KEY))
+    person.program.expect_exact("mistral: unreachable")
+    person.answers(NO_KEY, ("Add mistral? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n/other]", "n"), ("Run it? [Y/n]", "n"))
+    code, text = person.end()
+    assert code == 0, text
+    assert KEY not in text
+    assert [name for name, _ in items(keyring)] == ["mistral"]
+    assert [item.worker.name for item in load(fresh.environ()).workers] == ["mistral"]
+
+
+def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
+    """A file is imported and plans from now on; a name that is none is told, and nothing is lost."""
+    person = Person(fresh)
+    person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("[Y/n/other]", "maybe"), ("[Y/n/other]", "o"))
+    person.answers(("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
+    code, text = person.end()
+    assert code == 0, text
+    assert "is no provider" in text
+    assert load(fresh.environ())["conductor.model"] == tiny.stem
+
+
+def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
+    """130; what was agreed to before stays, nothing else is written, and it says how to go on."""
+    person = Person(fresh, GEMINI_API_KEY=KEY)
+    person.answers(NO_KEY, ("Add gemini? [Y/n]", "y"))
+    person.program.expect_exact("[Y/n]")
+    person.program.sendintr()
+    code, text = person.end()
+    assert code == 130
+    assert "stopped; what was done stays; to go on: conductor setup" in text
+    assert "Traceback" not in text
+    settings = load(fresh.environ())
+    assert [item.worker.name for item in settings.workers] == ["gemini"]
+    assert settings["limits.cost"] is None
+
+
+def test_the_end_of_input_is_a_no(fresh: Stage) -> None:
+    """Ctrl-D to every question: nothing is set up, and it ends well."""
+    person = Person(fresh, GEMINI_API_KEY=KEY)
+    for question in ("Enter for none:", "Add gemini? [Y/n]", "Take it? [Y/n/other]", "Run it? [Y/n]"):
+        person.program.expect_exact(question)
+        person.program.sendeof()
+    assert person.end()[0] == 0
+    assert not fresh.own.exists()
+
+
+def test_a_model_that_is_chosen_and_gone_is_not_replaced(stage: Stage, tmp_path: Path) -> None:
+    """It is told, and whoever chose it is asked to mend it; one of the registry is to be got again."""
+    stage.configure("[limits]\ntokens = 9\ntokens_day = 9", conductor=str(tmp_path / "gone.gguf"))
+    done = stage.inside("setup", "--yes", "--json")
+    [step] = [step for step in done.json["proposal"] if step["step"] == "model"]
+    assert (step["state"], done.json["done"]) == ("here", [])
+    assert "gone.gguf is chosen, and cannot be used" in step["about"]
+    stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
+    assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use"
+
+
+# with a hub
+
+
+@pytest.fixture
+def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with the tiny model, the registry's only one."""
+    register(fresh, entry("small", tiny))
+    with hub() as server:
+        server.commit("acme/small", {tiny.name: tiny.read_bytes()})
+        monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(fresh.home / "registry.toml"))
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+def test_yes_gets_the_model_and_stdout_is_json_alone(fresh: Stage, pulls: Hub) -> None:
+    """What the pull says goes to standard error; the model plans from now on, and is here the next time."""
+    done = fresh.run("setup", "--yes", "--json")
+    assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
+    assert "the conductor model is now small" in done.err
+    assert chosen(fresh) == "small"
+    assert steps(fresh)["small"]["state"] == "here"
+
+
+def test_ctrl_c_while_the_model_comes_leaves_what_the_next_goes_on_with(fresh: Stage, pulls: Hub) -> None:
+    """130, nothing is chosen, and a second setup gets the rest."""
+    pulls.faults = [Fault(kind="stall", after=100_000)] * 3
+    person = Person(fresh)
+    person.answers(NO_KEY, ("Take it? [Y/n/other]", ""))
+    person.program.expect_exact("getting")
+    person.program.sendintr()
+    code, text = person.end()
+    assert code == 130, text
+    assert "conductor model pull small" in text
+    assert "to go on: conductor setup" in text
+    assert chosen(fresh) == ""
+    pulls.faults = []
+    assert fresh.run("setup", "--yes").code == 0
+    assert chosen(fresh) == "small"
