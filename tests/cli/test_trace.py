@@ -1,4 +1,4 @@
-"""`conductor trace`: list, show, replay, path, rm."""
+"""`conductor trace`: list, search, show, replay, path, rm."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def asked(stage: Stage) -> str:
 
 
 def test_list_shows_runs_newest_first(stage: Stage) -> None:
-    """Each run is a line with id, state and question; `--json` has the same and more."""
+    """Each run is a line with id, result, plan, workers and question; `--json` has the same and more."""
     for question in ("first", "second", "third"):
         stage.inside("ask", question)
     done = stage.inside("trace", "list", "-n", "2")
-    lines = [line.split() for line in done.out.splitlines()]
-    assert [line[1:] for line in lines] == [["STATE", "QUESTION"], ["finished", "third"], ["finished", "second"]]
+    head, *lines = [line.split() for line in done.out.splitlines()]
+    assert head == ["RUN", "WHEN", "RESULT", "PLAN", "WORKERS", "COST", "TOOK", "QUESTION"]
+    assert [[*line[1:5], line[-1]] for line in lines] == [
+        ["now", "finished", "1", "alpha", "third"], ["now", "finished", "1", "alpha", "second"],
+    ]  # fmt: skip
     assert "1 older" in done.err
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
 
@@ -83,10 +86,10 @@ def test_replay_shows_the_run_again_without_a_socket(stage: Stage, tmp_path: Pat
 
 def test_replay_takes_its_time(stage: Stage) -> None:
     """At speed 1 a replay takes as long as the run did; divided by the speed at another one."""
-    from conductor_cli.cli.replaying import replay
     from conductor_cli.store import Store
     from conductor_cli.views.jsonl import Jsonl
     from conductor_cli.views.port import Stdout
+    from conductor_cli.views.replaying import replay
     from tests.views.terminals import Sink
 
     run = asked(stage)

@@ -1,82 +1,55 @@
-"""Showing a stored run again, with its own timing."""
+"""`conductor trace replay`: a stored run on the screen again."""
 
 from __future__ import annotations
 
-import signal
-import time
+import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, Final
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING
 
-from conductor_cli.cli.output import leave_stdout
-from conductor_cli.core.events import Event
-from conductor_cli.views import View
+from conductor_cli.cli.output import leave_stdout, remark
+from conductor_cli.core.errors import UsageError
 
-LONGEST_PAUSE: Final = 30.0
-"""Seconds: a run that waited for hours is not replayed for hours."""
-
-
-def replay(events: Iterator[Event], view: View, speed: float, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause. Returns the exit code."""
-    at = 0.0
-    pause = _Pause(sleep)
-    pause.listen()
-    try:
-        for event in events:
-            if speed > 0 and event.at > at:
-                pause.wait(min((event.at - at) / speed, LONGEST_PAUSE))
-            if pause.code:
-                break
-            at = max(at, event.at)
-            view.show(event)
-    except BrokenPipeError:
-        leave_stdout()
-    except OSError:
-        leave_stdout()
-        raise
-    finally:
-        with suppress(OSError):
-            view.close()
-        pause.leave()
-    return pause.code
+if TYPE_CHECKING:
+    from conductor_cli.cli.options import Globals
 
 
-class _Woken(BaseException):
-    """A signal came while nothing was being shown."""
+def play(options: Globals, name: str, *, speed: float, by_key: bool, output: str, progress: str | None) -> int:
+    """Show the run that `name` means as the options ask. Returns the exit code; raises `UsageError`."""
+    from conductor_cli.cli.tracing import look_of
+    from conductor_cli.config import places
+    from conductor_cli.store import Store
+    from conductor_cli.views.replaying import replay, view_of
 
-
-class _Pause:
-    """Waits between two events. A signal ends a wait at once; anywhere else it must not break the view in two."""
-
-    def __init__(self, sleep: Callable[[float], None]) -> None:
-        self.code = 0
-        self._sleep = sleep
-        self._waiting = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def listen(self) -> None:
-        with suppress(ValueError):  # not the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._end)
-
-    def leave(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def wait(self, seconds: float) -> None:
+    look, store = look_of(options, progress), Store(places(os.environ).traces)
+    with _keys() if by_key else nullcontext() as key:
+        events, view = store.events(store.find(name)), view_of(look, output, quiet=options.quiet)
         try:
-            self._waiting = True
-            if not self.code:
-                self._sleep(seconds)
-            self._waiting = False
-        except _Woken:
-            self._waiting = False
+            return replay(events, view, speed, key=key)
+        except BrokenPipeError:
+            leave_stdout()
+            return 0
+        except OSError:
+            leave_stdout()
+            raise
 
-    def _end(self, number: int, _: object) -> None:
-        """A second signal ends the process as it would without any handler."""
-        if self.code:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.code = 128 + number
-        if self._waiting:
-            raise _Woken
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], str]]:
+    """What waits for a key on the terminal and returns it, empty where none can come. Raises `UsageError`."""
+    from conductor_cli.cli.keypress import Gone, Keyboard, can_ask
+
+    if not can_ask():
+        raise UsageError("--step waits for keys, and there is no terminal", hint="leave it out, or use --speed")
+    remark("space or Enter: the next event; q: the rest at once")
+    keyboard = Keyboard()
+
+    def key() -> str:
+        with suppress(Gone):
+            return keyboard.key()
+        return ""
+
+    try:
+        yield key
+    finally:
+        keyboard.close()

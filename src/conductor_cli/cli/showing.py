@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from conductor_cli.core.plan import Accept
+from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.core.wire import dump
+from conductor_cli.views.words import alone, dollars
 
 
-def trace_text(trace: Trace, *, live: bool = False) -> str:
-    """The whole run on a page: question, plan, steps with usage, notices, answer."""
+def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
+    """The whole run on a page: question, plan, steps with usage, notices, answer; with `prompts` what workers saw."""
     parts = [
         f"run        {trace.run}  ({trace.time})",
         f"conductor  {trace.conductor}, profile {trace.profile}, mode {trace.mode}",
         f"workers    {', '.join(f'{worker.name} ({worker.kind})' for worker in trace.pool) or 'none'}",
+        f"policy     {policy_text(trace.policy)}",
         "",
         "QUESTION",
         _indented(trace.question.text),
@@ -21,7 +28,8 @@ def trace_text(trace: Trace, *, live: bool = False) -> str:
     ]
     parts += [_indented(f"rejected: {event.problem}: {event.text}") for event in trace.rejected]
     parts += ["  accept: the answer at hand stands"] if isinstance(trace.plan, Accept) else []
-    parts += [_step_line(record, trace.at) for record in trace.steps]
+    for record in trace.steps:
+        parts += [_step_line(record, trace.at), *(_prompt(record) if prompts else [])]
     parts += [_indented(f"note: {notice.text}") for notice in trace.notices]
     parts += [
         "",
@@ -30,7 +38,21 @@ def trace_text(trace: Trace, *, live: bool = False) -> str:
         "",
         f"total: {usage_text(trace.usage)}",
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *filter(None, [alone(trace)])])
+
+
+def policy_text(policy: Policy) -> str:
+    """The rules of a run in one line: `deny gpt, tag:us; local_only`."""
+    from conductor_cli.config import shown
+
+    rules = {rule.name: getattr(policy, rule.name) for rule in fields(Policy) if getattr(policy, rule.name)}
+    return "; ".join(name if value is True else f"{name} {shown(value)}" for name, value in rules.items()) or "no rule"
+
+
+def prompts_data(trace: Trace, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps of a report, each with what its worker was sent."""
+    sent = {record.number: dump(record.prompt) for record in trace.steps}
+    return [{**step, "prompt": sent[step["number"]]} for step in steps]
 
 
 def step_text(trace: Trace, number: int) -> str:
@@ -44,11 +66,20 @@ def step_text(trace: Trace, number: int) -> str:
     return "\n".join([*parts, "ANSWER", record.text or "(none)"])
 
 
+def _prompt(record: StepRecord) -> list[str]:
+    """What a step's worker was sent, and where it is another's, what those of a nested run were."""
+    lines = [_indented(f"prompt ({message.role}):\n{_indented(message.content)}", 5) for message in record.prompt]
+    inner = record.inner.steps if record.inner is not None else ()
+    return lines + [_indented(line) for step in inner for line in _prompt(step)]
+
+
 def usage_text(usage: Usage) -> str:
     """Tokens and money, with what is not known said."""
-    money = "no price known" if usage.cost is None else f"${usage.cost:.4f}"
+    money = "no price known" if usage.cost is None else dollars(usage.cost)
     more = f" + {usage.unpriced} unpriced" if usage.unpriced and usage.cost is not None else ""
-    return f"{usage.tokens_in} tokens in, {usage.tokens_out} out, {usage.calls} calls, {money}{more}"
+    cached = f" ({usage.tokens_cached} cached)" if usage.tokens_cached else ""
+    thought = f" ({usage.tokens_reasoning} reasoning)" if usage.tokens_reasoning else ""
+    return f"{usage.tokens_in} tokens in{cached}, {usage.tokens_out} out{thought}, {usage.calls} calls, {money}{more}"
 
 
 def _step_line(record: StepRecord, now: float) -> str:

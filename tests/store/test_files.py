@@ -18,7 +18,10 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.usage import Usage
 from conductor_cli.store import Store, read
+from conductor_cli.store.reading import summary
 
+TRACES = Path(__file__).parents[1] / "traces"
+OLD = TRACES / "old"
 RUN = "20261120-101112-abcdef"
 
 numbers = st.integers(1, 5)
@@ -70,6 +73,10 @@ streams = st.builds(
 )  # fmt: skip
 
 
+def state_of(store: Store) -> str:
+    return summary(str(store.directory), RUN)[0].state
+
+
 def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> Store:
     store = Store(folder)
     writer = store.open(run)
@@ -86,7 +93,7 @@ def test_what_is_written_is_read(events: list[ev.Event]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = stored(events, Path(folder))
         assert list(store.events(RUN)) == events
-        assert store.entry(RUN).state == (
+        assert state_of(store) == (
             "failed" if isinstance(events[-1], ev.RunFailed) else "partial" if events[-1].partial else "finished"  # type: ignore[union-attr]
         )
 
@@ -105,7 +112,7 @@ def test_a_file_cut_off_anywhere_reads_as_the_beginning_of_its_events(
         found = list(read(store.path(RUN)))
         assert found == events[: len(found)]
         assert len(found) - whole[:cut].count(b"\n") in (0, 1)
-        state = store.entry(RUN).state
+        state = state_of(store)
         assert state == "interrupted" if len(found) < len(events) else state in ("finished", "partial", "failed")
         if found:
             assert store.trace(RUN).run == RUN
@@ -139,7 +146,7 @@ def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, 
     """A run that was killed before its first line was whole: interrupted, nothing to show, and it can be taken away."""
     store = Store(tmp_path)
     store.path(RUN).write_bytes(content)
-    assert store.entry(RUN).state == "interrupted"
+    assert state_of(store) == "interrupted"
     assert list(read(store.path(RUN))) == []
     with pytest.raises(UsageError, match="holds no whole event"):
         store.trace(RUN)
@@ -154,7 +161,7 @@ def test_a_file_that_is_no_trace_says_so(tmp_path: Path, content: bytes) -> None
     """What conductor did not write is listed as unreadable and named with its line when it is read."""
     store = Store(tmp_path)
     store.path(RUN).write_bytes(content)
-    assert store.entry(RUN).state == "unreadable"
+    assert state_of(store) == "unreadable"
     with pytest.raises(UsageError, match="line 1"):
         list(store.events(RUN))
 
@@ -183,6 +190,56 @@ def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
         list(store.events(RUN))
 
 
+def test_a_newer_format_asks_for_an_update_whatever_else_it_has(tmp_path: Path) -> None:
+    """A start that names a later format is told as that, also where it cannot be read; the list says it, too."""
+    store = Store(tmp_path)
+    store.path(RUN).write_text(f'{{"kind":"run_started","format":{ev.FORMAT + 1},"asked":{{"text":"hi"}}}}\n')
+    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}"):
+        list(store.events(RUN))
+    row, _ = summary(str(tmp_path), RUN)
+    assert (row.state, f"trace format {ev.FORMAT + 1}" in row.problem) == ("unreadable", True)
+
+
+@pytest.mark.parametrize("path", sorted(OLD.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_a_trace_of_an_older_conductor_reads(path: Path) -> None:
+    """Traces as earlier versions wrote them, with fewer keys, still fold to a whole run."""
+    trace = Store(path.parent).trace(path.stem)
+    assert (trace.state, trace.answer, [record.state for record in trace.steps]) == (
+        "finished",
+        "AEEGL",
+        ["done", "done"],
+    )
+    assert summary(str(path.parent), path.stem)[0].shape == "1 > 1"
+
+
+def test_what_is_read_without_pieces_folds_to_the_same_but_for_unended_texts(tmp_path: Path) -> None:
+    """Streamed texts can be passed over, also those of nested runs: what has ended holds its whole text."""
+    for path in sorted(TRACES.glob("*.jsonl")):
+        events = list(read(path, pieces=False))
+        assert [event for event in read(path) if not _is_piece(event)] == events, path.stem
+
+
+def _is_piece(event: ev.Event) -> bool:
+    inner = event.event if isinstance(event, ev.Inner) else event
+    return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and _is_piece(inner))
+
+
+@pytest.mark.parametrize(("name", "found"), [("last", 2), ("last~0", 2), ("last~1", 1), ("last~2", 0)])
+def test_runs_are_counted_back_from_the_last(tmp_path: Path, name: str, found: int) -> None:
+    """`last~1` is the run before the last one."""
+    runs = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-cccccc"]
+    for run in runs:
+        stored([begun()], tmp_path, run)
+    assert Store(tmp_path).find(name) == runs[found]
+
+
+def test_before_the_first_run_there_is_none(tmp_path: Path) -> None:
+    """Counting back further than there are runs says how many there are."""
+    store = stored([begun()], tmp_path)
+    with pytest.raises(UsageError, match="only 1 runs"):
+        store.find("last~1")
+
+
 def test_unknown_keys_of_a_later_conductor_are_passed_over(tmp_path: Path) -> None:
     """A key that this conductor does not know does not make a trace unreadable."""
     store = Store(tmp_path)
@@ -195,7 +252,7 @@ def test_the_end_behind_a_very_long_line_is_found(tmp_path: Path) -> None:
     """The state is known from the last line, however long it is."""
     long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
     store = stored([begun(), long], tmp_path)
-    assert store.entry(RUN).state == "partial"
+    assert state_of(store) == "partial"
 
 
 def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
@@ -203,11 +260,11 @@ def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
     store = Store(tmp_path)
     writer = store.open(RUN)
     writer.write(begun())
-    assert store.entry(RUN).state == "running"
+    assert state_of(store) == "running"
     with pytest.raises(UsageError, match="still being written"):
         store.remove(RUN)
     writer.close()
-    assert store.entry(RUN).state == "interrupted"
+    assert state_of(store) == "interrupted"
 
 
 def test_an_id_is_used_once(tmp_path: Path) -> None:
@@ -252,7 +309,7 @@ def test_a_directory_that_is_none_is_told(tmp_path: Path) -> None:
 def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
     """A file that another process removes between list and look is unreadable, and removing it again does nothing."""
     store = Store(tmp_path)
-    assert store.entry(RUN).state == "unreadable"
+    assert state_of(store) == "unreadable"
     store.remove(RUN)
     with pytest.raises(UsageError, match="cannot be read"):
         store.trace(RUN)

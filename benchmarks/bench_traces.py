@@ -1,0 +1,157 @@
+"""What it takes to look at many stored runs: list, search, names for a shell; and to replay a long one.
+
+The runs are made up here, of plans of three steps with answers of some hundred words each, and written by the store.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Final
+
+from bench_start import spread_of
+from figures import Figure, Spent, Table, conductor, newcomer, ratio, show, spent
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
+from conductor_cli.store import Store
+
+ROUNDS: Final = 11
+RUNS: Final = 10_000
+EVENTS: Final = 50_000
+WORDS: Final = 150
+"""Words of one answer."""
+
+PIECES: Final = 40
+"""Pieces that an answer came in."""
+
+VOCABULARY: Final = 5_000
+RARE: Final = "zeppelin"
+"""A word that stands in one run of a thousand."""
+
+BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+USED: Final = Usage(tokens_in=400, tokens_out=200, cost=Decimal("0.0012"), seconds=3.0, calls=1)
+
+
+def measure() -> Table:
+    """Every command in turn, `ROUNDS` times, after one round that is not counted: it makes the index."""
+    with tempfile.TemporaryDirectory() as place:
+        environ = newcomer(place)
+        filled = fill(Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
+        long = newcomer(f"{place}/long")
+        lengthy(Path(long["XDG_STATE_HOME"]) / "conductor-llm" / "traces")
+        commands = {
+            "conductor --version": ([*conductor(), "--version"], environ),
+            f"trace list, {RUNS:,} runs": ([*conductor(), "trace", "list"], environ),
+            f"trace search, one run in {RUNS // 10:,}": ([*conductor(), "trace", "search", RARE], environ),
+            "trace search, in every run": ([*conductor(), "trace", "search", "the answer"], environ),
+            "names for a shell": ([*conductor(), "trace", "names"], environ),
+            f"trace replay, {EVENTS:,} events": ([*conductor(), "trace", "replay", "--speed", "0"], long),
+        }
+        first = spent(*commands[f"trace list, {RUNS:,} runs"], remarks=False)
+        rounds = [{name: spent(*what, remarks=False) for name, what in commands.items()} for _ in range(ROUNDS + 1)][1:]
+        size = Path(environ["XDG_STATE_HOME"], "conductor-llm", "traces.index").stat().st_size
+        after = statistics.median(_after_a_run(environ, number) for number in range(5))
+    seen = {name: [each[name] for each in rounds] for name in commands}
+    bounds = (None, 2.0, 4.0, 4.0, 2.0, 15.0)
+    figures = [_share(name, seen, bound) for name, bound in zip(commands, bounds, strict=True)]
+    return Table(
+        title="traces",
+        about=f"Wall time as a multiple of `conductor --version` in the same round; median of {ROUNDS} rounds. "
+        f"{RUNS:,} runs of three steps, {filled / 1e6:.0f} MB.",
+        figures=(
+            *figures[1:],
+            Figure(what="the first list after a run", value=after, unit="ratio", also="it reads that run"),
+            Figure(what="the first list, which makes the index", value=first.wall, unit="s"),
+            Figure(what="the index", value=size, unit="MB", also=f"{size / filled:.2f} of the traces"),
+        ),
+    )
+
+
+def _share(name: str, seen: dict[str, list[Spent]], bound: float | None) -> Figure:
+    ours, theirs = seen[name], seen["conductor --version"]
+    value = ratio([one.wall for one in ours], [one.wall for one in theirs])
+    return Figure(what=name, value=value, unit="ratio", bound=bound, also=spread_of(ours))
+
+
+def _after_a_run(environ: dict[str, str], number: int) -> float:
+    """The time of a list that finds a run which it does not know, over that of `conductor --version`."""
+    traces, run = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces", f"20300101-00000{number}-000000"
+    writer = Store(traces).open(run)
+    for event in events_of(run, BEGAN, "And now?", ["so"] * 3, 1):
+        writer.write(event)
+    writer.close()
+    listed, version = (
+        spent([*conductor(), *words], environ, remarks=False).wall for words in (["trace", "list"], ["--version"])
+    )
+    return listed / version
+
+
+def fill(directory: Path, count: int = RUNS) -> int:
+    """Write `count` runs, one an hour; returns their bytes. They were written some time ago, as runs are."""
+    drawn = random.Random(7)  # noqa: S311 - words, no secret
+    vocabulary = ["".join(drawn.choices(ascii_lowercase, k=drawn.randint(2, 9))) for _ in range(VOCABULARY)]
+
+    store, size = Store(directory), 0
+    for number in range(count):
+        began = BEGAN + timedelta(hours=number)
+        run = f"{began:%Y%m%d-%H%M%S}-{number:06x}"
+        texts = [" ".join([*drawn.choices(vocabulary, k=WORDS), "the answer"]) for _ in range(4)]
+        texts[2] += f" {RARE}" if number % 1000 == 0 else ""
+        writer = store.open(run)
+        for event in events_of(run, began, texts[0][:200], texts[1:], PIECES):
+            writer.write(event)
+        writer.close()
+        size += writer.path.stat().st_size
+    time.sleep(4)  # what has just changed may change again within the same tick of the file system's clock
+    return size
+
+
+def lengthy(directory: Path) -> None:
+    """Write one run of `EVENTS` events."""
+    writer = Store(directory).open("20260101-000000-000000")
+    for event in events_of("20260101-000000-000000", BEGAN, "Why?", ["word " * (EVENTS // 3)] * 3, EVENTS // 3 - 3):
+        writer.write(event)
+    writer.close()
+
+
+def events_of(run: str, began: datetime, question: str, answers: Sequence[str], pieces: int) -> Iterator[ev.Event]:
+    """A run of one step for each answer, the last one seeing the others."""
+    workers = ("alpha", "beta", "gamma")
+    last = len(answers)
+    steps = [
+        Step(worker=workers[number % 3], subtask=f"Work on part {number}: {question[:60]}", access=access)
+        for number in range(1, last + 1)
+        for access in [tuple(range(1, last)) if number == last else ()]
+    ]
+    pool = Pool(workers=tuple(Worker(name=name, kind="openai-compatible", model=name) for name in workers))
+    yield ev.RunStarted(
+        at=0.0, run=run, time=began.isoformat(timespec="milliseconds"), question=Question(text=question), pool=pool,
+        limits=Limits(), mode="auto", conductor="made up", profile="prompted",
+    )  # fmt: skip
+    for number, step in enumerate(steps, start=1):
+        planned = {"worker": step.worker, "subtask": step.subtask, "access": step.access}
+        yield ev.StepPlanned(at=0.1 * number, step=number, last=number == last, **planned)
+    yield ev.PlanReady(at=1.0, plan=Plan(steps=tuple(steps)), usage=USED)
+    for number, (step, answer) in enumerate(zip(steps, answers, strict=True), start=1):
+        yield ev.StepStarted(at=float(number), step=number, worker=step.worker, attempt=1, prompt=())
+        for piece in range(pieces):
+            start, end = (len(answer) * at // pieces for at in (piece, piece + 1))
+            yield ev.StepDelta(at=number + piece / pieces, step=number, attempt=1, text=answer[start:end])
+        yield ev.StepFinished(at=number + 1.0, step=number, attempt=1, text=answer, usage=USED, finish="stop")
+    yield ev.RunFinished(at=last + 1.0, answer=answers[-1], usage=USED)
+
+
+if __name__ == "__main__":
+    sys.exit(show(measure()))

@@ -1,0 +1,46 @@
+"""`conductor trace rerun`: a stored run again, from one of its steps on; what came before is taken from its trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.tracing import Run
+
+
+def rerun(
+    context: typer.Context,
+    run: Run = "last",
+    from_: Annotated[int, typer.Option("--from", metavar="N", min=1, help="The first step that is done again.")] = 1,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NAME", help="Who does that step now, instead of who did it.")
+    ] = None,
+    max_cost: opt.MaxCost = None,
+    max_tokens: opt.MaxTokens = None,
+    max_calls: opt.MaxCalls = None,
+    max_time: opt.MaxTime = None,
+    seed: opt.Seed = None,
+    format_: opt.FormatOption = opt.Format.answer,
+    progress: opt.ProgressOption = None,
+    no_trace: opt.NoTrace = False,
+) -> None:
+    """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
+    from conductor_cli.cli.session import Session
+    from conductor_cli.core.again import from_step
+    from conductor_cli.core.errors import UsageError
+
+    flags = opt.limit_flags(steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time)
+    flags |= {"output.progress": progress.value if progress else None}
+    session = Session(context.obj, opt.checked(flags), output=format_.value, keep=not no_trace)
+    found = session.store.find(run)
+    if session.store.is_running(found):
+        raise UsageError(f"run {found} is still going on", hint="wait for its end, or stop it first")
+    trace = session.store.trace(found)
+    if not trace.steps:
+        raise UsageError(
+            f"run {found} has no steps to run again", hint=f"conductor trace show {found} shows what it has"
+        )
+    again = from_step(trace, from_, worker)
+    raise typer.Exit(session.run(again.question, resume=again, seed=seed, needs=(worker,) if worker else ()))

@@ -1,0 +1,65 @@
+"""A run as Markdown. Pure.
+
+Every text that others wrote stands in a fence that is longer than any in it, or is escaped: nothing in it becomes a
+heading, a link, an image or HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from conductor_cli.core.clean import clean, one_line
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.views import words
+from conductor_cli.views.told import ending
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
+_TICKS: Final = re.compile(r"`{3,}")
+
+
+def markdown(trace: Trace, *, live: bool = False) -> str:
+    """The whole file."""
+    parts = [
+        f"# {_plain(words.question(trace)[:100])}", "", f"- {_plain(words.setting(trace))}",
+        f"- {_plain(ending(trace, live=live))}", f"- {_plain(words.totals(trace, kept=True))}",
+        f"- {_plain(trace.time)}", "", "## Question", "", *_fenced(trace.question.text),
+    ]  # fmt: skip
+    for file in trace.question.files:
+        parts += [f"File {_plain(file.name)}:", "", *_fenced(file.text)]
+    parts += ["## Plan", "", "| step | worker | sees | state | took |", "|---|---|---|---|---|"]
+    parts += [_row(record, trace.at) for record in trace.steps]
+    parts += ["", *[f"- {_plain(notice.text)}" for notice in trace.notices]]
+    parts += ["", *[line for record in trace.steps for line in _step(record, 2)]]
+    parts += ["## Answer", "", *_fenced(trace.answer or "(none)")]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _row(record: StepRecord, now: float) -> str:
+    took, sees = words.seconds(record.seconds(now)), words.sees(record.step.access).removeprefix("sees ")
+    return f"| {record.number} | {_plain(record.worker)} | {sees} | {record.state} | {took} |"
+
+
+def _step(record: StepRecord, depth: int) -> Iterator[str]:
+    yield from (f"{'#' * depth} Step {record.number}: {_plain(record.worker)}, {record.state}", "")
+    yield from _fenced(record.step.subtask)
+    if record.error is not None:
+        yield from (f"Failed: {_plain(record.error.message)}", "")
+    for message in record.prompt:
+        yield from (f"Prompt ({message.role}):", "", *_fenced(message.content))
+    if record.inner is not None:
+        for inner in record.inner.steps:
+            yield from _step(inner, min(depth + 1, 6))
+    yield from ("Answer:", "", *_fenced(record.text or "(none)"))
+
+
+def _fenced(text: str) -> list[str]:
+    shown = clean(text)
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(shown))])
+    return [f"{fence}text", *shown.splitlines(), fence, ""]
+
+
+def _plain(text: str) -> str:
+    """Any text in one line, none of it markup."""
+    return _SPECIAL.sub(r"\\\1", one_line(text))

@@ -1,0 +1,99 @@
+"""Rows as lines: every width has the id, what came of it and the question; what was found is shown where it stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from conductor_cli.store.listing import cells_of, cropped, hit, hits, lines, marked, when
+from conductor_cli.store.rows import BETWEEN, Found, Row, Texts
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+ROW = Row(
+    run="20261122-100000-00000a", state="finished", time="2026-11-22T10:00:00.000+00:00", mode="auto", shape="2 > 1",
+    workers=f"alpha{BETWEEN}beta", cost="0.0042", unpriced=1, tokens=1200, seconds=42.4, title="How many pears? " * 10,
+)  # fmt: skip
+TEXTS = Texts(
+    question="How many pears?", subtasks=f"Count{BETWEEN}Count pears", answers=f"two pears{BETWEEN}{BETWEEN}pears"
+)
+
+
+def test_all_columns_where_there_is_room() -> None:
+    """Run, when, result, plan, workers, cost, time and question, the question cut at the end."""
+    head, row = lines([Found(ROW)], 140, NOW)
+    assert head.split() == ["RUN", "WHEN", "RESULT", "PLAN", "WORKERS", "COST", "TOOK", "QUESTION"]
+    assert row.startswith(
+        "20261122-100000-00000a  2 h ago  finished  2 > 1  alpha, beta  $0.0042+  42 s  How many pears?"
+    )
+    assert (len(row), row[-1]) == (140, "…")
+
+
+@pytest.mark.parametrize("width", [20, 40, 59, 60, 80, 100, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Columns are left out, and at last a run takes lines of its own; its id stays whole where that is possible."""
+    shown = lines([Found(ROW), Found(Row(run="x", problem="世界" * 60))], width, NOW)
+    assert max(map(cells_of, shown)) <= width
+    assert width < 31 or any("20261122-100000-00000a" in line for line in shown)
+    assert width < 60 or "How many pears?" in shown[1]
+
+
+def test_what_was_found_stands_under_its_run() -> None:
+    """A line for each text that holds a term, at most four, saying which text it is."""
+    shown = lines([Found(ROW, TEXTS)], 0, NOW, ["pears"], "[{}]".format)
+    assert shown[2:] == [
+        "    question: How many [pears]?", "    subtask 2: Count [pears]", "    answer 1: two [pears]",
+        "    answer: [pears]",
+    ]  # fmt: skip
+    many = Texts(answers=BETWEEN.join(["pears"] * 9))
+    assert lines([Found(ROW, many)], 0, NOW, ["pears"])[-1] == "    and in 5 more"
+    assert hits(Texts(question="x"), ["pears"]) == []
+
+
+def test_a_hit_is_shown_with_what_stands_around_it() -> None:
+    """The part of a long text around the first term, within the width."""
+    text = f"{'a ' * 200}Zeppelin{' b' * 200}"
+    shown = hit(text, ["zeppelin"], 40, "<{}>".format)
+    assert "<Zeppelin>" in shown
+    assert (shown[0], shown[-1], cells_of(shown)) == ("…", "…", 42)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "shown"),
+    [
+        ("a b A", ["a"], "<a> b <A>"),
+        ("abcd", ["bc", "abc"], "<abc>d"),
+        ("none", ["x"], "none"),
+        ("İstanbul", ["stan"], "İstanbul"),
+    ],
+)
+def test_terms_are_marked(text: str, terms: list[str], shown: str) -> None:
+    """Every term in any case, the longest first; where letters change their number in small form nothing is."""
+    assert marked(text, terms, "<{}>".format) == shown
+
+
+@pytest.mark.parametrize(
+    ("ago", "said"),
+    [
+        (0, "now"),
+        (59, "now"),
+        (-60, "now"),
+        (60, "1 min ago"),
+        (7200, "2 h ago"),
+        (86400 * 29, "29 d ago"),
+        (86400 * 40, "2026-10-13"),
+    ],
+)
+def test_times_are_told_as_how_long_ago(ago: int, said: str) -> None:
+    """Minutes, hours, days; the day itself after a month; a clock that is behind is no reason to fail."""
+    assert when((NOW - timedelta(seconds=ago)).isoformat(), NOW) == said
+
+
+def test_a_time_that_is_none_is_a_dash() -> None:
+    """What a damaged trace says of its time stops no list."""
+    assert when("yesterday", NOW) == "-"
+
+
+def test_wide_letters_take_two_columns() -> None:
+    """A text is cut by columns, not by letters."""
+    assert (cells_of("世界a"), cropped("世界世界", 5), cropped("abc", 3)) == (5, "世界…", "abc")
