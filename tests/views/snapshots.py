@@ -9,7 +9,7 @@ from conductor_cli.views import Surroundings, open_views
 from tests.traces.make import FOLDER, RUNS
 from tests.views.terminals import Clock, Drawn, Sink, emulated
 
-SIZES = {"80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
+SIZES = {"120": (120, 40, "utf-8"), "80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
 
 
 def pictures() -> dict[Path, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pyte
 
 from conductor_cli.core.events import Event
 from conductor_cli.views.port import Stderr
-from conductor_cli.views.tree import Tree, open_console
+from conductor_cli.views.tree import Look, Tree, open_console
 
 
 class Sink(io.StringIO):
@@ -44,18 +45,22 @@ class Drawn:
     """A tree on a terminal of a fixed size, drawn after every event and at no other time."""
 
     def __init__(
-        self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False
-    ) -> None:
+        self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False,
+        brief: bool = False,
+    ) -> None:  # fmt: skip
         self.width, self.height = width, height
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
-        console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
-        self.tree = Tree(console, shared=shared, clock=self.clock, tick=None)
+        self.console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
+        self.tree = Tree(self.console, Look(shared=shared, brief=brief), clock=self.clock, tick=None)
 
     def show(self, event: Event) -> None:
         self.clock.now = event.at
         self.tree.show(event)
         self.tree.draw()
+
+    def resize(self, width: int) -> None:
+        self.width = self.console.width = width
 
     def live(self) -> list[str]:
         """The live part as it would be drawn now."""
@@ -76,3 +81,53 @@ def emulated(written: str, width: int, height: int) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     return lines
+
+
+class Reflowing:
+    """A terminal that breaks its lines anew when it gets another width, or `keeps` them, as old ones do: no colours."""
+
+    def __init__(self, width: int, height: int, *, keeps: bool = False) -> None:
+        self.width, self.height = width, height
+        self._keeps = keeps
+        self._lines = [""]
+        self._row = self._column = 0
+
+    def feed(self, written: str) -> None:
+        for code, text in re.findall(r"\x1b\[([?0-9]*[A-Za-z])|([^\x1b]+)", written):
+            if text:
+                self._write(text)
+            elif code.endswith("A"):
+                self._row, self._column = max(0, self._row - int(code[:-1])), self._column
+            elif code.endswith("B"):
+                self._row += int(code[:-1])
+            elif code == "2K":
+                self._rows()[self._row] = ""
+
+    def shown(self) -> list[str]:
+        """All rows that are not empty."""
+        return [line for line in self._lines if line]
+
+    def resize(self, width: int) -> None:
+        """The cursor stays at its text."""
+        below = len(self._lines) - self._row
+        if not self._keeps:
+            self._lines = [
+                line[start : start + width] for line in self._lines for start in range(0, len(line) or 1, width)
+            ]
+        self.width, self._row = width, len(self._lines) - below
+
+    def _rows(self) -> list[str]:
+        self._lines += [""] * (self._row + 1 - len(self._lines))
+        return self._lines
+
+    def _write(self, text: str) -> None:
+        for char in text:
+            if char == "\r":
+                self._column = 0
+            elif char == "\n":
+                self._row, self._column = self._row + 1, 0
+                self._rows()
+            else:
+                row = self._rows()[self._row]
+                self._lines[self._row] = row[: self._column].ljust(self._column) + char + row[self._column + 1 :]
+                self._column += 1

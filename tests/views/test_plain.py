@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -13,14 +14,14 @@ from conductor_cli.views.plain import PATIENCE, Plain, sentence
 from conductor_cli.views.port import Stderr
 from tests.traces.make import RUNS, limit, parallel
 from tests.views.snapshots import is_piece
-from tests.views.terminals import Sink
+from tests.views.terminals import Clock, Sink
 
 Run = Callable[[], list[ev.Event]]
 
 
-def lines_of(events: list[ev.Event], **options: bool) -> list[str]:
+def lines_of(events: list[ev.Event], *, kept: bool = True) -> list[str]:
     sink = Sink()
-    view = Plain(Stderr(sink), **options)
+    view = Plain(Stderr(sink), kept=kept)
     for event in events:
         view.show(event)
     view.close()
@@ -55,6 +56,42 @@ def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
         "still working: step 1 for 64 s, step 2 for 62 s, 66 s in all",
     ]
     assert PATIENCE == 30.0
+
+
+def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
+    """Without an event, too, a line every 30 seconds; none while somebody else has the terminal, or after the end."""
+    clock, sink = Clock(), Sink()
+    view = Plain(Stderr(sink), clock=clock)
+
+    def waited(seconds: float) -> list[str]:
+        before = len(sink.getvalue())
+        clock.now += seconds
+        view.wait()
+        return sink.getvalue()[before:].splitlines()
+
+    events = parallel()
+    for event in events[:35]:
+        view.show(event)
+    assert waited(29.0) == []
+    assert waited(1.0) == ["still working: step 1 for 34 s, step 2 for 32 s, 36 s in all"]
+    assert waited(29.0) == []
+    view.show(ev.PlanOffered(at=events[34].at + 59))
+    assert waited(60.0) == []
+    view.show(ev.PlanDecided(at=events[34].at + 119, verdict="run"))
+    assert len(waited(30.0)) == 1
+    view.rest()
+    assert waited(60.0) == []
+    for event in events[35:]:
+        view.show(event)
+    assert waited(60.0) == []
+
+
+def test_the_thread_of_the_lines_ends_with_them() -> None:
+    """What looks at the clock is gone after `close`."""
+    view = Plain(Stderr(Sink()), tick=0.001)
+    assert "conductor-plain" in [thread.name for thread in threading.enumerate()]
+    view.close()
+    assert "conductor-plain" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_long_plan_is_worked_on_too() -> None:

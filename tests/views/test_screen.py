@@ -41,6 +41,20 @@ def test_crop(text: str, width: int, expected: str) -> None:
     assert Screen().crop(text, width) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a" + "\u0301" * 9000 + "b", "a\u0301\u0301\u0301"), ("\u200b" * 9000 + "b", ""),
+        ("e\u0301a\u0308", "e\u0301a\u0308"), ("x\u200b\ufeff\u2060\u200ey\U000e0041", "xy"), ("x" * 10**6, "x" * 9),
+    ],
+)  # fmt: skip
+def test_what_takes_no_room_does_not_flood_a_line(text: str, expected: str) -> None:
+    """Of marks on a letter three stay, of what is unseen nothing, and of a text as much as a line can need."""
+    shown = Screen(width=80).crop(text, 10)
+    assert shown.rstrip("\u2026") == expected
+    assert len(shown) <= 40
+
+
 def test_ascii_has_dots_and_bars_too() -> None:
     """Where the encoding has no glyphs, plain characters stand for them."""
     screen = Screen(encoding="ascii")

@@ -10,8 +10,9 @@ import pytest
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
 from conductor_cli.core.plan import Step
-from conductor_cli.core.trace import StepRecord, Trace, apply
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.trace import StepRecord, Trace, apply, changed
+from conductor_cli.core.usage import Price, Usage
 from conductor_cli.views import words
 from tests.traces.make import parallel, started
 
@@ -31,6 +32,7 @@ def test_seconds(value: float, expected: str) -> None:
         (Usage(), ""),
         (Usage(cost=Decimal(0), calls=2), "$0.00"),
         (Usage(cost=Decimal("0.00421"), calls=2), "$0.0042"),
+        (Usage(cost=Decimal("0.000018"), calls=2), "$0.00002"),
         (Usage(cost=Decimal("1.239"), calls=2), "$1.24"),
         (Usage(calls=2, unpriced=2), "2 calls unpriced"),
         (Usage(cost=Decimal("0.1"), calls=2, unpriced=1), "$0.1000 + 1 call unpriced"),
@@ -39,6 +41,34 @@ def test_seconds(value: float, expected: str) -> None:
 def test_money(usage: Usage, expected: str) -> None:
     """What is known, and how much is not; a local model costs nothing, which is known."""
     assert words.money(usage) == expected
+
+
+def test_what_single_workers_would_have_cost() -> None:
+    """The dearest, the best by card, and that it is an estimate; nothing where none has a price."""
+    price = Price(input=Decimal(10), output=Decimal(100))
+    cheap = Price(input=Decimal(1), output=Decimal(1))
+    card = Card(strengths={"maths": 0.9})
+    pool = Pool(
+        workers=(Worker(name="a\nb", kind="x", price=price), Worker(name="best", kind="x", price=cheap, card=card))
+    )
+    trace = Trace(state="finished", answer="x" * 350, pool=pool)
+    said = "one call alone, estimated: a b (dearest) $0.0112, best (best card) $0.0002"
+    assert words.alone(trace) == said
+    assert words.alone(changed(trace, pool=Pool(workers=pool.workers[1:]))).endswith(
+        "best (dearest and best card) $0.0002"
+    )
+    assert words.alone(changed(trace, pool=Pool(workers=()))) == ""
+
+
+def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
+    """In one line that can be copied; without a trace the flag is all there is to say."""
+    error = Failure(kind="limit", message="the limit is reached", hint="raise it with --max-cost 0.04")
+    trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
+    line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
+    assert words.trouble(trace, kept=True) == ["conductor: the limit is reached", line]
+    assert words.trouble(trace, kept=False)[1:] == ["  raise it with --max-cost 0.04"]
+    of_a_day = changed(trace, error=Failure(kind="limit", message="spent", hint="the day ends at midnight"))
+    assert words.trouble(of_a_day, kept=True)[1:] == ["  the day ends at midnight", line.partition(" --max")[0]]
 
 
 @pytest.mark.parametrize(

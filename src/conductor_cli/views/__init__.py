@@ -9,15 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from conductor_cli.core.events import Event, StepDelta
-from conductor_cli.views.answer import Answer, answering_step
+from conductor_cli.views.answer import Answer, Late, Paper, Raw, answering_step
 from conductor_cli.views.jsonl import Jsonl
 from conductor_cli.views.plain import Plain
 from conductor_cli.views.port import Clock, Progress, Stderr, Stdout, View
 from conductor_cli.views.report import Report
 from conductor_cli.views.silent import Notices, Silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["ColorName", "OutputName", "ProgressName", "Surroundings", "View", "choose_progress", "open_views"]
 
@@ -30,7 +33,10 @@ Shown = Literal["tree", "plain", "notices", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Where a run is shown. `kept`: its trace is on disk and can be resumed. `width` and `height` are for tests."""
+    """Where a run is shown. `kept`: its trace is on disk and can be resumed. `width` and `height` are for tests.
+
+    `markdown`: an answer is rendered where the terminal shows colours. `brief`: a step that has ended is one line.
+    """
 
     stdout: TextIO
     stderr: TextIO
@@ -38,6 +44,8 @@ class Surroundings:
     color: ColorName = "auto"
     quiet: bool = False
     kept: bool = True
+    markdown: bool = True
+    brief: bool = False
     clock: Clock = time.monotonic
     width: int | None = None
     height: int | None = None
@@ -48,7 +56,7 @@ def open_views(output: OutputName, progress: ProgressName, around: Surroundings)
     stdout, stderr = Stdout(around.stdout), Stderr(around.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
     name = choose_progress(output, progress, around)
-    return Views(PROGRESS[name](stderr, around, shared), OUTPUTS[output](stdout), shared=shared)
+    return Views(PROGRESS[name](stderr, around, shared), OUTPUTS[output](stdout, around), shared=shared)
 
 
 def choose_progress(output: OutputName, progress: ProgressName, around: Surroundings) -> Shown:
@@ -66,8 +74,7 @@ def choose_progress(output: OutputName, progress: ProgressName, around: Surround
             return "none"
         if not err:
             return "notices"
-        still = around.environ.get("TERM") == "dumb" or _set(around.environ, "ACCESSIBLE")
-        return "plain" if still else "tree"
+        return "plain" if still(around.environ) else "tree"
     return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
 
 
@@ -105,24 +112,55 @@ def colored(around: Surroundings) -> bool | None:
     return True if _set(around.environ, "CLICOLOR_FORCE") or _set(around.environ, "FORCE_COLOR") else None
 
 
+def still(environ: Mapping[str, str]) -> bool:
+    """Whether nothing may be drawn again: the terminal cannot, or a screen reader would read it out each time."""
+    return environ.get("TERM") == "dumb" or _set(environ, "ACCESSIBLE")
+
+
 def _set(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "") not in ("", "0")
 
 
 def _tree(stderr: Stderr, around: Surroundings, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
-    from conductor_cli.views.tree import Tree, open_console  # Rich takes long to load
+    from conductor_cli.views.region import reflows  # Rich takes long to load
+    from conductor_cli.views.tree import Look, Tree
 
-    console = open_console(
-        stderr, color=colored(around), environ=around.environ, width=around.width, height=around.height
-    )
-    return Tree(console, kept=around.kept, shared=shared, clock=around.clock)
+    look = Look(kept=around.kept, shared=shared, brief=around.brief, reflows=reflows(around.environ))
+    return Tree(_console(stderr, around), look, clock=around.clock)
 
 
-OUTPUTS: Final[dict[str, Callable[[Stdout], View]]] = {"answer": Answer, "json": Report, "jsonl": Jsonl}
+def _answer(stdout: Stdout, around: Surroundings) -> View:
+    """Markdown where there are styles to say what its marks said, on a terminal that may be drawn on again."""
+    if not (stdout.terminal and around.markdown and colored(around) is not False) or still(around.environ):
+        return Answer(stdout)
+    return Answer(stdout, Late(lambda: _paper(stdout, around)))
+
+
+def _paper(stdout: Stdout, around: Surroundings) -> Paper:
+    console = _console(stdout, around)
+    if console.color_system is None:
+        return Raw(stdout)
+    from conductor_cli.views.marked import Marked  # this takes long to load, too
+    from conductor_cli.views.region import reflows
+
+    return Marked(console, reflows=reflows(around.environ))
+
+
+def _console(stream: Stdout, around: Surroundings) -> Console:
+    from conductor_cli.views.tree import open_console
+
+    return open_console(stream, color=colored(around), environ=around.environ, width=around.width, height=around.height)
+
+
+OUTPUTS: Final[dict[str, Callable[[Stdout, Surroundings], View]]] = {
+    "answer": _answer,
+    "json": lambda stdout, _around: Report(stdout),
+    "jsonl": lambda stdout, _around: Jsonl(stdout),
+}
 
 PROGRESS: Final[dict[Shown, Callable[[Stderr, Surroundings, bool], Progress]]] = {
     "tree": _tree,
-    "plain": lambda stderr, around, _shared: Plain(stderr, kept=around.kept),
+    "plain": lambda stderr, around, _shared: Plain(stderr, kept=around.kept, clock=around.clock, tick=1.0),
     "notices": lambda stderr, around, _shared: Notices(stderr, kept=around.kept),
     "none": lambda stderr, around, _shared: Silent(stderr, kept=around.kept),
 }

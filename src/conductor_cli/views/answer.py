@@ -1,10 +1,14 @@
 """The answer and nothing else, on standard output.
 
 A pipe or a file gets the whole answer once, as the worker wrote it, with one newline at its end. A terminal gets the
-answering step's text as it comes, made safe to show; what was shown is not repeated when the run ends.
+answering step's text as it comes, made safe to show, as Markdown where the terminal has colours; what was shown is not
+repeated when the run ends.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
 
 from conductor_cli.core.clean import Cleaner, clean, one_line
 from conductor_cli.core.events import (
@@ -25,12 +29,22 @@ def answering_step(event: Event, known: int) -> int:
     return event.step if isinstance(event, StepPlanned) and event.last else known
 
 
-class Answer:
-    """Writes whole where nobody watches, and streams where somebody does."""
+class Paper(Protocol):
+    """What a terminal's answer is written to: pieces of clean text, then `close`; a remark stands between two texts."""
 
-    def __init__(self, stdout: Stdout) -> None:
+    def write(self, text: str) -> None: ...
+
+    def remark(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Answer:
+    """Writes whole where nobody watches, and streams to `paper` where somebody does."""
+
+    def __init__(self, stdout: Stdout, paper: Paper | None = None) -> None:
         self._stdout = stdout
-        self._stream = _Streamed(stdout) if stdout.terminal else None
+        self._stream = _Streamed(paper or Raw(stdout)) if stdout.terminal else None
 
     def show(self, event: Event) -> None:
         if self._stream is not None:
@@ -41,18 +55,58 @@ class Answer:
 
     def close(self) -> None:
         if self._stream is not None:
-            self._stream.end_line()
+            self._stream.end()
+
+
+class Raw:
+    """Text as it is, a piece as soon as it comes."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._in_line = False
+
+    def write(self, text: str) -> None:
+        self._stdout.write(text)
+        self._stdout.flush()
+        self._in_line = not text.endswith("\n")
+
+    def remark(self, text: str) -> None:
+        self.close()
+        self.write(f"{text}\n")
+
+    def close(self) -> None:
+        if self._in_line:
+            self.write("\n")
+
+
+class Late:
+    """A paper that is opened when the first text comes."""
+
+    def __init__(self, opened: Callable[[], Paper]) -> None:
+        self._opened = opened
+        self._paper: Paper | None = None
+
+    def write(self, text: str) -> None:
+        self._paper = self._paper or self._opened()
+        self._paper.write(text)
+
+    def remark(self, text: str) -> None:
+        self._paper = self._paper or self._opened()
+        self._paper.remark(text)
+
+    def close(self) -> None:
+        if self._paper is not None:
+            self._paper.close()
 
 
 class _Streamed:
     """The text on the terminal: that of the current attempt at the answering step."""
 
-    def __init__(self, stdout: Stdout) -> None:
-        self._stdout = stdout
+    def __init__(self, paper: Paper) -> None:
+        self._paper = paper
         self._step = 0
         self._pieces: list[str] = []
         self._cleaner = Cleaner()
-        self._in_line = False
 
     def show(self, event: Event) -> None:
         self._step = answering_step(event, self._step)
@@ -67,14 +121,13 @@ class _Streamed:
             case RunFinished():
                 self._finish(event.answer)
             case RunFailed():
-                self.end_line()
+                self.end()
             case _:
                 pass
 
-    def end_line(self) -> None:
+    def end(self) -> None:
         self._write(self._cleaner.close())
-        if self._in_line:
-            self._write("\n")
+        self._paper.close()
 
     def _finish(self, answer: str) -> None:
         shown = "".join(self._pieces)
@@ -85,18 +138,16 @@ class _Streamed:
         else:
             self._break_off("what stands instead")
             self._write(clean(answer))
-        self.end_line()
+        self.end()
 
     def _break_off(self, why: str) -> None:
         """One line between text that does not stand and what comes after it."""
         if self._pieces:
-            self.end_line()
-            self._write(f"--- {why} ---\n")
+            self.end()
+            self._paper.remark(f"--- {why} ---")
         self._pieces = []
         self._cleaner = Cleaner()
 
     def _write(self, text: str) -> None:
         if text:
-            self._stdout.write(text)
-            self._stdout.flush()
-            self._in_line = not text.endswith("\n")
+            self._paper.write(text)

@@ -6,7 +6,7 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Accept
-from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
 from conductor_cli.views import rows, words
 from conductor_cli.views.rows import Page, Row
 from conductor_cli.views.screen import Line, Screen
@@ -23,13 +23,15 @@ BLANK: Final[Line] = (("", "plain"),)
 def header(trace: Trace, screen: Screen) -> list[Line]:
     """The question and who works on it, between blank lines."""
     question: Line = ((screen.crop(words.question(trace), screen.width), "question"),)
-    setting: Line = ((screen.crop(words.setting(trace), screen.width), "quiet"),)
+    shown = changed(trace, conductor=words.name_of(trace.conductor))
+    setting: Line = ((screen.crop(words.setting(shown), screen.width), "quiet"),)
     return [BLANK, question, setting, BLANK]
 
 
 def footer(trace: Trace, screen: Screen, *, kept: bool) -> list[Line]:
-    """The totals of a run, in as many lines as they need."""
-    return [((line, "quiet"),) for line in screen.wrap(words.totals(trace, kept=kept), screen.width)]
+    """The totals of a run and what one worker alone would have cost, in as many lines as they need."""
+    texts = [text for text in (words.totals(trace, kept=kept), words.alone(trace)) if text]
+    return [((line, "quiet"),) for text in texts for line in screen.wrap(text, screen.width)]
 
 
 def trouble(trace: Trace, screen: Screen, *, kept: bool) -> list[Line]:
@@ -51,8 +53,10 @@ def settled(event: ev.Event, trace: Trace, page: Page, *, told: bool = False) ->
         case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
             records = [record for record in trace.steps if record.number == event.step]
             lines = [line for record in records for line in _step(event, record, trace, page, told and record.last)]
+        case ev.PlanDecided() if event.verdict != "run":
+            lines = page.noted(words.decided(event))
         case ev.Notice():
-            lines = list(rows.notice(event, page))
+            lines = page.noted(event.text, event.step)
         case _:
             pass
     return lines
@@ -81,10 +85,14 @@ def unsettled(trace: Trace, page: Page) -> list[Row]:
 
 
 def fit(lines: list[Row], screen: Screen) -> list[Line]:
-    """As many rows as the screen holds beside one line of totals and the cursor's; what is left out is counted."""
+    """As many rows as the screen holds beside one line of totals and the cursor's; what is left out is counted.
+
+    More than a line of each text stands there only up to half the screen: so all rows are still on it, and can be
+    erased, when somebody halves its width and they become two each.
+    """
     room = max(0, screen.height - 2)
-    for level in range(rows.EARLIER, rows.HEAD, -1):
-        if len(lines) > room:
+    for level in sorted({row.level for row in lines} - {rows.HEAD}, reverse=True):
+        if len(lines) > (room if level < rows.EARLIER else room // 2):
             lines = [row for row in lines if row.level < level]
     if len(lines) <= room:
         return [row.line for row in lines]
@@ -96,12 +104,9 @@ def fit(lines: list[Row], screen: Screen) -> list[Line]:
 def _so_far(trace: Trace, page: Page) -> Line:
     done, steps = len(trace.done()), words.count(len(trace.steps), "step")
     progress = f"{done} of {steps} done" if trace.plan is not None else f"{words.count(done, 'step')} done"
-    parts = [
-        words.whole_seconds(page.now),
-        progress,
-        words.count(trace.usage.tokens, "token"),
-        words.money(trace.usage),
-    ]
+    failed = sum(record.state == "failed" for record in trace.steps)
+    progress += f", {failed} failed" if failed else ""
+    parts = [words.whole_seconds(page.now), progress, words.so_far(trace), words.money(trace.usage)]
     said = [part for part in parts if part]
     while len(said) > 1 and len(", ".join(said)) > page.screen.width:
         said.pop()

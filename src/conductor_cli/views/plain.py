@@ -1,11 +1,13 @@
 """One line an event, in words, never redrawn: for a log file, a dumb terminal, or a screen reader.
 
 Text that comes in pieces makes no lines of its own. While nothing else happens, a line every 30 seconds of the run says
-which steps are still working; it is driven by the events, so a run that is silent altogether stays silent.
+which steps are still working.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Final, assert_never
 
 from conductor_cli.core import events as ev
@@ -13,35 +15,66 @@ from conductor_cli.core.clean import one_line
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views import words
-from conductor_cli.views.port import Stderr
+from conductor_cli.views.port import Clock, Stderr
+from conductor_cli.views.ticking import Timer
 
 PATIENCE: Final = 30.0
 """Seconds after which a line says that a step is still working."""
 
 
 class Plain:
-    """The lines of one run, nested runs included. `kept`: the trace is on disk, so its id is worth naming."""
+    """The lines of one run, nested runs included. `kept`: the trace is on disk, so its id is worth naming.
 
-    def __init__(self, stderr: Stderr, *, kept: bool = True) -> None:
+    With `tick`, a thread looks every so many seconds whether something should be said; without, only the events say it.
+    """
+
+    def __init__(
+        self, stderr: Stderr, *, kept: bool = True, clock: Clock = time.monotonic, tick: float | None = None
+    ) -> None:
         self._stderr = stderr
         self._kept = kept
         self._trace = Trace()
-        self._resting = False
+        self._resting = self._asking = False
         self._held: list[str] = []
         self._said = 0.0
+        self._clock = clock
+        self._at, self._seen = 0.0, clock()
+        self._lock = threading.Lock()
+        self._timer = Timer(self.wait, tick, name="conductor-plain") if tick else None
+        if self._timer is not None:
+            self._timer.start()
 
     def show(self, event: ev.Event) -> None:
+        with self._lock:
+            self._show(event)
+
+    def wait(self) -> None:
+        """Say that something is still working, if nothing was said for long. Who is asked about a plan has quiet."""
+        with self._lock:
+            at = self._at + self._clock() - self._seen
+            if self._trace.run and not self._trace.ended and not (self._resting or self._asking):
+                self._still(at)
+
+    def _show(self, event: ev.Event) -> None:
         self._trace = words.settled(self._trace, event)
+        self._at, self._seen = event.at, self._clock()
+        self._asking = isinstance(event, ev.PlanOffered)
         line = sentence(event, self._trace, kept=self._kept)
         if line:
             self._say(line, event.at)
-        elif event.at - self._said >= PATIENCE:
-            self._say(working(self._trace, event.at), event.at)
+        else:
+            self._still(event.at)
+
+    def _still(self, at: float) -> None:
+        if at - self._said >= PATIENCE:
+            self._say(working(self._trace, at), at)
 
     def rest(self) -> None:
         self._resting = True
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
         trouble = words.trouble(self._trace, kept=self._kept)
         self._stderr.write("".join(f"{line}\n" for line in (*self._held, *trouble)))
         self._stderr.flush()
@@ -64,7 +97,7 @@ def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
             pass
         case ev.RunStarted():
             said = f"run {one_line(event.run)}: {words.setting(trace)}: {words.quoted(words.question(trace))}"
-        case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady():
+        case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady() | ev.PlanOffered() | ev.PlanDecided():
             said = _planning(event)
         case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
             said = f"step {event.step} {_step(event, trace)}"
@@ -73,7 +106,8 @@ def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
         case ev.Notice():
             said = f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
         case ev.RunFinished() | ev.RunFailed():
-            said = f"run {_ended(event)}: {words.totals(trace, kept=kept)}"
+            beside = words.alone(trace)
+            said = f"run {_ended(event)}: {words.totals(trace, kept=kept)}{beside and f'; {beside}'}"
         case _:
             assert_never(event)
     return said
@@ -91,7 +125,7 @@ def _ended(event: ev.RunFinished | ev.RunFailed) -> str:
     return "finished with a partial answer" if event.partial else "finished"
 
 
-def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady) -> str:
+def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided) -> str:
     match event:
         case ev.StepPlanned():
             last = ", gives the answer" if event.last else ""
@@ -106,6 +140,10 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady) -> str:
             return "plan ready: the given answer is accepted as it stands"
         case ev.PlanReady():
             return f"plan ready: {words.count(event.usage.tokens_out, 'token')}"
+        case ev.PlanOffered():
+            return "plan offered: it waits for the user's word"
+        case ev.PlanDecided():
+            return words.decided(event)
 
 
 def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
@@ -120,7 +158,8 @@ def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinish
             return f"stopped: {words.REASONS[event.reason]}"
         case ev.StepFinished():
             how = words.FINISHES.get(event.finish, "")
-            spent = f"{_took(record, event.at)}{words.count(event.usage.tokens_out, 'token')}"
+            paid = words.money(event.usage)
+            spent = f"{_took(record, event.at)}{words.count(event.usage.tokens_out, 'token')}{paid and f', {paid}'}"
             said = "" if record and record.last else f": {words.quoted(event.text)}"
             return f"finished: {spent}{how and f', {how}'}{said}"
 

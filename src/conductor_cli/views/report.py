@@ -41,8 +41,11 @@ class Report:
 def report(trace: Trace, *, live: bool = False) -> dict[str, Any]:
     """The object; `state` is finished, failed, interrupted, or running while somebody writes the trace (`live`).
 
-    Money is text, as in the trace: a float is not exact.
+    Money is text, as in the trace: a float is not exact. `alone` is an estimate of what single workers would have cost
+    for the same question, null where that says nothing.
     """
+    from conductor_cli.core.alone import compare  # the prompts are with it
+
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
         "answer": trace.answer if trace.state == "finished" else None,
@@ -51,8 +54,11 @@ def report(trace: Trace, *, live: bool = False) -> dict[str, Any]:
         "run": trace.run,
         "mode": trace.mode,
         "conductor": trace.conductor,
+        "policy": dump(trace.policy),
         **_workflow(trace),
+        "planning": dump(trace.planning),
         "usage": dump(trace.usage),
+        "alone": dump(compare(trace)),
         "notices": [{"step": notice.step, "text": notice.text} for notice in trace.notices],
     }
 

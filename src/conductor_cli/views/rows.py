@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from conductor_cli.core.events import Notice, PlanRejected, StepFailed
+from conductor_cli.core.events import PlanRejected, StepFailed
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views import words
@@ -18,8 +18,14 @@ INDENT: Final = 3
 WORD: Final = 9
 """Columns of the state words; the longest is `answering`."""
 
-HEAD, SUBTASK, WAITING, OLD, TAIL, EARLIER = range(6)
-"""What gives way first on a screen that is too low: the higher, the sooner."""
+HEAD, SUBTASK, TAIL, WAITING, OLD, EARLIER = range(6)
+"""What gives way first on a screen that is too low: the higher, the sooner.
+
+From `EARLIER` on it is the lines before a text's last, by their distance from it: all texts share the room there is.
+"""
+
+LINES: Final = 6
+"""The most lines of a text that is being written."""
 
 
 class Row(NamedTuple):
@@ -33,12 +39,14 @@ class Page(NamedTuple):
     """The screen, and where on it a run stands: `path` holds the numbers of the steps that it is nested in.
 
     `now` is the time by the run's own clock, `zeros` says when the clock of each nested run began by the outermost one.
+    `brief`: a step that has ended is one line.
     """
 
     screen: Screen
     now: float
     zeros: Mapping[tuple[int, ...], float]
     path: tuple[int, ...] = ()
+    brief: bool = False
 
     def inside(self, number: int) -> Page:
         """The page of step `number`'s nested run."""
@@ -74,32 +82,37 @@ class Page(NamedTuple):
         """`text`, cropped, behind a state word."""
         return *self.front(word, number), (self.screen.crop(text, self.room - WORD - 1), "plain")
 
+    def noted(self, text: str, number: int = 0) -> list[Line]:
+        """Something the reader should know, whole."""
+        first, *rest = self.wrapped(text, "plain", WORD + 1) or [(("", "plain"),)]
+        return [(*self.front("note", number), *((said.lstrip(), style) for said, style in first)), *rest]
+
 
 def open_step(record: StepRecord, trace: Trace, page: Page) -> Iterator[Row]:
     """A step that waits or works."""
     waits = record.state == "waiting"
     yield Row(HEAD, head(record, trace, page))
     yield Row(WAITING if waits else SUBTASK, page.indented(record.step.subtask, "quiet" if waits else "plain"))
-    if page.screen.narrow and record.step.access:
-        yield Row(WAITING, page.indented(words.sees(record.step.access), "quiet"))
+    if page.screen.narrow and (reads := words.reads(record, trace)):
+        yield Row(WAITING, page.indented(reads, "quiet"))
     if record.retry_at is not None:
         yield Row(SUBTASK, _retrying(record, trace, page))
     elif record.inner is not None:
         yield from nested(record, page)
     elif record.state == "running":
         text, style = (record.text, "quiet") if record.text.strip() else (record.thinking, "thinking")
-        yield from tail(text, style, 2, page)
+        yield from tail(text, style, LINES if style == "quiet" else 2, page)
 
 
 def settled_step(record: StepRecord, trace: Trace, page: Page, *, told: bool = False) -> Iterator[Row]:
     """A step that has ended. `told`: all but its end is on the screen already, its text as the answer."""
     yield Row(OLD, head(record, trace, page))
-    if not told:
+    if not told and not page.brief:
         yield Row(OLD, page.indented(record.step.subtask, "plain"))
         yield from nested(record, page)
     for text, style in _remarks(record):
         yield from (Row(OLD, line) for line in page.wrapped(text, style))
-    if record.inner is None and not told:
+    if record.inner is None and not told and not page.brief:
         yield from _gist(record.text, page)
 
 
@@ -111,7 +124,7 @@ def nested(record: StepRecord, page: Page) -> Iterator[Row]:
     for event in inner.rejected:
         yield from (Row(OLD, line) for line in rejected(event, page))
     for note in inner.notices:
-        yield from (Row(OLD, line) for line in notice(note, page))
+        yield from (Row(OLD, line) for line in page.noted(note.text, note.step))
     if isinstance(inner.plan, Accept):
         yield Row(OLD, accepted(page))
     for step in inner.steps:
@@ -146,19 +159,12 @@ def failed_attempt(event: StepFailed, page: Page) -> Iterator[Line]:
     yield from page.wrapped(words.failure(event.error), "failed")
 
 
-def notice(event: Notice, page: Page) -> Iterator[Line]:
-    """Something the reader should know, whole."""
-    first, *rest = page.wrapped(event.text, "plain", WORD + 1) or [(("", "plain"),)]
-    yield (*page.front("note", event.step), *((text.lstrip(), style) for text, style in first))
-    yield from rest
-
-
 def head(record: StepRecord, trace: Trace, page: Page, *, answering: bool = False) -> Line:
     """Number, state, worker and what it sees; at the right edge seconds and tokens."""
     word = "retrying" if record.retry_at is not None and record.state == "running" else record.state
     front = page.front("answering" if answering else word, record.number)
     free = page.screen.width - cells(front) - 1
-    figures = "" if answering else _figures(record, page)
+    figures = "" if answering else _figures(record, trace, page)
     right = figures if free - len(figures) > WORD else ""
     room = free - len(right)
     worker: Line = ((page.screen.crop(record.worker, room), "worker"),)
@@ -172,14 +178,14 @@ def tail(text: str, style: str, count: int, page: Page) -> list[Row]:
     """The last lines of `text`, behind a bar."""
     lines = page.screen.tail(text, page.room - 2, count)
     bar: Span = (f"{page.pad}{page.screen.bar} ", "number")
-    levels = [*[EARLIER] * (len(lines) - 1), TAIL]
+    levels = [*range(EARLIER + len(lines) - 2, EARLIER - 1, -1), TAIL]
     return [Row(level, (bar, (line, style))) for level, line in zip(levels, lines, strict=False)]
 
 
 def _gist(text: str, page: Page) -> list[Row]:
     """The last line that says something, from its beginning."""
     line = text.rstrip().rpartition("\n")[2]
-    return tail(page.screen.crop(line, page.room - 2), "quiet", 1, page)
+    return [Row(EARLIER, row.line) for row in tail(page.screen.crop(line, page.room - 2), "quiet", 1, page)]
 
 
 def _retrying(record: StepRecord, trace: Trace, page: Page) -> Line:
@@ -207,12 +213,13 @@ def _detail(record: StepRecord, trace: Trace, page: Page) -> str:
         parts.append(f"attempt {record.attempt}{of}")
     if record.state == "running" and record.thinking and not record.text.strip():
         parts.append("thinking")
-    if record.step.access and not page.screen.narrow:
-        parts.append(words.sees(record.step.access))
-    return ", ".join(parts)
+    if not page.screen.narrow and (reads := words.reads(record, trace)):
+        parts.append(reads)
+    said = ", ".join(parts)
+    return f"{said and f'{said}: '}{record.step.subtask}" if page.brief and record.state in ENDED else said
 
 
-def _figures(record: StepRecord, page: Page) -> str:
+def _figures(record: StepRecord, trace: Trace, page: Page) -> str:
     if record.started is None:
         return ""
     if record.state in ENDED:
@@ -222,4 +229,8 @@ def _figures(record: StepRecord, page: Page) -> str:
         took, tokens = words.whole_seconds(record.seconds(page.now)), f"~{words.count(guess, 'token')}" if guess else ""
     if page.screen.narrow:
         return f"{took} {tokens.replace('tokens', 'tok').replace('token', 'tok')}".rstrip()
-    return f"{took:>8}  {tokens:>13}"
+    if not any(worker.price and any(worker.price.amounts()) for worker in trace.pool):
+        return f"{took:>8}  {tokens:>13}"
+    paid = record.usage.cost is not None or record.usage.unpriced
+    money = "" if not paid else "unpriced" if record.usage.cost is None else words.dollars(record.usage.cost)
+    return f"{took:>8}  {tokens:>13}  {money:>8}"

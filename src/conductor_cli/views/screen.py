@@ -19,8 +19,20 @@ Line = tuple[Span, ...]
 STRIDE: Final = 500
 """A line of more than twice so many characters is wrapped from a multiple of it on, so that its breaks stand still."""
 
-_UNSURE = re.compile("[\u00ad\u200d\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
-"""Joiners, variation selectors, skin tones: terminals differ in how wide they make what these join."""
+LONG: Final = 4096
+"""Characters of a text that a single line is made of at most."""
+
+_UNSURE = re.compile(
+    "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+)
+"""Joiners, variation selectors, skin tones: terminals differ in how wide they make what these join. What is unseen."""
+
+_MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+UNSEEN: Final = f"[{_MARKS[1:-1]}\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+"""A character that takes no room."""
+
+_FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
+"""More marks on one letter than any script needs: they would cover other lines, and count as no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +64,13 @@ class Screen:
     def line(self, text: str) -> str:
         """`text` as one safe line that the encoding can write."""
         text = one_line(text)
-        return text if text.isascii() else encodable(_UNSURE.sub("", text), self.encoding)
+        return text if text.isascii() else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
-        text = self.line(text)
-        if cell_len(text) <= width:
+        whole = len(text) <= LONG
+        text = self.line(text[:LONG])
+        if whole and cell_len(text) <= width:
             return text
         dots = self.dots[: max(0, width)]
         return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots

@@ -2,28 +2,28 @@
 
 `show` only takes an event in; a timer draws, at most eight times a second, however fast the workers write. What is
 settled is printed once and scrolls away with everything else; only what is going on is drawn again, and it is never
-taller than the terminal: Rich cannot erase a line that has left the screen.
+taller than the terminal: a line that has left the screen cannot be erased.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
-from rich.segment import Segment
-from rich.style import Style
+from rich.console import Console
 
-from conductor_cli.core.events import Event, Inner, PlanDelta, RunFailed, RunFinished, StepDelta
+from conductor_cli.core import events as ev
+from conductor_cli.core.events import Event, Inner
 from conductor_cli.core.trace import Trace, apply
 from conductor_cli.views import draw
-from conductor_cli.views.port import Clock, Stderr
+from conductor_cli.views.port import Clock, Stdout
+from conductor_cli.views.region import Lines, Region, styled
 from conductor_cli.views.rows import Page
 from conductor_cli.views.screen import Line, Screen
+from conductor_cli.views.ticking import Timer
 
 if TYPE_CHECKING:
     from typing import IO
@@ -37,28 +37,44 @@ IDLE: Final = 1.0
 WIDEST: Final = 100
 """Columns beyond which the figures at the right edge would stand too far from their step."""
 
-_STYLES: Final = {name: Style.parse(style) for name, style in draw.STYLES.items()}
+_UNTOLD: Final = (ev.StepDelta, ev.PlanDelta)
+"""What settles nothing; nor do the steps of a plan that was dropped, which whoever dropped it has just seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a run is drawn.
+
+    `kept`: its trace is on disk. `shared`: the answer is written to the same terminal. `brief`: a step that has ended
+    is one line. `reflows`: the terminal breaks its lines anew when it gets narrower.
+    """
+
+    kept: bool = True
+    shared: bool = False
+    brief: bool = False
+    reflows: bool = True
 
 
 class Tree:
-    """Draws one run. `shared`: the answer is written to the same terminal. `tick` None: only `draw` draws."""
+    """Draws one run. `tick` None: only `draw` draws."""
 
     def __init__(
-        self, console: Console, *, kept: bool = True, shared: bool = False,
-        clock: Clock = time.monotonic, tick: float | None = TICK,
-    ) -> None:  # fmt: skip
+        self, console: Console, look: Look | None = None, *, clock: Clock = time.monotonic, tick: float | None = TICK
+    ) -> None:
         self._console = console
-        self._kept = kept
-        self._shared = shared
+        self._look = look or Look()
         self._clock = clock
-        self._timer = Timer(self.draw, tick) if tick and console.is_interactive else None
-        self._live: Live | None = None
+        self._tick = tick if console.is_interactive else None
+        self._timer: Timer | None = None
+        self._region: Region | None = None
         self._trace = Trace()
         self._zeros: dict[tuple[int, ...], float] = {}
         self._settled: deque[tuple[Event, Trace]] = deque()
         self._seen = self._drawn = clock()
+        self._size = console.size
         self._changed = False
         self._resting = False
+        self._asking = False
         self._told = False
 
     def show(self, event: Event) -> None:
@@ -68,11 +84,16 @@ class Tree:
         self._changed = True
         if isinstance(event, Inner):
             self._zeros.update(zeros(event))
-        elif not isinstance(event, (StepDelta, PlanDelta)):
+        elif not isinstance(event, _UNTOLD) and not (self._asking and isinstance(event, ev.StepStopped)):
             self._settled.append((event, self._trace))
-        if isinstance(event, (RunFinished, RunFailed)):
+        if isinstance(event, (ev.RunFinished, ev.RunFailed)):
             self.rest()
-        elif not self._resting:
+        elif isinstance(event, ev.PlanOffered):
+            self._clear()
+            self._asking = True
+        elif isinstance(event, ev.PlanDecided):
+            self._asking = False
+        if not self._asking and not self._resting:
             self._begin()
 
     def rest(self) -> None:
@@ -80,38 +101,40 @@ class Tree:
         if self._resting:
             return
         self._resting = True
+        self._clear()
+        self._print(self._opening())
+
+    def _clear(self) -> None:
+        """Take the live part away, until `_begin`."""
         try:
             if self._timer is not None:
                 self._timer.stop()
+                self._timer = None
             self._print(self._news())
         finally:  # whatever interrupts, the cursor comes back
-            if self._live is not None:
-                self._live.stop()
-                self._live = None
-        self._print(self._opening())
+            if self._region is not None:
+                self._region.close()
+                self._region = None
 
     def close(self) -> None:
         """Say what was settled meanwhile, what never was, the totals, and what went wrong."""
         self.rest()
         page = self._page()
-        lines = [draw.BLANK] if self._shared and (self._told or self._trace.answer) else []
+        lines = [draw.BLANK] if self._look.shared and (self._told or self._trace.answer) else []
         lines += self._news()
         if self._trace.run:
             lines += [] if self._trace.ended else [row.line for row in draw.unsettled(self._trace, page)]
-            lines += draw.footer(self._trace, page.screen, kept=self._kept)
-        self._print(lines + draw.trouble(self._trace, page.screen, kept=self._kept))
+            lines += draw.footer(self._trace, page.screen, kept=self._look.kept)
+        self._print(lines + draw.trouble(self._trace, page.screen, kept=self._look.kept))
 
     def draw(self) -> None:
         """Print what was settled since the last drawing and draw the live part again, if there is anything new."""
         now = self._clock()
-        if self._resting or (not self._changed and now - self._drawn < IDLE):
+        size = self._console.size
+        if self._resting or (not self._changed and now - self._drawn < IDLE and size == self._size):
             return
-        self._changed, self._drawn = False, now
-        news = self._news()
-        if news:
-            self._print(news)
-        elif self._live is not None:
-            self._live.refresh()
+        self._changed, self._drawn, self._size = False, now, size
+        self._print(self._news())
 
     def live(self) -> list[Line]:
         """The live part as it would be drawn now."""
@@ -120,13 +143,10 @@ class Tree:
     def _begin(self) -> None:
         if not self._console.is_interactive:
             self.draw()
-        elif self._live is None:
-            self._live = Live(
-                Lines(self.live), console=self._console, auto_refresh=False, transient=True,
-                redirect_stdout=False, redirect_stderr=False, vertical_overflow="crop",
-            )  # fmt: skip
-            self._live.start()
-            if self._timer is not None:
+        elif self._region is None:
+            self._region = Region(self._console, reflows=self._look.reflows)
+            if self._tick:
+                self._timer = Timer(self.draw, self._tick)
                 self._timer.start()
 
     def _news(self) -> list[Line]:
@@ -138,7 +158,7 @@ class Tree:
 
     def _opening(self) -> list[Line]:
         """What stands above the answer where it is written to the same terminal."""
-        if not self._shared:
+        if not self._look.shared:
             return []
         if self._trace.ended:
             return [draw.BLANK] if self._trace.answer else []
@@ -147,48 +167,17 @@ class Tree:
         return [*(line for record in records for line in draw.answering(record, self._trace, self._page())), draw.BLANK]
 
     def _print(self, lines: list[Line]) -> None:
-        if lines:
-            self._console.print(Lines(lambda: lines), end="", crop=False)
+        """Print `lines` for good, and what is going on below them."""
+        above = Lines(lambda: lines) if lines else None
+        if self._region is not None:
+            self._region.draw([styled(line) for line in self.live()], above)
+        elif above is not None:
+            self._console.print(above, end="", crop=False)
 
     def _page(self) -> Page:
         width, height = self._console.size
         screen = Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
-        return Page(screen, self._trace.at + self._clock() - self._seen, self._zeros)
-
-
-class Lines:
-    """Lines as Rich prints them. Asked for anew at each drawing, and neither wrapped nor searched for markup."""
-
-    def __init__(self, lines: Callable[[], Iterable[Line]]) -> None:
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self._lines():
-            yield from (Segment(text, _STYLES[style]) for text, style in line)
-            yield Segment.line()
-
-
-class Timer:
-    """Calls `tick` every so many seconds on a thread of its own, until it is stopped."""
-
-    def __init__(self, tick: Callable[[], None], seconds: float) -> None:
-        self._tick = tick
-        self._seconds = seconds
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="conductor-tree", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Return once no tick is going on and none will come."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._done.wait(self._seconds):
-            self._tick()
+        return Page(screen, self._trace.at + self._clock() - self._seen, self._zeros, brief=self._look.brief)
 
 
 def zeros(event: Inner) -> dict[tuple[int, ...], float]:
@@ -204,7 +193,7 @@ def zeros(event: Inner) -> dict[tuple[int, ...], float]:
 
 
 def open_console(
-    stderr: Stderr,
+    stderr: Stdout,
     *,
     color: bool | None,
     environ: Mapping[str, str],

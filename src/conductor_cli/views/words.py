@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.events import Event, Inner, PlanDelta, StepDelta, StepFailed, StopReason
+from conductor_cli.core.events import Event, Inner, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
+from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.plan import GIVEN
-from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply
 from conductor_cli.core.usage import Usage
+
+_HASH: Final = re.compile(r" \(?sha256.*")
 
 LONGEST: Final = 400
 """Characters of an error's message or hint that are shown."""
@@ -66,16 +72,55 @@ def money(usage: Usage) -> str:
     """What is known of the price in US dollars, and how many calls have none. Empty where nothing was called."""
     if usage.cost is None:
         return f"{count(usage.unpriced, 'call')} unpriced" if usage.unpriced else ""
-    known = f"${usage.cost:.2f}" if usage.cost == 0 or usage.cost >= 1 else f"${usage.cost:.4f}"
+    known = dollars(usage.cost)
     return f"{known} + {count(usage.unpriced, 'call')} unpriced" if usage.unpriced else known
+
+
+def dollars(amount: Decimal) -> str:
+    """`$0.00`, `$0.00002`, `$0.0042`, `$1.24`: US dollars; what is not nothing does not look like it."""
+    if amount == 0 or amount >= 1:
+        return f"${amount:.2f}"
+    return f"${amount:.{max(4, -amount.adjusted())}f}"
+
+
+def alone(trace: Trace) -> str:
+    """What single workers would have cost for the same question. Empty where that says nothing."""
+    from conductor_cli.core.alone import compare  # the prompts are with it, which no other view needs
+
+    found = compare(trace)
+    if found is None:
+        return ""
+    single = [(found.dearest, "dearest"), *([(found.best, "best card")] if found.best else [])]
+    if found.best and found.best.worker == found.dearest.worker:
+        single = [(found.dearest, "dearest and best card")]
+    said = (f"{one_line(one.worker)} ({why}) {_about(one.cost)}" for one, why in single)
+    return f"one call alone, estimated: {', '.join(said)}"
+
+
+def _about(cost: Decimal | None) -> str:
+    return "no price known" if cost is None else dollars(cost)
 
 
 def sees(access: tuple[int, ...]) -> str:
     """`sees nothing`, `sees 1`, `sees 1 and 3`; item 0 of a nested run is the given answer."""
     names = ["the given answer" if item == GIVEN else str(item) for item in access]
-    if not names:
-        return "sees nothing"
-    return "sees " + (names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
+    return f"sees {joined(names) or 'nothing'}"
+
+
+def reads(record: StepRecord, trace: Trace) -> str:
+    """What a step sees, and which of it is still to come: `sees 1 and 2, waits for 2`. Empty where there is nothing."""
+    access = record.step.access
+    ended = {step.number for step in trace.steps if step.state in ENDED}
+    missing = tuple(item for item in access if item != GIVEN and item not in ended)
+    if record.state != "waiting" or not missing:
+        return sees(access) if access else ""
+    waits = f"waits for {joined([str(item) for item in missing])}"
+    return waits if missing == access else f"{sees(access)}, {waits}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """`1`, `1 and 3`, `1, 2 and 3`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def quoted(text: str, length: int = 100) -> str:
@@ -94,6 +139,11 @@ def question(trace: Trace) -> str:
     return next((line for text in trace.question.text.splitlines() if (line := one_line(text))), "")
 
 
+def name_of(conductor: str) -> str:
+    """A conductor's name without the hash of its file, which is for comparing, not for reading."""
+    return _HASH.sub("", one_line(conductor))
+
+
 def setting(trace: Trace) -> str:
     """Who plans and how many workers there are."""
     return f"{trace.mode} mode, conductor {one_line(trace.conductor)}, {count(len(trace.pool), 'worker')}"
@@ -104,6 +154,12 @@ def failure(error: Failure) -> str:
     return one_line(error.message)[:LONGEST] or error.kind
 
 
+def decided(event: PlanDecided) -> str:
+    """What the user said of the plan that was offered to them."""
+    said = {"run": "takes the plan", "edited": "edited the plan", "again": "wants another plan"}[event.verdict]
+    return f"the user {said}" + (f": {quoted(event.remark)}" if event.remark else "")
+
+
 def after_failure(event: StepFailed) -> str:
     """What happens after a failed attempt."""
     if event.retry_in is not None:
@@ -111,6 +167,21 @@ def after_failure(event: StepFailed) -> str:
     if event.substitute is not None:
         return f"now on {one_line(event.substitute)}"
     return "no attempt is left"
+
+
+def so_far(trace: Trace) -> str:
+    """`1,050 tokens`, or `~1,071 tokens` while a part of them is a guess."""
+    guess = sum(map(tokens_so_far, running(trace)))
+    return f"{'~' if guess else ''}{count(trace.usage.tokens + guess, 'token')}"
+
+
+def running(trace: Trace) -> list[StepRecord]:
+    """The steps that run, those of nested runs included; a nested run's step stands for itself alone."""
+    found: list[StepRecord] = []
+    for record in trace.steps:
+        if record.state == "running":
+            found += running(record.inner) if record.inner is not None else [record]
+    return found
 
 
 def totals(trace: Trace, *, kept: bool) -> str:
@@ -130,10 +201,18 @@ def trouble(trace: Trace, *, kept: bool) -> list[str]:
     if trace.error:
         said = failure(trace.error)
     lines = [f"conductor: {what}{said}"]
-    if trace.error and trace.error.hint:
-        lines.append(f"  {one_line(trace.error.hint)[:LONGEST]}")
-    if kept and trace.steps and (trace.plan is None or len(trace.done()) < len(trace.steps)):
-        lines.append(f"  resume: conductor ask --resume {one_line(trace.run)}")
-    elif kept and not trace.steps and (trace.error.message in STOPPED if trace.error else not trace.ended):
-        lines.append(f"  ask it again: conductor ask --resume {one_line(trace.run)}")
-    return lines
+    again = _again(trace) if kept else ""
+    hint = one_line(trace.error.hint)[:LONGEST] if trace.error else ""
+    raised = hint.removeprefix(RAISE) if hint.startswith(f"{RAISE}--") else ""
+    if again and " " in raised:  # a flag and its value belong into the command that goes on
+        return [*lines, f"{again} {raised}"]
+    return [line for line in (*lines, hint and f"  {hint}", again) if line]
+
+
+def _again(trace: Trace) -> str:
+    """The line that says how a run is gone on with; empty where there is nothing to go on with."""
+    command = f"conductor ask --resume {one_line(trace.run)}"
+    if trace.steps and (trace.plan is None or len(trace.done()) < len(trace.steps)):
+        return f"  resume: {command}"
+    stopped = not trace.ended if trace.error is None else trace.error.message in STOPPED or trace.error.kind == "limit"
+    return f"  ask it again: {command}" if stopped and not trace.steps else ""

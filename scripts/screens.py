@@ -1,0 +1,76 @@
+"""`make screens`: pictures of the screen, dark and light, from a real run with the models that ship with it."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.trace import Trace, apply
+from conductor_cli.views import draw
+from conductor_cli.views.region import Lines
+from conductor_cli.views.rows import Page
+from conductor_cli.views.screen import Line, Screen
+
+FOLDER: Final = Path("docs/screens")
+QUESTION: Final = "Spell the capital of Japan backwards, then count its letters."
+THEMES: Final = {"dark": SVG_EXPORT_THEME, "light": DEFAULT_TERMINAL_THEME}
+SCREEN: Final = Screen(width=80, height=24)
+
+_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+def events() -> Iterator[ev.Event]:
+    """What happens in a run of the question, from the command itself."""
+    command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", "--no-trace", "--format", "jsonl", QUESTION]
+    ended = subprocess.run(command, check=True, capture_output=True, encoding="utf-8")
+    yield from map(ev.from_line, ended.stdout.splitlines())
+
+
+def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
+    """The screen at some moments of a run, as lines."""
+    found: dict[str, list[Line]] = {}
+    trace, settled = Trace(), list[Line]()
+    for event in run:
+        trace = apply(trace, event)
+        page = Page(SCREEN, trace.at, {})
+        settled += draw.settled(event, trace, page)
+        if isinstance(event, ev.StepPlanned) and event.step == 1:
+            found["planning"] = [*settled, *draw.going_on(trace, page)]
+        elif isinstance(event, ev.StepDelta) and event.step == 2:
+            found["running"] = [*settled, *draw.going_on(trace, page)]
+        elif isinstance(event, ev.RunFinished):
+            answer: Line = ((event.answer, "plain"),)
+            found["finished"] = [*settled, *draw.footer(trace, SCREEN, kept=False), draw.BLANK, answer]
+    return found
+
+
+def svg(lines: list[Line], theme: str) -> str:
+    """A picture that loads nothing from elsewhere."""
+    console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, color_system="standard")
+    prompt: Line = ((f'$ conductor ask --rehearsal "{QUESTION.partition(",")[0]}, …"', "plain"),)
+    console.print(Lines(lambda: [prompt, *lines]), end="")
+    title = "conductor"
+    return _FONTS.sub("", console.export_svg(title=title, theme=THEMES[theme], unique_id=f"conductor-{theme}"))
+
+
+def main() -> None:
+    """Write all of them."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, lines in pictures(list(events())).items():
+        for theme in THEMES:
+            path = FOLDER / f"{name}-{theme}.svg"
+            path.write_text(svg(lines, theme), encoding="utf-8", newline="\n")
+            print(path)
+
+
+if __name__ == "__main__":
+    main()

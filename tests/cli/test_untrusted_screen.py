@@ -1,0 +1,96 @@
+"""What workers write, as bad as it can be, on a real terminal: nothing of it is obeyed, and nothing falls over."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.clean import is_clean
+from tests.cli.stage import COMMAND, TWO, Stage, replies, says
+from tests.cli.test_terminal import Gate, terminal
+from tests.servers import delta, usage
+
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
+"""Colours, erasing a line, one line up or down, the cursor's light, the start of the line."""
+
+BAD = {
+    "escapes": "\x1b[2J\x1b]0;owned\x07\x1b]52;c;aGk=\x1b\\\x1b[6n\x9b31m\x1bP1;2q\x1b\\end",
+    "orders": "user\u202egnp.exe\u2066\u2069 \u2028\u2029 end",
+    "floods": "\u200b" * 5000 + "a" + "\u0301" * 5000 + "\u200d" * 5000 + " end",
+    "controls": "".join(map(chr, range(32))) + "".join(map(chr, range(127, 160))) + "end",
+}
+
+
+@pytest.mark.parametrize("answering", [True, False], ids=["in the answer", "in a step"])
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_nothing_of_a_worker_is_obeyed(stage: Stage, text: str, answering: bool) -> None:
+    """All that a terminal could obey in what is written to it is ours."""
+    stage.plan = TWO
+    stage.models = {"beta" if answering else "alpha": says(*(text[at : at + 5] for at in range(0, len(text), 5)))}
+    with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
+        assert shown.end() == 0
+        text = OURS.sub("", shown.raw)
+        assert is_clean(text)
+        assert "end" in text or not answering
+        assert len(text) < 100_000
+
+
+def test_a_line_of_a_megabyte_and_a_very_small_terminal(stage: Stage) -> None:
+    """The run goes well in 20 columns and 5 rows, and all of the answer is written."""
+    stage.plan = TWO
+    line = "word " * 2000
+    stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}
+    with terminal(stage, "ask", "hi", size=(20, 5)) as shown:
+        assert shown.end() == 0
+        assert OURS.sub("", shown.raw).count("word") >= 8000
+        assert shown.cursor_shown
+
+
+def test_broken_utf_8_is_shown_as_broken(stage: Stage) -> None:
+    """Bytes that are no text become a mark."""
+    frames = [json.dumps(frame).encode() for frame in (delta("a@b"), delta(finish="stop"), usage())]
+    body = b"".join(b"data: " + frame.replace(b"@", b"\xff\xfe") + b"\n\n" for frame in frames)
+    stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
+    with terminal(stage, "ask", "hi") as shown:
+        assert shown.end() == 0
+        assert is_clean(OURS.sub("", shown.raw))
+        assert "a\ufffd\ufffdb" in shown.scrolled
+
+
+def test_a_run_recorded_by_script(stage: Stage, tmp_path: Path) -> None:
+    """In what script(1) records of a run, no control byte is a worker's."""
+    assert shutil.which("script")
+    stage.plan = TWO
+    stage.models = {"alpha": says(BAD["escapes"]), "beta": says(BAD["controls"])}
+    recorded = tmp_path / "recorded"
+    command = ["script", "-q", "-e", "-c", shlex.join([*COMMAND, "ask", "hi"]), str(recorded)]
+    environ = {**stage.environ(), "TERM": "xterm-256color"}
+    subprocess.run(command, check=True, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    text = recorded.read_text(encoding="utf-8").split("\n", 1)[1]
+    assert "end" in text
+    assert is_clean(OURS.sub("", text.rpartition("\nScript done")[0] or text))
+
+
+def test_the_window_changes_while_a_run_goes_on(stage: Stage) -> None:
+    """Made narrower, wider and lower in the middle of it, the run ends well, and each step stands there once."""
+    stage.plan = TWO
+    alpha = Gate("wise ", "words ", "of ", "alpha", ".")
+    stage.models = {"alpha": alpha, "beta": says("**forty**-two")}
+    with terminal(stage, "ask", "hi", size=(100, 30)) as shown:
+        alpha.let()
+        shown.until("wise")
+        for size in ((60, 30), (110, 40), (100, 20)):
+            shown.resize(*size)
+            alpha.let()
+            shown.until(lambda screen: "1 running" in screen)
+        alpha.let()
+        assert shown.end() == 0
+        assert shown.scrolled.count("1 done") == 1
+        assert shown.scrolled.count("forty-two") == 1
+        assert shown.scrolled.count("2 done") == 1
