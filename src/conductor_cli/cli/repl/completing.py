@@ -1,0 +1,78 @@
+"""What a tab offers: commands, and behind one its modes, workers, steps, runs, limits or files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from conductor_cli.cli.options import Mode
+from conductor_cli.cli.repl.commands import COMMANDS, LIMITS
+from conductor_cli.core.clean import one_line
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.repl.desk import Desk
+
+
+class Words(Completer):
+    """Completes lines that begin with a slash; prose is left alone."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """The completions of the word before the cursor."""
+        text = document.text_before_cursor
+        if not text.startswith("/") or "\n" in text:
+            return
+        name, space, rest = text.partition(" ")
+        if not space:
+            yield from self._commands(name)
+        elif name in {"/file", "/save"}:
+            yield from self._paths.get_completions(Document(rest), complete_event)
+        else:
+            begun = rest.rpartition(",")[2] if name == "/workers" else rest.rpartition(" ")[2]
+            for value, meta in self._values(name, rest.split(" ")[:-1]):
+                if value.startswith(begun):
+                    yield Completion(value, start_position=-len(begun), display_meta=one_line(meta))
+
+    def _commands(self, begun: str) -> Iterator[Completion]:
+        for command in COMMANDS:
+            name = f"/{command.name}"
+            if name.startswith(begun):
+                yield Completion(name, start_position=-len(begun), display_meta=command.help)
+
+    def _values(self, name: str, before: list[str]) -> Iterable[tuple[str, str]]:
+        """What may stand as the next word of a command, with a word about each."""
+        place = (name, len(before))
+        if place == ("/mode", 0):
+            return [(mode.value, "") for mode in Mode]
+        if place == ("/limits", 0):
+            return [(limit.name.partition(".")[2], limit.help) for limit in LIMITS]
+        if place in {("/workers", 0), ("/redo", 1)}:
+            return [*self._workers(), *([("all", "whoever the settings name")] if name == "/workers" else [])]
+        if place in {("/redo", 0), ("/trace", 0)}:
+            return [*self._steps(), *(self._runs() if name == "/trace" else [])]
+        return []
+
+    def _workers(self) -> list[tuple[str, str]]:
+        listed = self._desk.session.settings.workers if not self._desk.rehearsal else ()
+        found = {item.worker.name: item.worker.about for item in listed if item.enabled}
+        if self._desk.conductor is not None:
+            found |= {worker.name: worker.about for worker in self._desk.conductor.pool}
+        return list(found.items())
+
+    def _steps(self) -> list[tuple[str, str]]:
+        steps = self._desk.runs[-1].steps if self._desk.runs else ()
+        return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
+
+    def _runs(self) -> list[tuple[str, str]]:
+        from conductor_cli.store import quick
+
+        try:
+            return [(name, "") for name in quick.names(str(self._desk.session.settings.places.traces))]
+        except OSError:
+            return []

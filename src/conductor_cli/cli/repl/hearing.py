@@ -1,0 +1,28 @@
+"""Signals to a chat while it waits for something."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no second
+"""Signals that ask a chat to leave."""
+
+
+@contextmanager
+def hearing(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
+    """Have the running loop do something at a signal, until the block ends; then all is as before."""
+    loop, before = asyncio.get_running_loop(), signal.getsignal(number)
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+        loop.add_signal_handler(number, action)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL if before is None else before)

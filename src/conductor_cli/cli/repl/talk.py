@@ -1,0 +1,165 @@
+"""The conversation itself: one message after the other, each a question or a command, until the person leaves.
+
+The prompt comes first. What a run needs is loaded behind it, on a thread, and then the conductor's model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.cli.output import remark, tell
+from conductor_cli.cli.repl.hearing import hearing
+from conductor_cli.cli.repl.prompt import Left, Prompt
+from conductor_cli.core.errors import ConductorError
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.repl.desk import Desk
+
+PATIENCE: Final = 0.3
+"""Seconds of waiting for the conductor before a line says so."""
+LEAVING: Final = frozenset({"exit", "quit"})
+"""Messages that mean the end, whatever a model could say to them."""
+
+
+def talk(make: Callable[[], Desk], history: Path | None, *, quiet: bool) -> int:
+    """Talk until the person leaves; returns the exit code. Raises what `make` does, a moment later."""
+    before = signal.getsignal(signal.SIGINT)
+    # Whoever waits hears Ctrl-C by itself; in between it means nothing, and nothing is broken off half-way.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return asyncio.run(_talk(make, history, quiet=quiet))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _talk(make: Callable[[], Desk], history: Path | None, *, quiet: bool) -> int:
+    prompt = Prompt(history)
+    making = asyncio.create_task(_set(prompt, make, quiet=quiet))
+    text: str | None = None
+    try:
+        while True:
+            if making.done():
+                making.result()  # a fault that was there before the prompt was
+            message = await prompt.read(text or "", editor=text is not None)
+            text = await _heard(await making, prompt, message, quiet=quiet)
+            if text is None:
+                remark("")
+    except Left as left:
+        return left.code
+    finally:
+        await _put_away(making)
+
+
+async def _set(prompt: Prompt, make: Callable[[], Desk], *, quiet: bool) -> Desk:
+    """Make the desk and have its conductor loaded. A fault in what a command line or a file says ends the chat."""
+    try:
+        desk, nothing = await asyncio.to_thread(_made, prompt, make)
+    except Exception as error:
+        prompt.leave(error)
+        raise
+    desk.changed = prompt.refresh
+    desk.failed = lambda error: prompt.above(lambda: tell(error))
+    prompt.desk = desk
+    if not desk.session.keep:
+        prompt.forget()
+    if desk.turns and not quiet:
+        from conductor_cli.cli.repl.showing import standing
+
+        prompt.above(lambda: remark(f"going on with run {desk.turns[-1].run}: {standing(desk.turns)}"))
+    if not nothing:
+        desk.begin()
+    prompt.refresh()
+    return desk
+
+
+def _made(prompt: Prompt, make: Callable[[], Desk]) -> tuple[Desk, bool]:
+    """The desk, and whether no model is there that could plan. What is slow to load is loaded here."""
+    desk = make()
+    from conductor_cli.cli.choosing import nothing_here
+    from conductor_cli.cli.driving import TWICE
+    from conductor_cli.cli.repl.completing import Words
+
+    prompt.completer, prompt.twice = Words(desk), TWICE
+    return desk, not desk.rehearsal and nothing_here(desk.session.settings)
+
+
+async def _put_away(making: asyncio.Task[Desk]) -> None:
+    if making.done() and making.exception() is None:
+        await making.result().close()
+    else:
+        making.cancel()
+
+
+async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
+    """Do what a message asks for. Returns what the person wants to edit next, None for nothing."""
+    from conductor_cli.cli.repl.commands import acted, command_in
+
+    if message.strip() in LEAVING:
+        raise Left
+    echoed = message.startswith("/") or "\n" in message.strip() or not _is_drawn(desk)
+    if echoed:
+        prompt.echo(message.strip())
+    try:
+        found = command_in(message)
+        if found is not None:
+            with _unechoed(desk):
+                return await acted(desk, *found)
+        if await _loaded(desk, quiet=quiet):
+            with _unechoed(desk):
+                await desk.ask(message.strip())
+    except ConductorError as error:
+        if not echoed:  # no run has shown it
+            prompt.echo(message.strip())
+        tell(error)
+    return None
+
+
+def _is_drawn(desk: Desk) -> bool:
+    """Whether the run itself will show the question."""
+    from conductor_cli.views import choose_progress
+
+    return choose_progress("answer", desk.session.settings["output.progress"], desk.session.around) == "tree"
+
+
+async def _loaded(desk: Desk, *, quiet: bool) -> bool:
+    """Wait for the conductor's model; false where the person would rather not. Raises `ConductorError`."""
+    if desk.conductor is None and not desk.rehearsal:
+        from conductor_cli.cli.pulling import offer
+
+        offer(desk.session.settings, quiet=quiet)
+    waiting = asyncio.ensure_future(desk.ready())
+    with hearing(signal.SIGINT, waiting.cancel):
+        if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
+            remark("the conductor model is still loading; Ctrl-C goes back to the prompt")
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            return False
+    return True
+
+
+@contextmanager
+def _unechoed(desk: Desk) -> Iterator[None]:
+    """What is typed while a run goes on does not stand in its picture; it is there at the next prompt.
+
+    Not where the run may ask: a line that is typed then is seen.
+    """
+    before: list[Any] | None = None
+    with suppress(ImportError, OSError, ValueError):  # Windows, or no terminal
+        import termios
+
+        if not desk.session.approves:
+            before = termios.tcgetattr(sys.stdin)
+            silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        if before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

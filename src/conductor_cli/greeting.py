@@ -1,0 +1,50 @@
+"""What a chat shows first, before anything that takes time is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+HELLO = "Enter asks, Alt-Enter breaks the line, /help shows the rest, Ctrl-D leaves.\n"
+REHEARSAL = (
+    "Rehearsal: tiny models that know letters, numbers and some facts, and read\neach question on its own.\n"
+    "For example: Spell the capital of France backwards and count its letters.\n"
+)
+
+
+def greet(arguments: Sequence[str]) -> bool:
+    """Show the head of a chat and its prompt, if that is what will come; whether it was shown.
+
+    The terminal keeps what is typed meanwhile, and the real prompt takes it over. Only where nothing but a chat can
+    come of the command line, on a terminal that can redraw the line.
+    """
+    if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_possible() or is_plain():
+        return False
+    try:
+        sys.stderr.write(f"{hello(rehearsal=len(arguments) > 1)}{mark()}")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # ValueError: the stream is closed
+        return False
+    return True
+
+
+def hello(*, rehearsal: bool) -> str:
+    """The head of a chat."""
+    return f"{HELLO}{REHEARSAL if rehearsal else ''}"
+
+
+def mark() -> str:
+    """What stands before what a person types, in a letter that the terminal has."""
+    encoding = sys.stdout.encoding or "ascii"
+    return "\u203a " if "\u203a".encode(encoding, "ignore") else "> "
+
+
+def is_possible() -> bool:
+    """Whether a person sits at a terminal: types into it and reads what comes."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def is_plain() -> bool:
+    """Whether lines are to be written once and left alone."""
+    return os.environ.get("TERM") == "dumb" or os.environ.get("ACCESSIBLE", "") not in {"", "0"}

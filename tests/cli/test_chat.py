@@ -1,0 +1,458 @@
+"""`conductor chat` without a terminal in between: lines, commands, what stays open and what goes along."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from conductor_cli.cli.loaded import Loaded
+from conductor_cli.cli.options import Globals
+from conductor_cli.cli.repl.commands import acted, command_in
+from conductor_cli.cli.repl.completing import Words
+from conductor_cli.cli.repl.desk import Desk
+from conductor_cli.cli.repl.history import LARGEST, LONGEST, history_at
+from conductor_cli.cli.repl.prompt import Left, Prompt
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.redact import SECRETS
+from conductor_cli.models.catalog import none_stored
+from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
+
+
+def at_desk(work: Callable[[Desk], Awaitable[None]], **how: Any) -> Desk:
+    """A desk with a conductor that opens; what is done at it."""
+    desk = Desk(Globals(), {"output.progress": "none"}, **how)
+
+    async def all_of_it() -> None:
+        desk.begin()
+        try:
+            await work(desk)
+        finally:
+            await desk.close()
+
+    asyncio.run(all_of_it())
+    return desk
+
+
+async def entered(desk: Desk, line: str) -> str | None:
+    found = command_in(line)
+    assert found is not None
+    return await acted(desk, *found)
+
+
+# Lines
+
+
+@pytest.mark.parametrize("line", ["What is it?", "/etc/hosts: what is it?", " /help", "1/2"])
+def test_a_line_that_names_no_command_is_a_question(line: str) -> None:
+    """A path or a space before the slash makes no command."""
+    assert command_in(line) is None
+
+
+def test_a_command_is_told_apart_from_what_stands_behind_it() -> None:
+    """The name ends at the first space."""
+    found = command_in("/redo 3  claude ")
+    assert found is not None
+    assert (found[0].name, found[1]) == ("redo", "3  claude")
+
+
+@pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "makes it a question")])
+def test_an_unknown_command_says_what_may_be_meant(line: str, hint: str) -> None:
+    """A typing error is not asked of a model."""
+    with pytest.raises(UsageError) as caught:
+        command_in(line)
+    assert hint in caught.value.hint
+
+
+# The conversation
+
+
+def test_the_conductor_and_the_workers_are_given_the_conversation(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second question goes with the first and its answer, to the model that plans and to the worker."""
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("Why is the sky blue?")
+        await desk.ask("And at night?")
+
+    desk = at_desk(work)
+    for model in ("planner", "alpha"):
+        sent = stage.asked(model)[-1].body.decode()
+        assert "Why is the sky blue?" in sent
+        assert "alpha answers" in sent
+    assert [trace.question.parent for trace in desk.turns] == [None, desk.turns[0].run]
+    assert capsys.readouterr().out == "alpha answers\nalpha answers\n"
+
+
+def test_what_was_taken_back_goes_along_no_more(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """After /undo the next question knows nothing of the last one."""
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("Why is the sky blue?")
+        await entered(desk, "/undo")
+        await desk.ask("And at night?")
+        await entered(desk, "/undo")
+        await entered(desk, "/undo")
+
+    at_desk(work)
+    assert "sky" not in stage.asked("planner")[-1].body.decode()
+    said = capsys.readouterr().err
+    assert "taken back: Why is the sky blue?" in said
+    assert "there is nothing to take back" in said
+
+
+def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> None:
+    """Beyond `chat.context` tokens the oldest turns stay behind, with a notice in the trace."""
+    stage.configure("[chat]\ncontext = 256")
+    stage.models["alpha"] = says("word " * 120)
+
+    async def work(desk: Desk) -> None:
+        for number in range(3):
+            await desk.ask(f"Question {number}?")
+
+    desk = at_desk(work)
+    assert [turn.question for turn in desk.runs[-1].question.history] == ["Question 1?"]
+    assert any("its first 1 turn stay behind" in notice.text for notice in desk.runs[-1].notices)
+
+
+def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp_path: Path) -> None:
+    """A file whose name holds a space is attached; a run without an answer does not lose it."""
+    file = tmp_path / "my notes.txt"
+    file.write_text("The key is under the mat.")
+    stage.models["alpha"] = refuses(400)
+    stage.models["beta"] = refuses(400)
+
+    async def work(desk: Desk) -> None:
+        await entered(desk, f"/file {file}")
+        await desk.ask("Where?")
+        stage.models.clear()
+        await desk.ask("Where is it?")
+        await desk.ask("Sure?")
+
+    desk = at_desk(work)
+    assert [len(run.question.files) for run in desk.runs] == [1, 1, 1]
+    assert desk.files == []
+
+
+def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """/save writes Markdown and never over a file that is there."""
+    target = tmp_path / "talk.md"
+
+    async def work(desk: Desk) -> None:
+        await entered(desk, f"/save {target}")
+        await desk.ask("Why?")
+        await entered(desk, f"/save {target}")
+        await entered(desk, f"/save {target}")
+
+    at_desk(work)
+    assert "## Question 1\n\nWhy?\n\n## Answer 1\n\nalpha answers" in target.read_text()
+    said = capsys.readouterr().err
+    assert "there is nothing to save yet" in said
+    assert "is there already" in said
+
+
+# Settings
+
+
+def test_other_settings_leave_the_models_open(stage: Stage) -> None:
+    """A change of mode or workers makes another conductor of the same models; `all` takes the choice back."""
+
+    async def work(desk: Desk) -> None:
+        first = await desk.open()
+        await entered(desk, "/mode mini")
+        await entered(desk, "/workers beta")
+        second = await desk.open()
+        assert (second.mode, second.pool.names) == ("mini", ("beta",))
+        assert second.model is first.model
+        assert second.workers["beta"] is first.workers["beta"]
+        await entered(desk, "/workers all")
+        assert (await desk.open()).pool.names == ("alpha", "beta")
+        await desk.ready()
+        assert desk.standing() == ["mini", "2 workers", "$0.00"]
+        assert desk.standing(narrow=True) == ["mini", "2", "$0.00"]
+
+    at_desk(work)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/mode fast", "is no mode"),
+        ("/workers gamma", "gamma"),
+        ("/limits colour 3", "there is no limit"),
+        ("/limits calls many", "limits.calls is 'many'"),
+        ("/limits calls", "needs a value"),
+        ("/redo 1", "nothing was asked yet"),
+        ("/redo one", "is no step"),
+        ("/trace 2026", "no run is stored yet"),
+        ("/file nowhere.txt", "cannot be read"),
+    ],
+)
+def test_a_wrong_command_changes_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    """It is told, in as few lines as any error, and the chat goes on as it was."""
+
+    async def work(desk: Desk) -> None:
+        await desk.open()
+        before = (desk.flags, desk.only, desk.files)
+        await entered(desk, line)
+        assert (desk.flags, desk.only, desk.files) == before
+
+    at_desk(work)
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.startswith("conductor: ")
+
+
+def test_a_limit_holds_until_it_is_taken_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit that is set here shows where it is from; `-` gives it back to the settings."""
+
+    async def work(desk: Desk) -> None:
+        await entered(desk, "/limits calls 3")
+        assert desk.session.settings.limits.calls == 3
+        await entered(desk, "/limits calls -")
+        assert desk.session.settings.limits.calls is None
+
+    at_desk(work)
+    assert "this chat" in capsys.readouterr().out
+
+
+# Runs again
+
+
+def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/redo 2 beta calls beta alone; the conversation holds the new answer, not both."""
+    stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("Why?")
+        await entered(desk, "/redo 2 beta")
+        await entered(desk, "/redo 2 gamma")
+        await entered(desk, "/redo")
+
+    desk = at_desk(work)
+    assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
+    assert [trace.answer for trace in desk.turns] == ["beta answers"]
+    assert len(desk.runs) == 2
+    said = capsys.readouterr().err
+    assert "gamma" in said
+    assert "nothing left to do" in said
+
+
+def test_a_plan_is_shown_first_and_run_by_redo(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """/plan calls no worker; /redo runs that very plan."""
+    stage.plan = TWO
+
+    async def work(desk: Desk) -> None:
+        await entered(desk, "/plan Why?")
+        assert not stage.asked("alpha")
+        assert not desk.turns
+        await entered(desk, "/redo")
+        await entered(desk, "/cost")
+
+    desk = at_desk(work)
+    assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 1, 1]
+    assert desk.turns[0].answer == "beta answers"
+    assert "Check it and answer." in capsys.readouterr().out
+
+
+def test_edit_begins_with_the_last_question(stage: Stage) -> None:
+    """/edit gives what was asked last, or what stands behind it."""
+    stage.plan = ONE
+
+    async def work(desk: Desk) -> None:
+        assert await entered(desk, "/edit") == ""
+        await desk.ask("Why?")
+        assert await entered(desk, "/edit") == "Why?"
+        assert await entered(desk, "/edit How?") == "How?"
+
+    at_desk(work)
+
+
+# Keys
+
+
+def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) -> str:
+    """What a prompt reads when these keys are pressed, right after a run was stopped at a time."""
+
+    async def read() -> str:
+        with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+            prompt = Prompt(None)
+            prompt.desk = cast("Desk", SimpleNamespace(stopped=stopped, standing=lambda narrow: []))
+            prompt.twice = 3600
+            keyboard.send_text(keys)
+            return await prompt.read("Why?" if editor else "", editor=editor)
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("one\x1b\rtwo\\\rthree\r", "one\ntwo\nthree"),
+        ("typed before the prompt was there\n", "typed before the prompt was there"),
+        ("\r  \r\x1b[200~a\r\nb\n\x1b[201~c\r", "a\nb\nc"),
+        ("not this\x03but this\r", "but this"),
+    ],
+    ids=["breaks", "early", "paste", "cleared"],
+)
+def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
+    """Alt-Enter, a backslash before Enter and a paste break lines; Ctrl-C clears; nothing is not sent."""
+    assert typed(keys) == message
+
+
+@pytest.mark.parametrize(
+    ("keys", "stopped", "code"),
+    [("\x04", 0, 0), ("\x03\x04", 0, 0), ("\x03", -1, 130), ("x\x03\x03", -1, 130)],
+    ids=["ctrl-d", "ctrl-c long after", "ctrl-c", "ctrl-c twice"],
+)
+def test_a_chat_is_left(keys: str, stopped: int, code: int) -> None:
+    """Ctrl-D leaves; Ctrl-C does only within two seconds after one that stopped a run, at an empty line."""
+    with pytest.raises(Left) as caught:
+        typed(keys, stopped=time.monotonic() if stopped else float("-inf"))
+    assert caught.value.code == code
+
+
+def test_the_editor_writes_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-X Ctrl-E and /edit open $EDITOR on the text; what it leaves is the message."""
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf " And how?" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+    assert typed("Why?\x18\x05") == "Why? And how?"
+    assert typed("", editor=True) == "Why? And how?"
+
+
+# Completion
+
+
+def test_a_tab_offers_what_may_stand_there(stage: Stage, tmp_path: Path) -> None:
+    """Commands, modes, workers behind a comma, steps and runs, files; nothing in prose."""
+    (tmp_path / "notes.txt").write_text("x")
+    found: dict[str, list[str]] = {}
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("Why?")
+        for text in (
+            "/re", "/mode u", "/workers alpha,b", "/redo ", "/redo 1 a", "/trace ", f"/file {tmp_path}/no",
+            "/limits co", "Why", "/re\n",
+        ):  # fmt: skip
+            offered = Words(desk).get_completions(Document(text), CompleteEvent())
+            found[text] = [completion.text for completion in offered]
+
+    desk = at_desk(work)
+    runs = ["1", "last", desk.runs[0].run]
+    assert list(found.values()) == [
+        ["/redo"], ["ultra"], ["beta"], ["1"], ["alpha"], runs, ["tes.txt"], ["cost"], [], [],
+    ]  # fmt: skip
+
+
+# What is open
+
+
+def test_a_worker_is_opened_once() -> None:
+    """Another card, price or tag is the same model; another address is not."""
+    worker = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
+    changed = Worker(name="a", kind="openai-compatible", model="m", options=worker.options, card=Card(measured=True))
+    other = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:2/v1"})
+
+    async def work() -> None:
+        loaded = Loaded()
+        first, second, third = (loaded.open(each, environ={}, stored=none_stored) for each in (worker, changed, other))
+        assert first is second
+        assert first is not third
+        await loaded.close()
+
+    asyncio.run(work())
+
+
+def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
+    """What is mended meanwhile, in another terminal, is found at the next question."""
+    stage.configure(conductor="/nowhere.gguf")
+    failed = []
+    desk = Desk(Globals(), {"output.progress": "none"})
+    desk.failed = failed.append
+
+    async def work() -> None:
+        desk.begin()
+        with pytest.raises(Exception, match="nowhere"):
+            await desk.ready()
+        stage.configure()
+        desk.session = desk._session(desk.flags)
+        await desk.ready()
+        await desk.close()
+
+    asyncio.run(work())
+    assert len(failed) == 1
+
+
+# History
+
+
+def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
+    """The file has the mode 0600, also where it had another; a key that was read stands in it redacted."""
+    (tmp_path / "history").touch(0o644)
+    SECRETS.add("a-secret-that-is-long")
+    history = history_at(tmp_path)
+    history.append_string("first\nof two lines")
+    history.append_string("my key is a-secret-that-is-long")
+    history.append_string("x" * (LONGEST + 1))
+    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+    again = list(history_at(tmp_path).load_history_strings())
+    assert again[1] == "first\nof two lines"
+    assert "a-secret" not in again[0]
+    assert len(again) == 2
+
+
+def test_a_history_that_grew_too_large_keeps_its_end(tmp_path: Path) -> None:
+    """The newest entries stay, each whole."""
+    history = history_at(tmp_path)
+    for number in range(30):
+        history.append_string(f"{number} {'x' * 50_000}")
+    kept = list(history_at(tmp_path).load_history_strings())
+    assert (tmp_path / "history").stat().st_size <= LARGEST
+    assert [int(entry.split()[0]) for entry in kept] == list(range(29, 29 - len(kept), -1))
+
+
+def test_a_history_that_is_a_directory_is_said_and_done_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chat goes on and forgets what was typed."""
+    (tmp_path / "history").mkdir()
+    history_at(tmp_path).append_string("hello")
+    assert "nothing typed here is remembered" in capsys.readouterr().err
+    assert list((tmp_path / "history").iterdir()) == []
+
+
+# The way in
+
+
+def test_a_chat_without_a_terminal_is_refused(stage: Stage) -> None:
+    """Where nobody sits, the error names what a script would use."""
+    done = stage.inside("chat")
+    assert done.code == 2
+    explained(done)
+    assert "conductor ask" in done.err
+
+
+def test_no_command_without_a_terminal_is_the_help(stage: Stage) -> None:
+    """In a pipe `conductor` alone still shows its commands, as an error of usage."""
+    done = stage.inside()
+    assert (done.code, done.out) == (2, "")
+    assert "Commands:" in done.err
