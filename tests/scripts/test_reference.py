@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,10 +15,15 @@ import pexpect
 import pytest
 import typer
 
+from conductor_cli import __version__
 from conductor_cli.cli import app as conductor
-from scripts.reference import bash, commands, fish, man, markdown, zsh
+from conductor_cli.config.table import SETTINGS
+from conductor_cli.core.events import KINDS
+from conductor_cli.names import names
+from scripts.reference import bash, commands, fish, man, markdown, powershell, zsh
 from scripts.reference.__main__ import documents, stale, write
-from scripts.reference.values import FIXED, OWN_WORKERS
+from scripts.reference.topics import topics
+from scripts.reference.values import EVERY_WORKER, FIXED, OWN_WORKERS, POOLS, RUNS
 
 app = typer.Typer()
 trace = typer.Typer()
@@ -129,6 +135,7 @@ def secret() -> None:
 
 
 ROOT = commands.read(app, "conductor")
+PAGES = man.pages(ROOT, topics(), __version__)
 
 LINES = [
     ("conductor ", {"ask", "completions", "eval", "trace", "model", "keys", "workers"}),
@@ -163,6 +170,9 @@ LINES = [
     ("conductor eval --systems best-w", {"best-worker"}),
     ("conductor eval --resume ", {"last"}),
     ("conductor eval --workers a", {"alpha"}),
+    ("conductor eval --workers alpha,b", {"beta"}),
+    ("conductor eval --workers=alpha,b", {"beta"}),
+    ("conductor eval --systems all,vo", {"vote"}),
     ("conductor workers rm ", {"mine"}),
     ("conductor workers calibrate not", {"notes one.txt", "notes two.txt"}),
     ("conductor keys rm openai-", {"openai-compatible"}),
@@ -242,17 +252,14 @@ def test_bash_offers(place: Path, line: str, offered: set[str]) -> None:
     given = " ".join(shlex.quote(word) for word in words)
     call = f"source c.bash; COMP_WORDS=({given}); COMP_CWORD={len(words) - 1}; _conductor"
     shown = run(place, need("bash"), "--norc", "-c", f'{call} 2>/dev/null; printf "%s\\n" "${{COMPREPLY[@]}}"')
-    assert set(shown.splitlines()) - {""} == offered
+    assert {re.sub(r"^\w+,", "", text) for text in shown.splitlines()} - {""} == offered
 
 
 @pytest.mark.parametrize(("line", "offered"), LINES, ids=[line for line, _ in LINES])
 def test_fish_offers(place: Path, line: str, offered: set[str]) -> None:
     """In fish, a tab offers exactly the words that may stand next."""
     shown = run(place, need("fish"), "--no-config", "-c", f"source c.fish; complete -C {shlex.quote(line)}")
-    names = {
-        text.split("\t")[0].replace("\\ ", " ").removeprefix("--color=").removeprefix("--conductor=")
-        for text in shown.splitlines()
-    }
+    names = {re.sub(r"^(--\w+=)?(\w+,)?", "", text.split("\t")[0].replace("\\ ", " ")) for text in shown.splitlines()}
     assert names == offered
 
 
@@ -281,33 +288,92 @@ def test_a_script_is_well_formed(place: Path, command: tuple[str, str], file: st
     run(place, need(command[0]), command[1], file)
 
 
-@pytest.mark.parametrize("name", sorted(man.pages(ROOT, "1.0")))
+def table(script: str, name: str) -> dict[str, str]:
+    """A table of the PowerShell script: what stands for each command, or for each place of a value."""
+    inside = script.partition(f"    ${name} = @{{\n")[2].partition("\n    }\n")[0]
+    return dict(re.findall(r"^ {8}'([^']*)' = (?:\[ordered\])?@\{(.*?)\}$", inside, re.MULTILINE | re.DOTALL))
+
+
+def test_powershell_has_every_word(place: Path) -> None:
+    """No PowerShell is at hand to run the script: its tables are read, and that nothing in it ends a text early.
+
+    Keys of its tables are the same in small letters and in capitals, and twice the same is an error there.
+    """
+    script = powershell.script(ROOT)
+    assert script.isascii()
+    commands_, options, values = (table(script, name) for name in ("commands", "options", "values"))
+    for command in ROOT.walk():
+        named = [name for option in command.options for name in option.names]
+        found = re.findall(r"^ {12}'([^']+)' = '(?:[^']|'')+'$", options.get(command.path, ""), re.MULTILINE)
+        assert found == named
+        assert len({name.lower() for name in found}) == len(found)
+        below = re.findall(r"^ {12}'([^']+)' = '(?:[^']|'')+'$", commands_.get(command.path, ""), re.MULTILINE)
+        assert below == [child.words[-1] for child in command.commands]
+    assert values[" trace show "] == " words = ''; asked = ''; paths = 'file' "
+    assert values[" workers rm "] == " words = ''; asked = 'workers names --own'; paths = '' "
+    assert values[" --color"] == " words = 'auto always'; asked = ''; paths = '' "
+    quotes = re.sub(r"'(?:[^'\n]|'')*'", "", re.sub(r"^ *#.*$", "", script, flags=re.MULTILINE))
+    assert "'" not in quotes
+    assert all(quotes.count(left) == quotes.count(right) for left, right in ("()", "[]", "{}"))
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_man_page_is_well_formed(tmp_path: Path, name: str) -> None:
-    """A strict reader of man pages has nothing to say, but that there is no date: it would differ at every build."""
+    """A strict reader of man pages has nothing to say, not even of style."""
     path = tmp_path / name
-    path.write_text(man.pages(ROOT, "1.0")[name])
-    done = subprocess.run(
-        [need("mandoc"), "-T", "lint", "-W", "warning", str(path)], capture_output=True, text=True, check=False
-    )
-    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []
+    path.write_text(PAGES[name])
+    done = subprocess.run([need("mandoc"), "-T", "lint", str(path)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["conductor.1", "conductor-ask.1", "conductor-config.5", "conductor-events.7"])
+def test_a_man_page_is_shown_by_man(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`man -l` shows the page, each section with its text, and warns of nothing."""
+    path = tmp_path / name
+    path.write_text(PAGES[name])
+    monkeypatch.setenv("MANWIDTH", "80")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    shown = re.sub(".\b", "", run(tmp_path, need("man"), "--warnings", "-l", str(path)))
+    assert shown.startswith(name.partition(".")[0].upper())
+    assert {"NAME", "DESCRIPTION", "SEE ALSO"} <= set(shown.splitlines())
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_a_version_has_a_date() -> None:
+    """A page says of which day it is; a version that nobody gave one is refused."""
+    with pytest.raises(KeyError):
+        man.pages(ROOT, (), "99.0")
+
+
+def test_topics_hold_every_setting_and_event(tmp_path: Path) -> None:
+    """Both pages, as Markdown and for man, name every setting with its variable, and every key of every event."""
+    config, events = topics()
+    for item in SETTINGS:
+        assert f"| `{item.name}` |" in markdown.topic(config)
+        assert item.variable in PAGES["conductor-config.5"]
+    for name, kind in KINDS.items():
+        part = markdown.topic(events).partition(f"### `{name}`\n")[2].partition("###")[0]
+        assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == [f.name for f in fields(kind) if f.name != "at"]
+        assert f".SS {name}" in PAGES["conductor-events.7"]
+    assert "`Usage`" in markdown.topic(events)
+    assert "conductor_cli" not in markdown.topic(events)
 
 
 def test_a_man_page_shows_text_as_it_is_written(tmp_path: Path) -> None:
     """No character of a help text is lost or read as a request."""
     path = tmp_path / "conductor.1"
-    path.write_text(man.pages(ROOT, "1.0")["conductor.1"])
+    path.write_text(PAGES["conductor.1"])
     shown = run(tmp_path, need("mandoc"), "-T", "utf8", "-O", "width=200", str(path))
     assert AWKWARD in re.sub(".\b", "", shown)
 
 
 def test_a_group_has_one_page_with_its_commands() -> None:
     """There is a page for each command of the program, and a group's page holds the commands in it."""
-    pages = man.pages(ROOT, "1.0")
-    assert sorted(pages) == [
-        "conductor-ask.1", "conductor-completions.1", "conductor-eval.1", "conductor-keys.1", "conductor-model.1",
-        "conductor-trace.1", "conductor-workers.1", "conductor.1",
+    assert sorted(PAGES) == [
+        "conductor-ask.1", "conductor-completions.1", "conductor-config.5", "conductor-eval.1", "conductor-events.7",
+        "conductor-keys.1", "conductor-model.1", "conductor-trace.1", "conductor-workers.1", "conductor.1",
     ]  # fmt: skip
-    assert '.SH "TRACE LIST"' in pages["conductor-trace.1"]
+    assert '.SH "TRACE LIST"' in PAGES["conductor-trace.1"]
 
 
 def test_the_page_for_reading_names_everything_once() -> None:
@@ -326,7 +392,8 @@ def test_the_page_for_reading_names_everything_once() -> None:
 
 def test_what_is_hidden_is_nowhere() -> None:
     """Hidden commands and options appear in no document."""
-    assert [name for name, text in documents(ROOT, "1.0").items() if "secret" in text or "hidden" in text] == []
+    said = {name: text for name, text in documents(ROOT, __version__).items() if "events" not in name}
+    assert [name for name, text in said.items() if "secret" in text or "hidden" in text] == []
 
 
 def test_a_name_that_needs_quoting_is_refused() -> None:
@@ -351,16 +418,29 @@ def test_words_for_values_are_at_places_that_there_are() -> None:
     }
     assert {place: offered[place].choices for place in FIXED} == FIXED
     assert {offered[place].asked for place in OWN_WORKERS} == {"workers names --own"}
+    assert {offered[place].asked for place in EVERY_WORKER} == {"workers names"}
+    assert {offered[place].asked for place in RUNS} == {"trace names"}
+    assert {place: offered[place].asked for place in POOLS} == {p: f"pools names{flag}" for p, flag in POOLS.items()}
+
+
+def test_what_a_shell_asks_for_is_answered() -> None:
+    """Each command that a completion script asks for names is one that answers before anything else is loaded."""
+    program = commands.read(conductor, "conductor")
+    asked = {each.asked for c in program.walk() for each in (*c.options, *c.arguments) if each.asked}
+    assert asked - {"trace names"} == {line for line in asked if names(line.split(), {}) is not None}
+    assert {"workers names", "pools names", "model names --here", "trace names"} <= asked
 
 
 def test_documents_are_stale_when_they_differ_are_missing_or_left_over(tmp_path: Path) -> None:
     """After a write nothing is stale; then a changed, a missing and an orphaned page are named."""
-    wanted = documents(ROOT, "1.0")
+    wanted = documents(ROOT, __version__)
     assert set(write(wanted, tmp_path)) == set(wanted)
     assert stale(wanted, tmp_path) == []
     tmp_path.joinpath("docs/cli.md").write_text("old")
     tmp_path.joinpath("man/conductor.1").unlink()
     tmp_path.joinpath("man/conductor-gone.1").write_text("old")
-    assert set(stale(wanted, tmp_path)) == {"docs/cli.md", "man/conductor.1", "man/conductor-gone.1"}
+    tmp_path.joinpath("man/conductor-gone.7").write_text("old")
+    gone = {"man/conductor-gone.1", "man/conductor-gone.7"}
+    assert set(stale(wanted, tmp_path)) == {"docs/cli.md", "man/conductor.1"} | gone
     write(wanted, tmp_path)
     assert stale(wanted, tmp_path) == []

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import sys
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any
 
 import typer
 
+from conductor_cli.cli.options import Globals
+from conductor_cli.cli.train import train
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.train.commands import conductor, examine, preset
-
-NOT_OVER: Final = 3
-"""The exit code of a stage whose minutes ended before the course did: run it again to go on."""
+from conductor_cli.train.commands import NOT_OVER, conductor, examine
 
 app = typer.Typer(
     help="Train, from nothing, the models that ship with the rehearsal.", no_args_is_help=True, add_completion=False
 )
 
-app.callback(invoke_without_command=True)(preset)
+
+@app.callback(invoke_without_command=True)
+@wraps(train)
+def preset(context: typer.Context, **options: Any) -> None:  # noqa: ANN401 - those of `conductor train`
+    """Train by a preset, as `conductor train` does: this is what `accelerate launch -m` starts."""
+    if context.invoked_subcommand is None:
+        context.obj = Globals()
+        train(context, **options)
+
+
 app.command()(conductor)
 app.command()(examine)
 

@@ -47,20 +47,6 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
         raise typer.Exit(NOT_OVER)
 
 
-def preset(  # noqa: PLR0913, PLR0917 - as many arguments as options
-    context: typer.Context,
-    preset: Annotated[Literal["rehearsal"] | None, typer.Option(help="practise by these settings")] = None,
-    steps: Steps = None,
-    out: Out = OUT,
-    minutes: Minutes = 20.0,
-    threads: Threads = 1,
-    seed: Annotated[int, typer.Option(help="which exercises, pools and draws")] = 1,
-) -> None:
-    """Train, from nothing, the models that ship with the rehearsal."""
-    if context.invoked_subcommand is None and preset is not None:
-        conductor("grpo", out, minutes, threads, seed, steps)
-
-
 def _cold(out: Path, minutes: float, threads: int) -> bool:
     from conductor_cli.train.starting import cold_stage
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from conductor_cli.core.errors import ConfigError
@@ -17,3 +18,10 @@ def needs(library: str) -> Iterator[None]:
         raise ConfigError(
             f"training needs {library}, which cannot be imported: {error}", hint="pip install 'conductor-llm[train]'"
         ) from error
+
+
+def present(libraries: Iterable[str]) -> None:
+    """Raise `ConfigError` for the first of them that cannot be imported."""
+    for library in libraries:
+        with needs(library):
+            importlib.import_module(library)

@@ -7,9 +7,9 @@ from typing import Any
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.train.course import Course
-from conductor_cli.train.export import _LAYER as LAYER
 from conductor_cli.train.extra import needs
 from conductor_cli.train.network import new_model
+from conductor_cli.train.qwen2 import names
 
 with needs("torch"):
     import torch
@@ -23,19 +23,9 @@ def loaded(path: Path, course: Course) -> Any:  # noqa: ANN401 - a model of tran
     try:
         tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
         model = new_model(course, len(tensors["token_embd.weight"]))
-        weights = {ours: torch.tensor(tensors[theirs]).float() for ours, theirs in _names(course.size.layers).items()}
+        weights = {ours: torch.tensor(tensors[theirs]).float() for ours, theirs in names(course.size.layers).items()}
         model.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
     except (OSError, ValueError, KeyError, IndexError, RuntimeError) as error:
         told = " ".join(str(error).split())[:120]
         raise ModelError("file", f"{path} is no model of this course: {told}", hint="export it again") from error
     return model
-
-
-def _names(layers: int) -> dict[str, str]:
-    """Names in transformers -> names in GGUF."""
-    ends = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
-    return ends | {
-        f"model.layers.{layer}.{ours}": f"blk.{layer}.{theirs}"
-        for layer in range(layers)
-        for ours, theirs in LAYER.items()
-    }

@@ -6,7 +6,8 @@ whose answer is wrong, one for a right answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.trace import Trace
@@ -16,17 +17,33 @@ VALID: Final = 0.5
 RIGHT: Final = 1.0
 
 
-def reward(trace: Trace, right: Callable[[str], bool]) -> float | None:
+def reward(trace: Trace, right: Callable[[str], bool], *, valid: float = VALID) -> float | None:
     """The reward of a run; None where a worker failed, which says nothing about the plan.
 
-    `right` says whether an answer is. A text that breaks off or is at fault anywhere is malformed, whatever the run
-    made of it.
+    `right` says whether an answer is; `valid` is what a plan is worth whose answer is wrong. A text that breaks off or
+    is at fault anywhere is malformed, whatever the run made of it.
     """
     if not is_valid(trace):
         return MALFORMED
     if has_failed(trace):
         return None
-    return RIGHT if right(trace.answer) else VALID
+    return RIGHT if right(trace.answer) else valid
+
+
+def less_cost(rewards: Sequence[float | None], costs: Sequence[Decimal | None], weight: float) -> list[float | None]:
+    """The rewards of one question's group, where a right answer pays for what it took.
+
+    The dearest of the right ones pays `weight`, the others their share of that: what counts is to be cheaper than
+    another right plan for the same question, whatever the currency. A wrong answer pays nothing, so that it does not
+    pay to give up cheaply.
+    """
+    dearest = max((cost or Decimal(0) for cost, worth in zip(costs, rewards, strict=True) if worth == RIGHT), default=0)
+    if not dearest:
+        return list(rewards)
+    return [
+        worth - weight * float((cost or Decimal(0)) / dearest) if worth == RIGHT else worth
+        for cost, worth in zip(costs, rewards, strict=True)
+    ]
 
 
 def is_valid(trace: Trace) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
@@ -29,7 +30,7 @@ NOTHING: Final = "?"
 class Written:
     """What a conductor wrote for an exercise; `whole`: it ended by itself, and not by a limit."""
 
-    exercise: Exercise
+    exercise: Any
     text: str
     whole: bool = True
 
@@ -38,9 +39,10 @@ class Written:
 class Outcome:
     """What came of it. `reward` None: a worker failed.
 
-    `calls` are those of workers; `tokens` those of all models, in and out. `routes` are the specialities of the
-    workers, step by step. `fitting` says of each hop whether the step in its place went to a worker that is good at it,
-    or at nothing in particular where nobody is; it is empty where the plan has another number of steps.
+    `calls` are those of workers; `tokens` those of all models, in and out; `cost` is in US dollars, None where nothing
+    that was used has a price. `routes` say, step by step, to whom or what kind of worker it went. `fitting` says of
+    each hop whether the step in its place went to a worker that is good at it, or at nothing in particular where nobody
+    is; it is empty where the plan has another number of steps.
     """
 
     reward: float | None
@@ -48,6 +50,7 @@ class Outcome:
     steps: int = 0
     calls: int = 0
     tokens: int = 0
+    cost: Decimal | None = None
     routes: tuple[str, ...] = ()
     fitting: tuple[tuple[str, bool], ...] = ()
 
@@ -148,10 +151,12 @@ class Rollouts:
         return await self._run(self._conductor(item.exercise, Spoken(item.text, whole=item.whole)), item.exercise)
 
     async def _run(self, conductor: Conductor, exercise: Exercise) -> Outcome:
-        run = conductor.run(Question(text=exercise.problem.question))
-        async for _ in run:
-            pass
-        return outcome_of(run.trace, exercise, self.pool)
+        trace = await traced(conductor, exercise.problem.question)
+        worth = reward(trace, lambda text: workers.clean(text) == exercise.problem.answer)
+        kinds = {worker.name: speciality(worker.card) for worker in self.pool}
+        offered = {kinds[name] for name in exercise.names}
+        hops = [(hop.skill, hop.skill if hop.skill in offered else "any") for hop in exercise.problem.hops]
+        return outcome_of(trace, worth, kinds.__getitem__, hops)
 
     def _conductor(self, exercise: Exercise, model: Model | None = None) -> Conductor:
         return Conductor(
@@ -164,24 +169,23 @@ def _key(item: Written) -> tuple[str, tuple[str, ...], str, bool]:
     return item.exercise.problem.question, item.exercise.names, item.text, item.whole
 
 
-def outcome_of(trace: Trace, exercise: Exercise, pool: Pool) -> Outcome:
-    """What a trace says, for one exercise."""
-    answer = exercise.problem.answer
-    worth = reward(trace, lambda text: workers.clean(text) == answer)
-    if not is_valid(trace):
-        return Outcome(reward=worth, valid=False, tokens=trace.usage.tokens)
-    routes = tuple(speciality(pool[record.step.worker].card) for record in trace.steps)
+async def traced(conductor: Conductor, question: str) -> Trace:
+    """The trace of a run from its beginning to its end."""
+    run = conductor.run(Question(text=question))
+    async for _ in run:
+        pass
+    return run.trace
+
+
+def outcome_of(
+    trace: Trace, worth: float | None, route: Callable[[str], str], hops: Sequence[tuple[str, str]] = ()
+) -> Outcome:
+    """What a trace says. `route` names the way that a worker stands for; `hops` are skills, each with the way to it."""
+    spent = Outcome(reward=worth, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
+    if not spent.valid:
+        return spent
+    routes = tuple(route(record.step.worker) for record in trace.steps)
     calls = sum(record.state == "done" for record in trace.steps)
-    return Outcome(
-        reward=worth, valid=True, steps=len(routes), calls=calls, tokens=trace.usage.tokens, routes=routes,
-        fitting=_fitting(routes, exercise, pool),
-    )  # fmt: skip
-
-
-def _fitting(routes: Sequence[str], exercise: Exercise, pool: Pool) -> tuple[tuple[str, bool], ...]:
-    hops = exercise.problem.hops
-    if len(hops) != len(routes):
-        return ()
-    offered = {speciality(worker.card) for worker in exercise.pool(pool)}
-    wanted = [hop.skill if hop.skill in offered else "any" for hop in hops]
-    return tuple((hop.skill, route == want) for hop, route, want in zip(hops, routes, wanted, strict=True))
+    pairs = zip(hops, routes, strict=True) if len(hops) == len(routes) else ()
+    fitting = tuple((skill, found == wanted) for (skill, wanted), found in pairs)
+    return replace(spent, steps=len(routes), calls=calls, routes=routes, fitting=fitting)

@@ -1,0 +1,61 @@
+"""The wheel holds what is no Python: tables, small models, completions, and man pages by their section."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def built(place: Path, how: str) -> list[str]:
+    """The names of the files in a wheel that is built here; those of its data begin with `share/`."""
+    code = f"from hatchling.build import {how}; print({how}({str(place)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    with ZipFile(place / done.stdout.split()[-1]) as wheel:
+        return [re.sub(r"^[^/]+\.data/data/", "", name) for name in wheel.namelist()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    return set(built(tmp_path_factory.mktemp("wheel"), "build_wheel"))
+
+
+def test_tables_and_small_models_are_in_the_package(wheel: set[str]) -> None:
+    """Each file beside the code that the code reads."""
+    beside = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src").rglob("*")
+        if path.suffix in {".toml", ".json", ".gguf"}
+    }
+    assert {"models/presets.toml", "models/cards.toml", "models/weights/registry.toml"} <= {
+        name.removeprefix("conductor_cli/") for name in beside
+    }
+    assert beside <= wheel
+
+
+def test_man_pages_stand_in_their_sections(wheel: set[str]) -> None:
+    """Every page that is in the checkout, where `man` looks for it."""
+    wanted = {f"share/man/man{page.suffix[1:]}/{page.name}" for page in (ROOT / "man").iterdir()}
+    assert {"share/man/man1/conductor.1", "share/man/man5/conductor-config.5"} <= wanted
+    assert {name for name in wheel if name.startswith("share/man/")} == wanted
+
+
+def test_completions_stand_where_shells_look_and_in_the_package(wheel: set[str]) -> None:
+    """For a system's own directories, and for `conductor completions`: nobody sees the share directory of a tool."""
+    assert {
+        "share/bash-completion/completions/conductor", "share/zsh/site-functions/_conductor",
+        "share/fish/vendor_completions.d/conductor.fish", "share/conductor-llm/completions/conductor.ps1",
+    } == {name for name in wheel if name.startswith("share/") and not name.startswith("share/man/")}  # fmt: skip
+    assert {f"conductor_cli/completions/conductor.{end}" for end in ("bash", "zsh", "fish", "ps1")} <= wheel
+
+
+def test_an_editable_install_has_no_pages(tmp_path: Path) -> None:
+    """What is installed from a checkout must not go stale when the checkout changes."""
+    assert not [name for name in built(tmp_path, "build_editable") if "share/man" in name]
