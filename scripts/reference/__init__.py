@@ -1,1 +1,1 @@
-"""The generated documents: completions for three shells, man pages, docs/cli.md; all read from the commands."""
+"""The generated documents: completions, man pages, docs/cli.md, config.md and events.md; all from the code."""

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from conductor_cli import __version__
-from scripts.reference import bash, commands, fish, man, markdown, tables, zsh
+from scripts.reference import bash, commands, fish, man, markdown, powershell, topics, zsh
 
 APPLICATION = "conductor_cli.cli:app"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -15,14 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def documents(root: commands.Command, version: str) -> dict[str, str]:
     """The text of every generated document by its path in the checkout."""
-    pages = {f"man/{name}": text for name, text in man.pages(root, version).items()}
+    listed = topics.topics()
+    pages = {f"man/{name}": text for name, text in man.pages(root, listed, version).items()}
     return {
         "completions/conductor.bash": bash.script(root),
         "completions/conductor.zsh": zsh.script(root),
         "completions/conductor.fish": fish.script(root),
+        "completions/conductor.ps1": powershell.script(root),
         "docs/cli.md": markdown.page(root),
-        "docs/config.md": tables.settings(),
-        "docs/events.md": tables.events(),
+        **{f"docs/{topic.name}.md": markdown.topic(topic) for topic in listed},
         **pages,
     }
 
@@ -30,7 +31,7 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
 def stale(wanted: dict[str, str], place: Path) -> list[str]:
     """The documents that are missing, differ, or describe a command that is gone."""
     differ = [name for name, text in wanted.items() if not _is(place / name, text)]
-    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*.1"))]
+    gone = [path.relative_to(place).as_posix() for path in sorted(place.glob("man/*.[0-9]"))]
     return differ + [name for name in gone if name not in wanted]
 
 

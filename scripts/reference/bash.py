@@ -9,7 +9,7 @@ from scripts.reference.commands import Command, Parameter
 FRAME = r"""# Completion of `conductor` for bash. Generated from the commands: see CONTRIBUTING.md.
 
 _conductor() {{
-    local IFS=$' \t\n' path='' words='' asked='' files='' cur prev i
+    local IFS=$' \t\n' path='' words='' asked='' files='' many='' head='' cur prev i
     cur=${{COMP_WORDS[COMP_CWORD]}}
     prev=${{COMP_WORDS[COMP_CWORD - 1]}}
     # bash makes `--option=value` three words
@@ -40,7 +40,9 @@ _conductor() {{
     esac
 
     [[ -z $asked ]] || words+=" $("${{1:-conductor}}" $asked 2>/dev/null)"
-    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    # names that are parted by commas: those before the last one stay
+    [[ -z $many || $cur != *,* ]] || head="${{cur%,*}},"
+    COMPREPLY=($(compgen -P "$head" -W "$words" -- "${{cur#"$head"}}"))
     if [[ -n $files ]]; then
         IFS=$'\n'
         compopt -o filenames 2>/dev/null
@@ -85,7 +87,8 @@ def _offer(parameter: Parameter) -> str:
     words = f"words='{' '.join(parameter.choices)}'" if parameter.choices else ""
     asked = f"asked='{parameter.asked}'" if parameter.asked else ""
     files = {"file": "files='-f'", "directory": "files='-d'"}.get(parameter.kind, "")
-    return "; ".join(filter(None, (words, asked, files))) or ":"
+    many = "many=yes" if parameter.listed else ""
+    return "; ".join(filter(None, (words, asked, files, many))) or ":"
 
 
 def _places(command: Command) -> Iterator[str]:

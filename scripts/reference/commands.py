@@ -53,6 +53,11 @@ class Parameter:
         return self.kind != "flag"
 
     @property
+    def listed(self) -> bool:
+        """Whether a value is several of them, parted by commas."""
+        return "A,B" in self.metavar
+
+    @property
     def may_stand_alone(self) -> bool:
         """Whether an option with a value may also come without one."""
         return self.metavar.startswith("[")

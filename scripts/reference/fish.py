@@ -34,6 +34,12 @@ function __conductor_names
     command $words[1] $argv 2>/dev/null
 end
 
+# Names that are parted by commas: those before the last one stay.
+function __conductor_after
+    set -l head (string match -r -- '^(?:--[^=]*=)?(.*,)?' (commandline -ct))[2]
+    printf '%s\n' "$head"$argv
+end
+
 complete -c conductor -f
 {lines}
 complete -c conductor-llm -w conductor
@@ -78,6 +84,7 @@ def _value(parameter: Parameter) -> str:
         return ""
     asked = f"(__conductor_names {parameter.asked})" if parameter.asked else ""
     offers = " ".join(filter(None, (*parameter.choices, asked)))
+    offers = f"(__conductor_after {offers})" if offers and parameter.listed else offers
     directories = " -x -a '(__fish_complete_directories)'"
     paths = {"file": " -r -F", "directory": directories, "text": " -x", "choice": " -x"}.get(parameter.kind, "")
     return f"{paths} -a {_quoted(offers)}" if offers else paths

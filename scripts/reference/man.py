@@ -1,20 +1,28 @@
-"""Man pages: one for the program, one for each command on it (a group's page holds its commands)."""
+"""Man pages: one for the program, one for each command on it (a group's with its commands), one for each topic."""
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from scripts.reference.commands import Command, Parameter
 from scripts.reference.exits import EXITS
+from scripts.reference.topics import Part, Topic
+
+DATES: Final = {"0.1.0": "2026-11-22"}
+"""The day of each version. A page has a date, and that of the build would make every page stale."""
 
 
-def pages(root: Command, version: str) -> dict[str, str]:
-    """The text of each page by the name of its file."""
-    names = [_page(command) for command in root.commands]
-    found = {"conductor.1": _text(root, version, names)}
+def pages(root: Command, topics: Sequence[Topic], version: str) -> dict[str, str]:
+    """The text of each page by the name of its file. Raises `KeyError` for a version without a date."""
+    below = [f"{_page(command)}(1)" for command in root.commands]
+    found = {"conductor.1": _text(root, version, [*below, *(f"conductor-{t.name}({t.section})" for t in topics)])}
     for command in root.commands:
-        found[f"{_page(command)}.1"] = _text(command, version, ["conductor"])
+        found[f"{_page(command)}.1"] = _text(command, version, ["conductor(1)"])
+    for topic in topics:
+        found[f"conductor-{topic.name}.{topic.section}"] = "\n".join(_topic(topic, version)) + "\n"
     return found
 
 
@@ -23,15 +31,42 @@ def _page(command: Command) -> str:
 
 
 def _text(command: Command, version: str, see: list[str]) -> str:
-    return "\n".join((*_head(command, version), *_body(command), *_tail(command, see))) + "\n"
+    head = _head(_page(command), 1, version, command.summary)
+    return "\n".join((*head, *_body(command), *_tail(command, see))) + "\n"
 
 
-def _head(command: Command, version: str) -> Iterator[str]:
-    page = _page(command)
-    yield '.\\" Generated from the commands: see CONTRIBUTING.md.'
-    yield f'.TH "{page.upper()}" "1" "" "conductor {version}" "Commands"'
+def _head(page: str, section: int, version: str, summary: str) -> Iterator[str]:
+    yield '.\\" Generated: see CONTRIBUTING.md.'
+    yield f'.TH "{page.upper()}" "{section}" "{DATES[version]}" "conductor {version}" "Conductor Manual"'
     yield ".SH NAME"
-    yield from _lines(f"{page} - {command.summary}")
+    yield from _lines(f"{page} - {summary}")
+
+
+def _topic(topic: Topic, version: str) -> Iterator[str]:
+    yield from _head(f"conductor-{topic.name}", topic.section, version, topic.summary)
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(_marked(topic.text))
+    for chapter in topic.chapters:
+        yield f".SH {_plain(chapter.title.upper())}"
+        yield from _paragraphs(_marked(chapter.text)) if chapter.text else ()
+        for part in chapter.parts:
+            yield from _part(part)
+    yield from _see(topic.see)
+
+
+def _part(part: Part) -> Iterator[str]:
+    if part.title:
+        yield f".SS {_plain(part.title)}"
+    yield from _paragraphs(_marked(part.text)) if part.text else ()
+    yield from _list((row[0], _marked(_told(part.columns, row))) for row in part.rows)
+
+
+def _told(columns: Sequence[str], row: Sequence[str]) -> str:
+    """A row without its name: the last cell, and what stands before it by the names of its columns."""
+    if len(row) == 2:
+        return row[1]
+    between = " ".join(f"{column}: {cell}." for column, cell in zip(columns[1:-1], row[1:-1], strict=True))
+    return f"{row[-1][:1].upper()}{row[-1][1:]}. {between}"
 
 
 def _body(command: Command) -> Iterator[str]:
@@ -77,7 +112,7 @@ def _entries(parameters: tuple[Parameter, ...]) -> Iterator[tuple[str, str]]:
         yield names, " ".join([each.help, *extra])
 
 
-def _list(entries: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> Iterator[str]:
+def _list(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
     for name, text in entries:
         yield ".TP"
         yield f"\\fB{_plain(name)}\\fR"
@@ -88,8 +123,12 @@ def _tail(command: Command, see: list[str]) -> Iterator[str]:
     if not command.words:
         yield ".SH EXIT STATUS"
         yield from _list([(str(code), meaning) for code, meaning in EXITS.items()])
+    yield from _see(see)
+
+
+def _see(pages: Sequence[str]) -> Iterator[str]:
     yield ".SH SEE ALSO"
-    yield ",\n".join(f".BR {_plain(name)} (1)" for name in see)
+    yield " ,\n".join(f".BR {_plain(page.partition('(')[0])} ({page.partition('(')[2]}" for page in pages)
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -100,11 +139,18 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 def _lines(text: str) -> Iterator[str]:
     """Text in short lines, each kept from being read as a request."""
-    for line in textwrap.wrap(text, 72, break_long_words=False, break_on_hyphens=False):
+    width = 48 if "\x02" in text else 72  # what makes a name bold takes room, too
+    for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False):
         yield f"\\&{_plain(line)}" if line.startswith((".", "'")) else _plain(line)
+
+
+def _marked(text: str) -> str:
+    """Text whose names between backticks are to be bold."""
+    return re.sub("`([^`]*)`", "\x02\\1\x03", text)
 
 
 def _plain(text: str) -> str:
     """Text in which nothing is an escape; characters beyond ASCII by their number, for every reader of roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    escaped = escaped.replace("\x02", "\\fB").replace("\x03", "\\fR")
     return "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in escaped)

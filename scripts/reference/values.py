@@ -5,22 +5,46 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from conductor_cli.config.table import BY_NAME
 from conductor_cli.evals.converters import SETS
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import NAMES
 from conductor_cli.keys.entry import PROVIDERS
+from conductor_cli.models.catalog import kinds
+from conductor_cli.models.pools import shipped_pools
+from conductor_cli.models.tuning import EFFORTS
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
+    "config get SECTION.KEY": tuple(BY_NAME),
+    "config set SECTION.KEY": tuple(BY_NAME),
     "eval --from": tuple(SETS),
     "eval --scorer": tuple(SCORERS),
     "eval --systems": NAMES,
     "keys set PROVIDER": PROVIDERS,
     "keys rm PROVIDER": PROVIDERS,
     "keys test PROVIDER": PROVIDERS,
+    "pools add NAME": tuple(shipped_pools()),
+    "train --from": tuple(SETS),
+    "workers add --kind": kinds(),
+    "workers add --reasoning-effort": EFFORTS,
 }
 """The values that the program has in tables of its own, by command and option, or name of the argument."""
 
+EVERY_WORKER: Final = ("workers test NAME", "workers show NAME", "pools add WORKER")
 OWN_WORKERS: Final = ("workers rm NAME", "workers enable NAME", "workers disable NAME")
+
+SELECTED: Final = ("--workers", "--worker", "--allow", "--deny")
+"""Options that name workers, whichever command they stand at."""
+
+RUNS: Final = ("ask --continue", "ask --resume", "chat --continue", "doctor --with-trace")
+"""Options that name a stored run; so do the arguments of `trace`."""
+
+POOLS: Final = {
+    "pools show NAME": " --known",
+    "pools use NAME": "",
+    "pools rm NAME": " --own",
+}
+"""Arguments that are pools, and which of them may stand there."""
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -36,10 +60,21 @@ def asked_of(place: str, metavar: str) -> str:
     A value that is called NAME is a model's on `--conductor` and `--base`, and as what `model` is to work on.
     """
     command, _, name = place.rpartition(" ")
-    if name == "--workers" or place == "workers test NAME":
+    if place in RUNS or (command.startswith("trace ") and {"RUN", "OTHER"} & {*re.split(r"\W+", metavar)}):
+        return "trace names"
+    if name in SELECTED or place in EVERY_WORKER:
         return "workers names"
+    if name == "--pool" or place in POOLS:
+        return f"pools names{POOLS.get(place, '')}"
     if place in OWN_WORKERS:
         return "workers names --own"
+    return _model_names(place, metavar)
+
+
+def _model_names(place: str, metavar: str) -> str:
+    command, _, name = place.rpartition(" ")
+    if place == "setup --model":
+        return "model names --known"
     of_model = command.startswith("model ") and not name.startswith("-")
     if "NAME" not in re.split(r"\W+", metavar) or not (of_model or name in {"--conductor", "--base"}):
         return ""

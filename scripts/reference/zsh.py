@@ -9,10 +9,11 @@ from scripts.reference.commands import Command, Parameter
 HEAD = """#compdef conductor conductor-llm
 # Completion of `conductor` for zsh. Generated from the commands: see CONTRIBUTING.md.
 
-# The names that a command of the program prints, files where these may stand, too, and more words.
+# The names that a command of the program prints, and more words: with files, or parted by commas.
 _conductor_values() {
   local -a expl conductor_values
   local ret=1
+  [[ $2 != list ]] || compset -P '*,'
   conductor_values=(${@[3,-1]})
   [[ -z $1 ]] || conductor_values+=(${(f)"$(_call_program names $service $1 2>/dev/null)"})
   (( $#conductor_values )) && _wanted values expl value compadd -a conductor_values && ret=0
@@ -101,9 +102,10 @@ def _arguments(command: Command) -> Iterator[str]:
 def _action(parameter: Parameter) -> str:
     """What a value may be; for free text only its name is shown."""
     words = " ".join(parameter.choices)
-    if parameter.asked or (words and parameter.kind == "file"):  # the space keeps zsh from adding words of its own
-        files = "files" if parameter.kind == "file" else "none"
-        return f' _conductor_values "{parameter.asked}" {files} {words}'.rstrip()
+    if parameter.asked or (words and (parameter.kind == "file" or parameter.listed)):
+        way = "list" if parameter.listed else "files" if parameter.kind == "file" else "none"
+        # the space keeps zsh from adding words of its own
+        return f' _conductor_values "{parameter.asked}" {way} {words}'.rstrip()
     if words:
         return f"({words})"
     return {"file": "_files", "directory": "_files -/"}.get(parameter.kind, " ")

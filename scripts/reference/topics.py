@@ -1,0 +1,187 @@
+"""What is no command but has a page: settings and events, as values that are written as Markdown and as a man page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from decimal import Decimal
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from conductor_cli.config import shown
+from conductor_cli.config.table import PREFIX, SETTINGS, Setting
+from conductor_cli.config.workers import FIELDS
+from conductor_cli.core.events import FORMAT, KINDS, Event
+from conductor_cli.models.catalog import LOCAL, REMOTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A table under a title. Each row has a cell for each column, the first of them a name."""
+
+    title: str
+    text: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """Text, its paragraphs apart by an empty line, and parts. Names stand between backticks."""
+
+    title: str
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A page: docs/NAME.md and conductor-NAME.SECTION. `see` are man pages with their sections."""
+
+    name: str
+    section: int
+    title: str
+    summary: str
+    text: str
+    chapters: tuple[Chapter, ...]
+    see: tuple[str, ...]
+
+
+def topics() -> tuple[Topic, ...]:
+    """Every such page."""
+    return settings(), events()
+
+
+_SETTINGS: Final = """\
+Later ones win: the default, `settings.toml` (written by `conductor config set`, `workers add`, `model use`), your own
+`config.toml` (never written; `--config FILE` names another), the environment, flags. Both files are TOML; `conductor
+config path` prints where they are, `conductor config show` what holds and where it comes from.
+
+In a file `limits.steps` stands as `steps` in a section `[limits]`. A value that cannot be used is an error that names
+the file, the line and what was expected. A project's `.conductor.toml`, found from the working directory upwards, and
+the flags of `policy` only narrow what the others allow."""
+
+_WORKERS: Final = """\
+A worker is a table `[workers.NAME]` with a `kind` and, for most kinds, a `model`; `conductor workers add` writes one.
+In both files the same name means the same worker: `config.toml` wins, key by key. Keys of every worker: {every}. Of one
+at a provider: {remote}. Of one in a GGUF file (`llama`): {local}.
+
+A key of a provider never stands in a file: `key_env` names the variable that holds it, and `conductor keys` keeps keys
+in the system's keyring.
+
+A pool is a table `[pools.NAME]` with its `workers`, a list of names, and `about`."""
+
+_VARIABLES: Final = (
+    ("CONFIG", "Another file in place of `config.toml`."),
+    ("CONFIG_DIR", "The directory of `config.toml` and `settings.toml`."),
+    ("DATA_DIR", "The directory of models."),
+    ("STATE_DIR", "The directory of traces and of what was spent."),
+    ("CACHE_DIR", "The directory of what can be made again."),
+    ("REGISTRY", "A TOML file in place of the table of models that `conductor model pull` knows."),
+    ("KEYRING_SECONDS", "How long all that one command asks of the keyring may take. Default: 5."),
+)
+
+
+def settings() -> Topic:
+    """The settings, by section."""
+    sections = dict.fromkeys(item.name.partition(".")[0] for item in SETTINGS)
+    every, remote, local = (", ".join(f"`{key}`" for key in keys) for keys in (FIELDS, REMOTE, LOCAL))
+    variables = tuple((f"{PREFIX}{name}", text) for name, text in _VARIABLES)
+    return Topic(
+        name="config", section=5, title="Settings", summary="the settings of conductor, and where they stand",
+        text=_SETTINGS,
+        chapters=(
+            Chapter(title="Sections", parts=tuple(_section(name) for name in sections)),
+            Chapter(title="Workers and pools", text=_WORKERS.format(every=every, remote=remote, local=local)),
+            Chapter(
+                title="Environment", text="Beside the variable that each setting has:",
+                parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
+            ),
+        ),
+        see=("conductor(1)", "conductor-config(1)", "conductor-workers(1)", "conductor-pools(1)"),
+    )  # fmt: skip
+
+
+def _section(name: str) -> Part:
+    rows = tuple(_setting(item) for item in SETTINGS if item.name.startswith(f"{name}."))
+    return Part(title=f"[{name}]", columns=("Setting", "Default", "Variable", "Meaning"), rows=rows)
+
+
+def _setting(item: Setting) -> tuple[str, ...]:
+    meaning = f"{item.help} ({', '.join(item.choices)})" if item.choices else item.help
+    default = f"`{shown(item.default)}`" if item.default not in ("", None, ()) else "none"
+    return item.name, default, f"`{item.variable}`", meaning
+
+
+_EVENTS: Final = f"""\
+Everything that happens in a run is an event. A trace file (`conductor trace path`), and `--format jsonl`, hold one a
+line, as a JSON object with its `kind` and `at`, seconds since the run began. The first is `run_started`, the last
+`run_finished` or `run_failed`, also after Ctrl-C or a limit; a trace without an end was interrupted.
+
+This is format {FORMAT}. Within a format keys are only added: ignore those that you do not know. A key that is marked as
+optional may be missing in a trace from an earlier version, and means its default then. Money is text, so that it stays
+exact."""
+
+
+def events() -> Topic:
+    """The events, and the values in them."""
+    kinds = tuple(_object(name, kind) for name, kind in KINDS.items())
+    values = tuple(_object(kind.__name__, kind) for kind in sorted(_inside(KINDS.values()), key=lambda k: k.__name__))
+    return Topic(
+        name="events", section=7, title="Events", summary="what conductor writes to traces and to --format jsonl",
+        text=_EVENTS,
+        chapters=(
+            Chapter(title="Kinds", parts=kinds),
+            Chapter(title="Values", text="Objects that stand in events.", parts=values),
+        ),
+        see=("conductor(1)", "conductor-trace(1)", "conductor-ask(1)"),
+    )  # fmt: skip
+
+
+def _object(name: str, kind: Any) -> Part:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    rows = tuple(
+        (field.name, _called(hints[field.name]) + _optional(field)) for field in fields(kind) if field.name != "at"
+    )
+    return Part(title=name, text=" ".join((kind.__doc__ or "").split()), columns=("Key", "Value"), rows=rows)
+
+
+def _optional(field: Any) -> str:  # noqa: ANN401 - of a dataclass
+    return "" if field.default is MISSING and field.default_factory is MISSING else "; optional"
+
+
+_CALLED: Final[dict[Any, str]] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", Decimal: "an amount, as text",
+    NoneType: "null", Any: "any value", Event: "an event of any kind",
+}  # fmt: skip
+
+
+def _called(hint: Any) -> str:  # noqa: ANN401 - any annotation
+    """What the value of a field is in JSON."""
+    if hint in _CALLED:
+        return _CALLED[hint]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(f"`{word}`" for word in inner)
+    if origin in (Union, UnionType):
+        return " or ".join(_called(each) for each in inner)
+    if origin is tuple:
+        return f"a list, each {_called(inner[0])}"
+    return f"an object, each value {_called(inner[1])}" if origin is Mapping else f"`{hint.__name__}`"
+
+
+def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]:  # noqa: ANN401 - annotations
+    """The dataclasses that stand in the fields of these, at any depth; events apart."""
+    for kind in kinds:
+        for each in _parts_of(get_type_hints(kind).values() if is_dataclass(kind) else ()):
+            if each not in known and each not in KINDS.values():
+                known = _inside((each,), known | {each})
+    return known
+
+
+def _parts_of(hints: Any) -> Iterator[Any]:  # noqa: ANN401 - annotations
+    for hint in hints:
+        if is_dataclass(hint):
+            yield hint
+        elif get_origin(hint) is not Literal:
+            yield from _parts_of(get_args(hint))

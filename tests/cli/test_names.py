@@ -1,0 +1,110 @@
+"""The names for a shell: the quick way and the command say the same, and nothing heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conductor_cli import names
+from conductor_cli.config import places
+from tests.cli.stage import Stage
+
+LOADED = """
+import json, sys
+from conductor_cli.__main__ import main
+sys.argv = ["conductor", *sys.argv[1:]]
+main()
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+OWN = """
+[workers.mine]
+kind = "openai"
+
+[pools.small]
+workers = ["mine"]
+"""
+
+
+@pytest.fixture
+def filled(home: Path) -> None:
+    config = home / "config/conductor-llm"
+    config.mkdir(parents=True, exist_ok=True)
+    config.joinpath("settings.toml").write_text(OWN)
+    for name in ("here", "broken"):
+        receipt = home / f"data/conductor-llm/models/{name}/receipt.toml"
+        receipt.parent.mkdir(parents=True)
+        receipt.write_text("no = receipt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "some"),
+    [
+        (["workers", "names"], ["mine", "alpha", "beta"]),
+        (["workers", "names", "--own"], ["mine"]),
+        (["pools", "names"], ["small"]),
+        (["pools", "names", "--own"], ["small"]),
+        (["pools", "names", "--known"], ["small", "published"]),
+        (["model", "names"], ["here", "broken"]),
+        (["model", "names", "--here"], ["here", "broken"]),
+        (["model", "names", "--known"], ["here", "qwen2.5-7b-q4_k_m"]),
+    ],
+    ids=" ".join,
+)
+def test_names_come_before_anything_is_loaded(
+    filled: None, stage: Stage, arguments: list[str], some: list[str]
+) -> None:
+    filled: None, stage: Stage, arguments: list[str], some: list[str]
+) -> None:
+    """A process that has loaded no library prints what the command itself prints."""
+    command = [sys.executable, "-c", LOADED, *arguments]
+    done = subprocess.run(command, env=stage.environ(), capture_output=True, text=True, check=True)
+    heavy = {"typer", "rich", "dataclasses", "pathlib", "platformdirs", "conductor_cli.config", "conductor_cli.cli"}
+    assert heavy & {*json.loads(done.stderr)} <= {"pathlib"}  # an editable install may need it
+    assert {*some} <= set(done.stdout.split())
+    assert done.stdout == stage.inside(*arguments).out
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"CONDUCTOR_LLM_CONFIG_DIR": "/a", "CONDUCTOR_LLM_DATA_DIR": "/b"}, {"XDG_DATA_HOME": ""}]
+)
+def test_files_are_where_the_settings_say(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short rule for Linux finds what platformdirs finds."""
+    for kind in ("CONFIG", "DATA"):
+        monkeypatch.delenv(f"XDG_{kind}_HOME")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert names._directory("config", environ) == str(places(environ).config)
+    assert names._directory("data", environ) == str(places(environ).data)
+
+
+def test_a_name_that_a_shell_could_run_is_not_told(tmp_path: Path) -> None:
+    """Bash expands the words that it is offered: a name in a settings file is no command."""
+    tmp_path.joinpath("config.toml").write_text('[workers]\n"$(touch pwned)" = {}\n"a b" = {}\ngood = {}\n"`x`" = {}\n')
+    assert names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == ["good"]
+
+
+@pytest.mark.parametrize("text", ["[workers", "workers = 3", "[[workers]]", "\xff", "a." * 5000 + "b = 1"])
+def test_a_file_that_cannot_be_read_offers_nothing(tmp_path: Path, text: str) -> None:
+    """A tab is no place for an error message."""
+    tmp_path.joinpath("config.toml").write_text(text, encoding="latin-1")
+    assert names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == []
+
+
+@pytest.mark.parametrize("words", [["ask", "names"], ["workers", "names", "more"], ["workers"], []])
+def test_other_command_lines_are_left_to_the_command(words: list[str]) -> None:
+    """Nothing else is answered here."""
+    assert names.names(words, {}) is None
+
+
+def test_another_file_stands_in_for_the_users(tmp_path: Path) -> None:
+    """`--config` and its variable name the file whose workers are offered; the flag wins."""
+    for name in ("one", "two"):
+        tmp_path.joinpath(f"{name}.toml").write_text(f"[workers.{name}]\n")
+    environ = {"CONDUCTOR_LLM_CONFIG": str(tmp_path / "one.toml"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}
+    assert names.names(["workers", "names"], environ) == ["one"]
+    assert names.names(["workers", "names"], environ, str(tmp_path / "two.toml")) == ["two"]
