@@ -1,6 +1,7 @@
 # The verbs of this checkout. Each one works from a bare clone: it sets up first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check lint types contracts shape docs docs-check bench bench-conductor lock clean
+.PHONY: help setup train-setup demo test check lint types contracts shape docs docs-check bench bench-conductor \
+  rehearsal rehearsal-plot screens lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -36,7 +37,7 @@ contracts: setup ## who may import whom
 shape: setup ## lengths of modules and functions, import cycles
 	@$(BIN)/python scripts/check_shape.py
 
-docs: setup ## write the generated documents: completions, man pages, docs/cli.md
+docs: setup ## write the generated documents: completions, man pages, docs/cli.md, config.md, events.md
 	@$(BIN)/python -m scripts.reference
 
 docs-check: setup ## whether the generated documents are what the code says
@@ -48,10 +49,19 @@ bench: setup ## measure; writes benchmarks/results.md
 bench-conductor: setup ## the local conductor, a quarter of an hour (SHAPE=0.5b: minutes); writes results-conductor.md
 	@$(BIN)/python benchmarks/bench_conductor.py $(or $(SHAPE),7b)
 
-train-setup: setup ## add what trains models: torch, transformers, trl (a CPU build of torch where pip finds one)
-	@$(BIN)/python -c 'import torch, trl' 2>/dev/null || { \
+train-setup: setup ## add what trains models: torch, transformers, trl, peft (a CPU build of torch where pip finds one)
+	@$(BIN)/python -c 'import torch, trl, peft' 2>/dev/null || { \
 	  $(BIN)/python -m pip install --quiet torch==2.13.0 && \
 	  $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-train.lock; }
+
+rehearsal: setup train-setup ## train all that ships with the rehearsal, from nothing; again: goes on (ARGS="--seeds 1,2,3")
+	@$(BIN)/python -m scripts.rehearse $(ARGS)
+
+rehearsal-plot: setup ## draw the curve of the conductor's training: docs/rehearsal-curve.svg
+	@$(BIN)/python -m scripts.plot_curve
+
+screens: setup ## draw the screen from a real run with the rehearsal: docs/screens/*.svg
+	@$(BIN)/python -m scripts.screens
 
 lock: ## resolve the lock files anew (needs uv; ARGS=--upgrade for newer versions)
 	$(LOCK) --extra serve --extra eval --group dev --group bench $(ARGS) --output-file requirements.lock

@@ -1,4 +1,4 @@
-"""How long the command line takes to say its version and its help, beside `llm`, a tool of the same kind."""
+"""How long the command line takes to say its version and its help, beside `llm`, a tool of the same kind; and a tab."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Final
 from figures import Figure, Spent, Table, conductor, newcomer, ratio, show, spent
 
 ROUNDS: Final = 11
+WORKERS: Final = 20
+WORKER: Final = '[workers.worker{0}]\nkind = "openai"\nmodel = "model-{0}"\nabout = "One of many."\n'
+TAB: Final = f"names of {WORKERS} workers for a shell, as a multiple of `conductor --version`"
 
 
 def measure() -> Table:
@@ -21,9 +24,12 @@ def measure() -> Table:
         "conductor --version": [*conductor(), "--version"],
         "conductor --help": [*conductor(), "--help"],
         "python -c pass": [sys.executable, "-c", "pass"],
+        TAB: [*conductor(), "workers", "names"],
     }
     with tempfile.TemporaryDirectory() as place:
         environ = newcomer(place)
+        Path(place, "settings.toml").write_text("\n".join(WORKER.format(number) for number in range(WORKERS)))
+        environ["CONDUCTOR_LLM_CONFIG_DIR"] = place
         rounds = [{name: spent(command, environ) for name, command in commands.items()} for _ in range(ROUNDS + 1)][1:]
     seen = {name: [each[name] for each in rounds] for name in commands}
     return Table(
@@ -33,6 +39,7 @@ def measure() -> Table:
             _share("conductor --version", seen, 0.25),
             _share("conductor --help", seen, 0.40),
             _share("python -c pass", seen, None),
+            _share(TAB, seen, 2.0, of="conductor --version"),
             Figure(
                 what="llm --help itself",
                 value=statistics.median(one.wall for one in seen["llm --help"]),
@@ -43,8 +50,8 @@ def measure() -> Table:
     )
 
 
-def _share(name: str, seen: dict[str, list[Spent]], bound: float | None) -> Figure:
-    ours, theirs = seen[name], seen["llm --help"]
+def _share(name: str, seen: dict[str, list[Spent]], bound: float | None, of: str = "llm --help") -> Figure:
+    ours, theirs = seen[name], seen[of]
     value = ratio([one.wall for one in ours], [one.wall for one in theirs])
     return Figure(what=name, value=value, unit="ratio", bound=bound, also=spread_of(ours))
 

@@ -95,7 +95,7 @@ async def _drawn(url: str, store: Store, nowhere: TextIO) -> list[Figure]:
     remote = await _live(_remote(url, f"{count}@{RATE}"), store, nowhere)
     nothing = await _share(_asked(_scripted(count // 2, RATE), store, nowhere, "answer"))
     return [
-        Figure(what="five scripted workers drawn live, of one core", value=scripted, unit="percent", bound=0.15),
+        Figure(what="five scripted workers drawn live, of one core", value=scripted, unit="percent", bound=0.10),
         Figure(
             what="the same through the adapter",
             value=remote,

@@ -113,10 +113,16 @@ class Spent:
     cpu: float
 
 
-def spent(command: Sequence[str], environ: Mapping[str, str]) -> Spent:
-    """Run a command that must succeed; what it says goes nowhere."""
+def spent(command: Sequence[str], environ: Mapping[str, str], *, remarks: bool = True) -> Spent:
+    """Run a command that must succeed; what it says goes nowhere, without `remarks` also what it says beside that."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if remarks else subprocess.DEVNULL,
+    )
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -22,7 +22,7 @@ import conductor_cli
 if TYPE_CHECKING:
     from figures import Table
 
-NAMES: Final = ("start", "overlap", "schedule", "stream", "memory", "keys", "rehearsal")
+NAMES: Final = ("start", "chat", "overlap", "schedule", "stream", "memory", "keys", "money", "traces", "rehearsal")
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
 

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import pytest
 
 HOMES: Final = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
@@ -34,6 +35,9 @@ def pytest_configure() -> None:
         if known:
             del os.environ[name]
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
+    # How long an example takes says how busy the machine is.
+    hypothesis.settings.register_profile("conductor", deadline=None)
+    hypothesis.settings.load_profile("conductor")
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,34 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. `--version` alone is answered before anything is loaded."""
+    """Run the command line. `--version` alone, names for a shell and plain looks at traces come before much loads."""
     if sys.argv[1:] == ["--version"]:
         from conductor_cli import __version__
 
         print(f"conductor {__version__}")  # noqa: T201 - the command's output
         return
+    if sys.argv[2:3] == ["names"]:
+        from conductor_cli.names import answered
+
+        if answered(sys.argv[1:]):
+            return
+    if sys.argv[1:2] == ["trace"]:
+        from conductor_cli.store import quick
+
+        if quick.answered(sys.argv[1:]):
+            return
+    if sys.argv[1:3] == ["trace", "replay"]:
+        from conductor_cli.views.replaying import quickly
+
+        code = quickly(sys.argv[3:])
+        if code is not None:
+            sys.exit(code)
+    from conductor_cli.greeting import greet
+
+    greeted = greet(sys.argv[1:])
     from conductor_cli.cli.start import start
 
-    start()
+    start(greeted=greeted)
 
 
 if __name__ == "__main__":

@@ -171,10 +171,12 @@ def test_two_dashes_end_the_flags(stage: Stage) -> None:
 
 
 def test_no_trace_stores_nothing(stage: Stage) -> None:
-    """`--no-trace` leaves no file and names none."""
-    done = stage.inside("ask", "hi", "--no-trace", "--progress", "plain")
+    """`--no-trace` leaves no file and names none; what was spent is written down, and nothing that was said."""
+    done = stage.inside("ask", "hi there", "--no-trace", "--progress", "plain")
     assert "trace" not in done.err
-    assert not list(stage.home.rglob("*.jsonl"))
+    (spent,) = stage.home.rglob("*.jsonl")
+    assert spent.parent.name == "spending"
+    assert not [text for text in ("hi there", "alpha answers") if text in spent.read_text()]
 
 
 def test_quiet_keeps_stderr_empty(stage: Stage) -> None:

@@ -53,6 +53,11 @@ class Terminal:
     def cursor_shown(self) -> bool:
         return not self._screen.cursor.hidden
 
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the terminal another size, as dragging its edge does."""
+        self._screen.resize(lines, columns)
+        self.program.setwinsize(lines, columns)
+
     def until(self, seen: Callable[[str], bool] | str) -> str:
         """Read until the screen holds a text, or is as `seen` wants it."""
         wanted = (lambda screen: seen in screen) if isinstance(seen, str) else seen

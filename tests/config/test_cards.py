@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.cli import rehearsing
 from conductor_cli.config import load
 from conductor_cli.config.cards import Cards, Measured, Strength, cards_file, check_out, key_of, read_cards, write_cards
 from conductor_cli.core.errors import ConfigError
@@ -104,7 +103,7 @@ def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
 
 def test_the_cards_that_ship_fit_the_workers_that_ship() -> None:
     """What is hashed has not changed since they were measured."""
-    shipped = read_cards(rehearsing.cards_file()).measured
+    shipped = read_cards(workers.cards_file()).measured
     assert {worker.name: key_of(worker) for worker in workers.pool()} == {item.worker: item.key for item in shipped}
 
 
@@ -226,3 +225,13 @@ def test_the_settings_put_cards_on_the_workers(tmp_path: Path) -> None:
     assert before.card == Card()
     write_cards(cards_file(load(environ).places), [measured(before)])
     assert load(environ).workers[0].worker.card.strengths == {"letters": 0.75}
+
+
+def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:
+    """A well-known model has a card that nobody measured here, until somebody does; a card by hand wins over both."""
+    known = Worker(name="w", kind="openai", model="gpt-5")
+    assert (Cards().on(known).card.measured, Cards().on(known).card.strengths["code"]) == (False, 0.829)
+    cards = Cards(measured=(measured(known),))
+    assert (cards.on(known).card.measured, dict(cards.on(known).card.strengths)) == (True, {"letters": 0.75})
+    own = replace(known, card=Card(strengths={"code": 0.1}))
+    assert cards.on(own) == own

@@ -44,6 +44,13 @@ card = { strengths = { code = 0.5 }, measured = true }
     assert worker.card.strengths == {"code": 0.5}
 
 
+def test_settings_that_need_each_other_stand_together(tmp_path: Path) -> None:
+    """A thinking budget of Anthropic's is refused without a bound above it, and taken beside one, in any order."""
+    table = '[workers.w]\nkind = "anthropic"\nthinking_budget = 2048\nmax_tokens = 4096\ntemperature = 1\n'
+    (item,) = listed(tmp_path, table)
+    assert item.worker.options == {"thinking_budget": 2048, "max_tokens": 4096, "temperature": 1}
+
+
 def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
     """A file on this machine has the price 0, which is known, and does one step at a time."""
     (item,) = listed(tmp_path, '[workers.local]\nkind = "llama"\nmodel = "/x.gguf"\nthreads = 2')
@@ -89,6 +96,14 @@ WRONG = {
     "kind = 'openai'\nbase_url = 'https://me:pw@here/v1'": "line 3: base_url: keys do not belong in a file",
     "kind = 'openai'\nkey_env = 'sk-a1b2'": "line 3: key_env is no name of a variable",
     "kind = 'self'": "line 2: worker 'w' of kind 'self'",
+    "kind = 'openai'\ntags = 'eu'": "line 3: tags is 'eu'; expected a list",
+    "kind = 'openai'\ntags = [1]": "line 3: tags: 1 is no tag",
+    "kind = 'openai'\ntags = ['a b']": "line 3: tags: 'a b' is no tag",
+    "kind = 'openai'\nreasoning_effort = 'hihg'": "line 3: worker 'w': reasoning_effort is 'hihg'",
+    "kind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking_budget",
+    "kind = 'gemini'\nthinking_budget = -1": "line 3: thinking_budget is -1; expected at least 0",
+    "kind = 'gemini'\nreasoning_effort = 'low'\nthinking_budget = 9": "line 4: worker 'w': thinking_budget and",
+    "kind = 'anthropic'\ntemperature = 0.2\nreasoning_effort = 'low'": "line 3: worker 'w': temperature is 0.2 beside",
 }
 
 
@@ -189,3 +204,16 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"settings.toml"):
         set_value(where(tmp_path), "limits.steps", 2)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["settings.toml"]
+
+
+def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:
+    """What a user sorts workers by is the worker's own, not its adapter's."""
+    (item,) = listed(tmp_path, '[workers.w]\nkind = "openai"\ntags = ["eu", "cheap", "eu"]')
+    assert (item.worker.tags, dict(item.worker.options)) == (("eu", "cheap"), {})
+
+
+def test_a_change_may_take_a_setting_out(tmp_path: Path) -> None:
+    """None is not a value: the setting is as if it had never been said."""
+    change(where(tmp_path), "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
+    change(where(tmp_path), "w", {"temperature": None})
+    assert read(tmp_path / "settings.toml").values["workers"]["w"] == {"kind": "openai", "model": "m"}

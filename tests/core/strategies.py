@@ -10,6 +10,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message, Role
 from conductor_cli.core.errors import EXIT_CODES, Failure
 from conductor_cli.core.plan import Accept, Plan, Rules, Step
+from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.question import File, Given, Question, Turn
@@ -52,6 +53,10 @@ questions = st.builds(
     given=tuples_of(st.builds(Given, worker=text, subtask=text, answer=text)),
 )
 prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
+policies = st.builds(
+    Policy, allow=tuples_of(tuples_of(names, 2), 2), deny=tuples_of(names), local_only=st.booleans(),
+    files_only=tuples_of(tuples_of(names, 2), 2), no_question=tuples_of(names), no_others=tuples_of(names),
+)  # fmt: skip
 cards = st.builds(
     Card, strengths=st.dictionaries(names, st.floats(0, 1), max_size=3), measured=st.booleans(), source=text
 )
@@ -92,15 +97,23 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
         conductor=text,
         profile=text,
         format=st.integers(0, 99),
+        policy=policies,
     ),
     ev.PlanDelta: st.builds(ev.PlanDelta, at=seconds, text=text),
     ev.StepPlanned: st.builds(
         ev.StepPlanned, **_step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)), last=st.booleans()
     ),
     ev.PlanRejected: st.builds(
-        ev.PlanRejected, at=seconds, attempt=st.integers(1, 9), text=text, problem=text, hint=text, usage=usages
+        ev.PlanRejected,
+        at=seconds,
+        attempt=st.integers(1, 9),
+        text=text,
+        problem=text,
+        hint=text,
+        usage=usages,
+        prompt=tuples_of(messages),
     ),
-    ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages),
+    ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages, prompt=tuples_of(messages)),
     ev.StepStarted: st.builds(ev.StepStarted, **_attempt, worker=text, prompt=tuples_of(messages)),
     ev.StepDelta: st.builds(ev.StepDelta, **_attempt, text=text, thinking=text),
     ev.StepFailed: st.builds(
@@ -115,6 +128,8 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
     ev.StepFinished: st.builds(
         ev.StepFinished, **_attempt, text=text, usage=usages, finish=st.sampled_from(get_args(Finish))
     ),
+    ev.PlanOffered: st.builds(ev.PlanOffered, at=seconds),
+    ev.PlanDecided: st.builds(ev.PlanDecided, at=seconds, verdict=st.sampled_from(get_args(ev.Verdict)), remark=text),
     ev.Notice: st.builds(ev.Notice, **_step, text=text),
     ev.RunFinished: st.builds(
         ev.RunFinished, at=seconds, answer=text, usage=usages, partial=st.booleans(), error=st.none() | failures

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.ledger import WORTH_ASKING, Ledger, Reservation
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.ledger import WORTH_ASKING, Ledger, Reservation, Today
+from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import Price, Usage, priced
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
@@ -106,6 +106,47 @@ def test_calls_of_the_conductor_are_not_counted_as_worker_calls() -> None:
     assert room is not None
     ledger.settle(room, used(1, 1))
     assert ledger.reserve(1, 1, None) is not None
+
+
+def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
+    """Input that is put into a cache, thinking, and the higher price of a long prompt."""
+    price = Price(
+        input=Decimal(1), output=Decimal(10), cached=Decimal("0.1"), stored=Decimal(2), reasoning=Decimal(30),
+        longer=(Price(input=Decimal(5), output=Decimal(50), above=1000),),
+    )  # fmt: skip
+    ledger = Ledger(Limits(cost=Decimal(1)))
+    room = ledger.reserve(1000, 1000, price)
+    assert room is not None
+    assert room.cost == Decimal("0.032")
+    room = ledger.reserve(1001, 1000, price)
+    assert room is not None
+    assert room.cost == Decimal(5 * 1001 + 50 * 1000) / 1_000_000
+
+
+def test_a_limit_names_the_flag_that_raises_it() -> None:
+    """With twice the amount, or what one call needs at least, so that the line that goes on can be copied."""
+    cases = [
+        (Limits(cost=Decimal("1E-4")), "raise it with --max-cost 0.0027"),
+        (Limits(cost=Decimal("0.0015")), "raise it with --max-cost 0.003"),
+        (Limits(tokens=10), "raise it with --max-tokens 356"),
+        (Limits(tokens=300), "raise it with --max-tokens 600"),
+    ]
+    for limits, hint in cases:
+        with pytest.raises(LimitReached) as caught:
+            Ledger(limits).reserve(100, 1000, DEAR)
+        assert caught.value.hint == hint
+
+
+def test_a_day_is_held_beside_the_run() -> None:
+    """Whichever leaves less; and a run without limits is held to the day's all the same."""
+    today = Today(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
+    room = Ledger(Limits(tokens=9000)).reserve(1000, 4096, DEAR, today=today)
+    assert room is not None
+    assert room.answer == 1000
+    with pytest.raises(LimitReached, match="today's limit of 5000 tokens"):
+        Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):
+        Ledger(Limits()).reserve(100, 4096, DEAR, today=Today(limits=today.limits, cost=Decimal("0.019")))
 
 
 calls = st.lists(

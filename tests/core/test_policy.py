@@ -7,7 +7,18 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.plan import Rules
-from conductor_cli.core.policy import check_limits, check_run, rules_for, substitutes
+from conductor_cli.core.policy import (
+    NO_POLICY,
+    Party,
+    Policy,
+    check_limits,
+    check_run,
+    check_selectors,
+    is_meant,
+    permitted,
+    rules_for,
+    substitutes,
+)
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price
 
@@ -108,3 +119,77 @@ def test_substitutes_are_the_others_in_order() -> None:
     assert substitutes(pool(ANN, SELF, BOB), ["bob"]) == ("ann",)
     assert substitutes(pool(ANN, SELF, BOB), []) == ("ann", "bob")
     assert substitutes(pool(ANN), ["ann"]) == ()
+
+
+def test_whom_the_policy_bars_cannot_be_named() -> None:
+    """Not even where everybody else is down."""
+    rules = rules_for(pool(ANN, BOB), Limits(), down=["bob"], given=False, depth_left=0, barred=["ann"])
+    assert rules.workers == ("bob",)
+
+
+GPT = Party(name="gpt", reader="openai", kind="openai", tags=("eu", "fast"))
+PROXIED = Party(name="gpt2", reader="proxy.example.org", kind="openai")
+OWN = Party(name="own", reader="this machine", kind="ollama", local=True)
+
+
+@pytest.mark.parametrize(
+    ("selector", "party", "meant"),
+    [
+        ("gpt", GPT, True),
+        ("gpt", PROXIED, False),
+        ("tag:eu", GPT, True),
+        ("tag:e", GPT, False),
+        ("provider:openai", GPT, True),
+        ("provider:OpenAI", GPT, True),
+        ("provider:proxy.example.org", PROXIED, True),
+        ("provider:local", OWN, True),
+        ("provider:local", GPT, False),
+        ("provider:ollama", OWN, True),
+    ],
+)
+def test_a_selector_means_by_name_tag_or_provider(selector: str, party: Party, meant: bool) -> None:
+    """A provider is who reads it; of a server on this machine it is its kind too."""
+    assert is_meant(selector, party) is meant
+
+
+def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
+    """A worker of kind openai behind another host is not openai to who allows it, and is to who denies it."""
+    assert Policy(allow=(("provider:openai",),)).forbids(PROXIED)
+    assert Policy(deny=("provider:openai",)).forbids(PROXIED)
+    assert not Policy(files_only=(("provider:openai",),)).gives_files(PROXIED)
+    assert not Policy(no_question=("provider:openai",)).gives_question(PROXIED)
+
+
+def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
+    """Each place that sets a list gives a group; an empty one means nobody."""
+    assert not Policy(allow=(("gpt", "own"), ("tag:eu",))).forbids(GPT)
+    assert Policy(allow=(("gpt", "own"), ("tag:eu",))).forbids(OWN) == "policy.allow names only tag:eu"
+    assert Policy(allow=((),)).forbids(GPT) == "policy.allow names only nobody"
+
+
+def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
+    """At most four by name; a pool of nobody is somebody else's business."""
+    parties = {name: Party(name=name, reader="x", kind="x") for name in ("ann", "bob")}
+    with pytest.raises(PolicyError) as caught:
+        permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
+    local = "policy.local_only keeps everything on this machine, and x is not"
+    assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
+    assert permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",))).names == ("bob", "self")
+    assert permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("self",))).names == ("ann", "bob")
+    many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(6)))
+    with pytest.raises(PolicyError, match=r"w3: .*; and 2 more"):
+        permitted(many, {name: Party(name=name, reader="x") for name in many.names}, Policy(local_only=True))
+
+
+def test_selectors_that_mean_nobody_are_told() -> None:
+    """Of a list of who is allowed all together they are an error; a known provider without a worker is no mistake."""
+    policy = Policy(allow=(("gpt", "gtp"),), deny=("provider:xai", "provider:vendor", "tag:us"), no_question=("self",))
+    assert check_selectors(policy, [GPT, OWN], ["openai", "xai"]) == (
+        "policy.allow: no worker is meant by gtp",
+        "policy.deny: no worker is meant by provider:vendor",
+        "policy.deny: no worker is meant by tag:us",
+    )
+    for group, said in (("gtp",), "no worker is meant by gtp"), ((), "it is empty, so it allows nobody"):
+        with pytest.raises(PolicyError, match=said):
+            check_selectors(Policy(allow=(group,)), [GPT], [])
+    assert check_selectors(NO_POLICY, [], []) == ()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from conductor_cli.config.workers import NAME
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models import discover as module
+from conductor_cli.models import presets
 from conductor_cli.models.discover import discover, keyed, ping, served, unique
 from conductor_cli.models.presets import PRESETS
 from tests.servers import Loopback, Seen, Wire, loopback
@@ -41,7 +42,7 @@ def at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
         name = kind.replace("_", "-")
         preset = PRESETS[name]
         changed = type(preset)(base_url=f"http://127.0.0.1:{port}/v1", local=True, about=preset.about)
-        monkeypatch.setitem(PRESETS, name, changed)
+        monkeypatch.setitem(presets._providers(), name, changed)
 
 
 async def tags(seen: Seen, wire: Wire) -> None:

@@ -111,6 +111,11 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
             {"tokens_cached": 4, "tokens_reasoning": 5},
         ),
         ({"prompt_cache_hit_tokens": 6}, {"tokens_cached": 6}),
+        ({"cache_creation_input_tokens": 3}, {"tokens_stored": 3}),
+        (
+            {"prompt_tokens_details": {"cached_tokens": 9, "cache_write_tokens": 9}},
+            {"tokens_cached": 9, "tokens_stored": 2},
+        ),
         ({"total_tokens": 30}, {"tokens_out": 19, "tokens_reasoning": 12}),
         (
             {"total_tokens": 30, "completion_tokens_details": {"reasoning_tokens": 12}},
@@ -120,7 +125,7 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
         ({"prompt_tokens_details": {"cached_tokens": 999}}, {"tokens_cached": 11}),
         ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -5}}, {}),
     ],
-    ids=["details", "deepseek", "hidden", "hidden-said", "null", "too-many", "nonsense"],
+    ids=["details", "deepseek", "anthropic", "written", "hidden", "hidden-said", "null", "too-many", "nonsense"],
 )
 def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected: dict[str, int]) -> None:
     """Cached tokens are part of the input and reasoning part of the output, whichever way a server counts."""

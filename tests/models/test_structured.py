@@ -26,8 +26,9 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import SPELLINGS, Terms
 from conductor_cli.core.spellings.terms import BLANK, CONTROL, signs_but
 from conductor_cli.models.catalog import open_model
+from conductor_cli.models.dialect import Dialect
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.openai import Dialect, OpenAI
+from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.servers import OWNERS, for_xgrammar, form_of, keeps_schemas
 from tests.core.spellings.gbnf import Grammar
 from tests.core.spellings.reading import plan_in

@@ -19,8 +19,19 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.models.catalog import check_options, open_model
 from conductor_cli.models.llama.about import describe, tensors_of
+from conductor_cli.rehearsal import conducting
 from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.workers import CONTEXT, MOST_TOKENS, NAMES, PROFILE, clean, path_of, pool, render
+from conductor_cli.rehearsal.workers import (
+    CONTEXT,
+    MOST_TOKENS,
+    NAMES,
+    PROFILE,
+    cards_file,
+    clean,
+    path_of,
+    pool,
+    render,
+)
 from conductor_cli.rehearsal.world import Problem, problems
 from conductor_cli.run.planning import FINISH
 
@@ -127,6 +138,20 @@ async def right(worker: Worker, asked: tuple[Problem, ...]) -> int:
     finally:
         await model.close()
     return count
+
+
+def test_freshly_trained_files_take_the_place_of_those_that_ship(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable names their directory: workers, conductor and cards all come from there, from wherever one asks."""
+    shipped = path_of("letters"), conducting.path_of(), cards_file()
+    monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
+    monkeypatch.chdir(tmp_path)
+    found = Path(pool()["letters"].model), conducting.path_of(), cards_file()
+    assert found == tuple(tmp_path / "fresh" / name for name in ("letters.gguf", "conductor.gguf", "cards.json"))
+    assert all(path.is_file() for path in shipped)
+    monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
+    assert (path_of("letters"), conducting.path_of(), cards_file()) == shipped
 
 
 @pytest.mark.parametrize("skill", SKILLS)

@@ -55,7 +55,11 @@ def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     assert run.trace.usage.cost is not None
     assert run.trace.usage.cost <= Decimal("0.02")
     assert run.trace.exit_code == 6
-    assert run.trace.error == Failure(kind="limit", message="the limit of $0.02 leaves no room for another call")
+    assert run.trace.error == Failure(
+        kind="limit",
+        message="the limit of $0.02 leaves no room for another call",
+        hint="raise it with --max-cost 0.04",
+    )
 
 
 def test_calls_are_counted_with_those_that_run() -> None:
@@ -64,7 +68,9 @@ def test_calls_are_counted_with_those_that_run() -> None:
     run, events = play(setting(THREE, {"ann": ann}, limits=Limits(calls=2)))
     assert len(of(events, ev.StepStarted)) == 2
     assert run.trace.exit_code == 6
-    assert run.trace.error == Failure(kind="limit", message="the limit of 2 worker calls is reached")
+    assert run.trace.error == Failure(
+        kind="limit", message="the limit of 2 worker calls is reached", hint="raise it with --max-calls 4"
+    )
     assert (run.trace.answer, run.trace.partial) == ("done", True)
 
 
@@ -102,7 +108,11 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
     run, events = play(setting(planner, limits=Limits(tokens=300)))
     assert planner.requests == []
     assert [event.kind for event in events] == ["run_started", "run_failed"]
-    assert run.trace.error == Failure(kind="limit", message="the limit of 300 tokens leaves no room for another call")
+    assert run.trace.error is not None
+    assert (run.trace.error.kind, run.trace.error.message) == (
+        "limit", "the limit of 300 tokens leaves no room for another call",
+    )  # fmt: skip
+    assert int(run.trace.error.hint.removeprefix("raise it with --max-tokens ")) > 600
 
 
 def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
@@ -137,7 +147,9 @@ def test_time_is_a_limit_of_the_whole_run() -> None:
     ann = Scripted([["The answer ", 60.0, "is 42."]])
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
-    assert run.trace.error == Failure(kind="limit", message="the limit of 10 s is reached")
+    assert run.trace.error == Failure(
+        kind="limit", message="the limit of 10 s is reached", hint="raise it with --max-time 20"
+    )
     assert of(events, ev.StepStopped)[0].reason == "limit"
     run, _ = play(setting([40.0, "A | - | one"], limits=Limits(seconds=2.5)))
     assert (run.trace.at, run.trace.state, run.trace.exit_code) == (2.5, "failed", 6)
@@ -156,7 +168,7 @@ def test_a_nested_run_shares_the_limits() -> None:
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
     assert len(ann.requests) == 3
     assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
-        kind="limit", message="the limit of 3 worker calls is reached"
+        kind="limit", message="the limit of 3 worker calls is reached", hint="raise it with --max-calls 6"
     )
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
 

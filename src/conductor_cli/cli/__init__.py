@@ -7,17 +7,35 @@ from typing import Annotated
 import typer
 
 from conductor_cli import __version__
-from conductor_cli.cli import ask, completions, config, doctor, keys, model, plan, run, trace, workers
+from conductor_cli.cli import (
+    ask,
+    chat,
+    completions,
+    config,
+    cost,
+    doctor,
+    keys,
+    model,
+    plan,
+    pools,
+    run,
+    setup,
+    trace,
+    train,
+    workers,
+)
 from conductor_cli.cli import eval as evaluation
 from conductor_cli.cli.options import Color, Globals
+from conductor_cli.cli.output import remark
 from conductor_cli.core.errors import UsageError
+from conductor_cli.greeting import is_possible
 
 app = typer.Typer(
     name="conductor",
     help="Plan, run and show how a team of models answers a question.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
     "7 partial answer, 8 no worker reachable, 130 interrupted, 143 terminated.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -25,14 +43,19 @@ app = typer.Typer(
 )
 
 app.command("ask")(ask.ask)
+app.command("chat")(chat.chat)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("eval")(evaluation.evaluate)
+app.command("train")(train.train)
 app.add_typer(trace.app, name="trace")
 app.add_typer(workers.app, name="workers")
+app.add_typer(pools.app, name="pools")
 app.add_typer(keys.app, name="keys")
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
+app.command("setup")(setup.setup)
+app.command("cost")(cost.cost)
 app.command("doctor")(doctor.doctor)
 app.command("completions")(completions.completions)
 
@@ -60,4 +83,16 @@ def conductor(
     del version
     if debug and quiet:
         raise UsageError("--debug and --quiet exclude each other")
-    context.obj = Globals(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)
+    context.obj = Globals(
+        config=config_file, color=color.value if color else None, debug=debug, quiet=quiet, greeted=bool(context.obj)
+    )
+    if context.invoked_subcommand is None:
+        raise typer.Exit(_alone(context))
+
+
+def _alone(context: typer.Context) -> int:
+    """No command: a conversation where somebody could have one, else the help."""
+    if is_possible():
+        return chat.begin(context.obj)
+    remark(context.get_help())
+    return UsageError("").exit_code

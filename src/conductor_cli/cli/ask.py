@@ -14,42 +14,48 @@ if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
     from conductor_cli.store import Store
 
+Continued = Annotated[
+    str | None,
+    typer.Option("--continue", "-c", metavar="[ID]", help="Continue the last run, or run ID, as a conversation."),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; only what is missing is called."),
+]
+Schema = Annotated[
+    Path | None,
+    typer.Option("--schema", metavar="FILE", help="JSON Schema for the answer; one that is no JSON exits 7."),
+]
+
 
 def ask(
     context: typer.Context,
     question: opt.Words = None,
     file: opt.Files = None,
     system: opt.System = None,
-    continued: Annotated[
-        str | None,
-        typer.Option("--continue", "-c", metavar="[ID]", help="Continue the last run, or run ID, as a conversation."),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; only what is missing is called."),
-    ] = None,
+    continued: Continued = None,
+    resume: Resume = None,
     mode: opt.ModeOption = None,
     workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
     max_steps: opt.MaxSteps = None,
     recursion: opt.Recursion = None,
     max_cost: opt.MaxCost = None,
     max_tokens: opt.MaxTokens = None,
     max_calls: opt.MaxCalls = None,
     max_time: opt.MaxTime = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help="JSON Schema for the answer; one that is no JSON exits 7.",
-        ),
-    ] = None,
+    schema: Schema = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
     adapter: opt.Adapter = None,
+    approve: opt.Approve = None,
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
+    brief: opt.Brief = False,
     rehearsal: opt.Rehearsal = False,
     no_trace: opt.NoTrace = False,
 ) -> None:
@@ -61,17 +67,25 @@ def ask(
         steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter}
-    flags |= {"conductor.mode": mode.value if mode else None}
-    flags |= {"output.progress": progress.value if progress else None}
+    flags |= {"conductor.mode": mode.value if mode else None, "conductor.pool": pool}
+    flags |= opt.approval(approve)
+    flags |= opt.policy_flags(allow, deny, local_only)
+    flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
     if resume is not None and (question or file or system or schema or continued):
         raise UsageError("--resume takes no question: it finishes the stored one", hint="use --continue to ask on")
     only = opt.names_of(workers)
-    session = Session(context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, rehearsal=rehearsal)
+    session = Session(
+        context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, rehearsal=rehearsal,
+        approved=approve is False,
+    )  # fmt: skip
     earlier = _earlier(session.store, resume)
     if earlier is not None:
         asked = earlier.question
     else:
-        asked = question_from(question or (), file or (), system, schema, _earlier(session.store, continued))
+        before = _earlier(session.store, continued)
+        if before is not None:
+            session.hold(before)
+        asked = question_from(question or (), file or (), system, schema, before)
     raise typer.Exit(session.run(asked, only=only, resume=earlier, seed=seed))
 
 
@@ -80,6 +94,6 @@ def _earlier(store: Store, name: str | None) -> Trace | None:
     if name is None:
         return None
     run = store.find(name)
-    if store.entry(run).state == "running":
+    if store.is_running(run):
         raise UsageError(f"run {run} is still going on", hint="wait for its end, or stop it first")
     return store.trace(run)

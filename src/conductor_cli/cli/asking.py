@@ -33,7 +33,7 @@ def question_from(
     plain = [_written(word, "the question") for word in words if word != "-"]
     piped = _stdin(forced="-" in words)
     text = " ".join(plain).strip()
-    attached = [_file(path) for path in files]
+    attached = [file_at(path) for path in files]
     if not text:
         text, piped = piped.strip(), ""
     if piped.strip():
@@ -44,10 +44,10 @@ def question_from(
         text=text, system=_written(system or "", "--system"), files=tuple(attached),
         schema=None if schema is None else _schema(schema),
     )  # fmt: skip
-    return asked if earlier is None else _continued(asked, earlier, keep_system=system is None)
+    return asked if earlier is None else continued(asked, earlier, keep_system=system is None)
 
 
-def _continued(asked: Question, earlier: Trace, *, keep_system: bool) -> Question:
+def continued(asked: Question, earlier: Trace, *, keep_system: bool) -> Question:
     """`asked` as the next question of a conversation: what came with the earlier ones is still there."""
     before = earlier.question
     turn = Turn(question=before.text, answer=earlier.answer)
@@ -84,12 +84,13 @@ def _readable(seconds: float) -> bool:
         return True
 
 
-def _file(path: Path) -> File:
+def file_at(path: Path) -> File:
+    """A text file to attach. Raises `UsageError`."""
     try:
         with path.open("rb") as file:
             return File(name=path.name, text=decoded(file.read(LARGEST + 1), str(path)))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check the name given with -f") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
 
 
 def decoded(data: bytes, source: str) -> str:
@@ -110,7 +111,7 @@ def decoded(data: bytes, source: str) -> str:
 
 def _schema(path: Path) -> dict[str, Any]:
     try:
-        schema = json.loads(_file(path).text)
+        schema = json.loads(file_at(path).text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
     if not isinstance(schema, dict):

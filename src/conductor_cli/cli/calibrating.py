@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,7 +14,7 @@ import typer
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Card, Pool, Worker
 
 if TYPE_CHECKING:
     from conductor_cli.cli.evaluating import Evaluating
@@ -44,6 +44,7 @@ def calibrate(
     ] = None,
     rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Measure the rehearsal's workers, not yours.")] = False,
     workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
     count: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="How many cases.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Draws the cases.")] = 0,
     parallel: Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Runs at once.")] = 8,
@@ -65,22 +66,22 @@ def calibrate(
         check_out(out)
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal brings its own cases", hint="leave out the file, or --rehearsal")
-    flags = opt.checked({"output.progress": progress.value if progress else None})
+    flags = opt.checked({"output.progress": progress.value if progress else None, "conductor.pool": pool})
     settings = load(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     chosen = _set(cases, rehearsal=rehearsal, count=count, seed=seed)
-    pool = asyncio.run(_pool(settings, opt.names_of(workers), rehearsal=rehearsal))
-    known = _known(pool, settings, chosen, again=again, elsewhere=out is not None)
-    wanted = [worker.name for worker in pool if worker.name not in known]
+    found = asyncio.run(_pool(settings, opt.names_of(workers), rehearsal=rehearsal))
+    known = _known(found, settings, chosen, again=again, elsewhere=out is not None)
+    wanted = [worker.name for worker in found if worker.name not in known]
     fresh: list[Measured] = []
     if wanted:
         going = _going(chosen, settings, wanted, parallel=parallel, yes=yes, quiet=context.obj.quiet)
         code = going.run()
         if code or going.evaluation is None:
             raise typer.Exit(code)
-        fresh = _measured(going, pool, chosen)
+        fresh = _measured(going, found, chosen)
     kept = _keep(fresh, settings, chosen, out)
     _show([*known.values(), *fresh], fresh, chosen, kept, json=json)
-    _overruled(pool, settings, fresh)
+    _overruled(found, settings, fresh)
     if fresh and kept is not None and out is None:
         from conductor_cli.cli.output import remark
         from conductor_cli.cli.preparing import prepare_in_background
@@ -109,8 +110,10 @@ async def _pool(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> 
     """The workers to be measured, the conductor itself not among them."""
     from conductor_cli.cli import rehearsing
     from conductor_cli.cli.opening import pool_of
+    from conductor_cli.cli.pooling import check_rehearsal
 
     if rehearsal:
+        check_rehearsal(settings)
         pool = rehearsing.pool(only)
     else:
         pool, _ = await pool_of(settings, None, only)
@@ -199,8 +202,8 @@ def _overruled(pool: Pool, settings: Settings, fresh: Sequence[Measured]) -> Non
 
     for card in fresh:
         worker = pool[card.worker]
-        before = settings.cards.of(worker)
-        if worker.card.strengths and (before is None or before.card() != worker.card):
+        before = settings.cards.on(replace(worker, card=Card())).card
+        if worker.card.strengths and worker.card != before:
             remark(f"{worker.name} has a card in the settings, and that wins")
 
 

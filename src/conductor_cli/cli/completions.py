@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,10 +15,20 @@ class Shell(StrEnum):
     bash = "bash"
     zsh = "zsh"
     fish = "fish"
+    powershell = "powershell"
+
+
+SUFFIXES: Final = {Shell.powershell: "ps1"}
+"""How the script of a shell ends where that is not the shell's own name."""
 
 
 def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
-    """Print the completion script of a shell, as in: source <(conductor completions bash)."""
+    """Print the completion script of a shell, as in: source <(conductor completions bash).
+
+    For good: `conductor completions fish > ~/.config/fish/completions/conductor.fish`; for zsh a file `_conductor` in a
+    directory of `$fpath`; for bash and PowerShell a line in the profile, in PowerShell
+    `conductor completions powershell | Out-String | Invoke-Expression`.
+    """
     from pathlib import Path
 
     from conductor_cli.cli.output import say
@@ -29,7 +38,7 @@ def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) ->
     # In a wheel the scripts lie inside the package; in a checkout at the top level.
     places = (here.parents[1] / "completions", here.parents[3] / "completions")
     for place in places:
-        script = place / f"conductor.{shell.value}"
+        script = place / f"conductor.{SUFFIXES.get(shell, shell.value)}"
         if script.is_file():
             say(script.read_text(encoding="utf-8").rstrip("\n"))
             return
@@ -38,25 +47,20 @@ def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) ->
 
 def worker_names(environ: Mapping[str, str], config: str | None, *, own: bool) -> list[str]:
     """The workers of the settings, or if `own` those of `workers add`. What cannot be read is left out."""
-    from conductor_cli.config import load, places
-    from conductor_cli.config.workers import named
-    from conductor_cli.core.errors import ConductorError
+    return _names("workers", "--own" if own else "", environ, config)
 
-    with suppress(ConductorError):
-        return list(named(places(environ))) if own else [item.worker.name for item in load(environ, {}, config).workers]
-    return []
+
+def pool_names(environ: Mapping[str, str], config: str | None, *, own: bool, known: bool) -> list[str]:
+    """The pools of the settings, if `own` those of `pools add`, and if `known` those that ship with this tool."""
+    return _names("pools", "--own" if own else "--known" if known else "", environ, config)
 
 
 def model_names(environ: Mapping[str, str], *, known: bool) -> list[str]:
     """The models on this machine, and if `known` those that can be pulled. What cannot be read is left out."""
-    from conductor_cli.config import places
-    from conductor_cli.core.errors import ConductorError
-    from conductor_cli.models.weights.receipts import Shelf
-    from conductor_cli.models.weights.registry import registry
+    return _names("model", "--known" if known else "", environ, None)
 
-    shelf, names = Shelf(places(environ).models), list[str]()
-    with suppress(ConductorError):
-        names += [entry.name for entry in registry(environ) if known]
-    with suppress(ConductorError):
-        names += [receipt.name for receipt in shelf.receipts()] + [damaged.name for damaged in shelf.damaged()]
-    return list(dict.fromkeys(names))
+
+def _names(section: str, flag: str, environ: Mapping[str, str], config: str | None) -> list[str]:
+    from conductor_cli.names import names
+
+    return names([section, "names", *filter(None, [flag])], environ, config) or []

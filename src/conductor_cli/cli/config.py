@@ -111,3 +111,5 @@ def path(context: typer.Context) -> None:
     settings = _settings(context)
     say(f"yours:        {context.obj.config or settings.places.user_file}")
     say(f"conductor's:  {settings.places.own_file}")
+    for file, _ in settings.projects:
+        say(f"project's:    {file}")

@@ -13,9 +13,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from conductor_cli.cli.approving import DROPPED, Approver
 from conductor_cli.cli.output import leave_stdout, tell
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.core.events import Event, RunStarted
+from conductor_cli.core.events import Event, PlanOffered, RunStarted
 from conductor_cli.store import Store, Writer
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ def _cannot_store(directory: Path, error: OSError) -> ConfigError:
     )
 
 
-async def drive(run: Run, view: View, writer: Writer | None) -> int:
-    """Read the run to its end and return the exit code. The store has an event before any view sees it."""
-    shown = _Shown(run, view)
+async def drive(run: Run, view: View, writer: Writer | None, approver: Approver | None = None) -> int:
+    """Read the run to its end and return the exit code. The store has an event before any view sees it.
+
+    A run that holds its plan needs an `approver`, which is asked when the views have shown the plan.
+    """
+    shown = _Shown(run, view, approver)
     listening = _Signals(run)
     listening.listen()
     try:
@@ -99,9 +103,10 @@ class _Shown:
     Nobody reads standard output, or it takes no more: then the run is stopped.
     """
 
-    def __init__(self, run: Run, view: View) -> None:
+    def __init__(self, run: Run, view: View, approver: Approver | None) -> None:
         self.run = run
         self.view = view
+        self.approver = approver
         self.error: OSError | None = None
         self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
@@ -115,6 +120,8 @@ class _Shown:
     async def close(self) -> None:
         """Wait until all is shown. Not by joining the thread: a second Ctrl-C must find nothing to wait for."""
         self._events.put(None)
+        if self.approver is not None:
+            self.approver.wake()
         await self._ended.wait()
         if self._fault is not None:
             raise self._fault
@@ -123,9 +130,19 @@ class _Shown:
         try:
             while (event := self._events.get()) is not None:
                 self._try(partial(self.view.show, event))
+                if isinstance(event, PlanOffered):
+                    self._try(self._ask)
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _ask(self) -> None:
+        """Have the plan that is on offer decided about; nothing else happens meanwhile."""
+        decision = self.approver.decide(self.run) if self.approver is not None else None
+        if decision is None:
+            self._stop(DROPPED)
+        else:
+            self._loop.call_soon_threadsafe(self.run.decide, decision)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:

@@ -61,7 +61,11 @@ def evaluate(
     count: Count = None,
     seed: Seed = 0,
     workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
     form: From = None,
     parallel: Parallel = 8,
     resume: Resume = None,
@@ -77,9 +81,12 @@ def evaluate(
 ) -> None:
     """Put the same cases to every way of using the workers, and compare what was right and what it took."""
     from conductor_cli.cli import evaluations, reporting
+    from conductor_cli.cli.pooling import as_stored
     from conductor_cli.config import load
 
-    flags = {"conductor.model": conductor, "output.progress": progress.value if progress else None}
+    flags = {"conductor.model": conductor, "conductor.pool": pool}
+    flags |= {"output.progress": progress.value if progress else None}
+    flags |= opt.policy_flags(allow, deny, local_only)
     settings = load(os.environ, {**opt.checked(flags), "output.color": context.obj.color}, context.obj.config)
     _one_of(cases=cases, **{"--resume": resume, "--rescore": rescore, "--list": list_})
     if scorer is not None and rescore is None:
@@ -95,6 +102,7 @@ def evaluate(
         reporting.rescored(found, settings, scorer=scorer or "", html=html, json=json)
         return
     if resume is not None:
+        settings = as_stored(settings)
         order = _again(resume, settings)
     else:
         order = replace(_order(str(cases), form, count, seed), systems=systems, workers=opt.names_of(workers))
@@ -137,7 +145,10 @@ def _one_of(**given: object) -> None:
 
 def _as_begun(context: typer.Context, which: str) -> None:
     """That nothing is asked for which an evaluation that exists has settled. Raises `UsageError`."""
-    settled = {"systems": "--systems", "workers": "--workers", "count": "--n", "seed": "--seed", "form": "--from"}
+    settled = {
+        "systems": "--systems", "workers": "--workers", "pool": "--pool", "count": "--n", "seed": "--seed",
+        "form": "--from",
+    }  # fmt: skip
     for name, option in settled.items():
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

@@ -64,6 +64,7 @@ class Evaluating:
         self.settings = settings
         self.evaluation: Evaluation | None = None
         self._count = Count(0, 0)
+        self._raise = "{how} --max-cost MORE"
 
     def run(self) -> int:
         """Do all that is to be done; the exit code. What was finished is kept, whatever happens."""
@@ -127,8 +128,9 @@ class Evaluating:
     async def _open_all(self, *, planning: bool) -> Opened:
         order = self.order
         return await open_conductor(
-            self.settings, only=order.workers, planning=planning, seed=order.seed, rehearsal=order.rehearsal
-        )
+            self.settings, only=order.workers, planning=planning, seed=order.seed, rehearsal=order.rehearsal,
+            day_limits=False,
+        )  # fmt: skip
 
     # What is to be done
 
@@ -215,12 +217,15 @@ class Evaluating:
 
     def _budget(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> Budget:
         """What may be spent: a run costs as much as one did before, else what it is estimated to cost at least."""
+        spent = begun.spent() if begun is not None else Decimal(0)
         limit = self.order.max_cost
+        left = None if self.order.rehearsal else spending.left_today(self.settings)
+        if left is not None and (limit is None or spent + left < limit):
+            limit, self._raise = spent + left, "the day ends at midnight; then go on: {how}"
         if limit is None:
             return Budget()
         spending.check_limit(opened.conductor, systems)
         costs = [outcome.usage.cost or Decimal(0) for outcome in (begun.outcomes() if begun is not None else ())]
-        spent = begun.spent() if begun is not None else Decimal(0)
         return Budget(limit, spent=spent, expected=max(costs, default=self._quote(begun, systems, opened).each))
 
     def _wanted(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> bool:
@@ -255,7 +260,7 @@ class Evaluating:
 
         done = f"{self._count.done:,} of {self._count.total:,} runs took {dollars(budget.spent)}"
         said = f"the limit of ${budget.limit} is reached: {done}"
-        tell(Failure(kind="limit", message=said, hint=f"{self._how()} --max-cost MORE"))
+        tell(Failure(kind="limit", message=said, hint=self._raise.format(how=self._how())))
         return LIMIT
 
 

@@ -52,7 +52,7 @@ def set_(
     """Keep a provider's key in the system's keyring. It is asked for, or read from stdin; it is no argument."""
     from conductor_cli.cli.keyring_asking import agree_to_file, key_from_user
     from conductor_cli.cli.keyring_rows import kept_in, variables_set
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import explain, remark
     from conductor_cli.keys.entry import address, is_open, known_provider, same_address
 
     if context.args:
@@ -67,7 +67,7 @@ def set_(
         agree_to_file(safe.path, yes=yes)
     before, key = safe.entries().get(name), key_from_user(name)
     entry = safe.set(name, url, key, plaintext=insecure_storage)
-    say(
+    explain(
         f"stored the key of {name} in {kept_in(entry, safe.path)}, for {url}; check it with: conductor keys test {name}"
     )
     if before is not None and not same_address(before.base_url, url):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from conductor_cli.cli.choosing import described, planner_of, profile_for, shelf_of
 from conductor_cli.cli.keyring_rows import at_hand, stored_keys
 from conductor_cli.cli.options import named
+from conductor_cli.cli.output import remark
+from conductor_cli.cli.policing import guard_of, may_work, on_duty
+from conductor_cli.cli.pooling import as_stored, check_inside, check_rehearsal, on_offer
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -25,8 +28,10 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
+    from conductor_cli.cli.loaded import Loaded
     from conductor_cli.config import Settings
     from conductor_cli.models.catalog import StoredKeys
+    from conductor_cli.models.daybook import DayBook
     from conductor_cli.models.port import Model
     from conductor_cli.run import Conductor
 
@@ -40,8 +45,17 @@ class Opened:
     planner: Worker | None = None
 
     async def close(self) -> None:
-        """Close every model. One that fails to close must not hide the answer."""
+        """Close every model, and the day book. One that fails to close must not hide the answer."""
         await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the day book only: somebody else keeps the models."""
+        book = self.conductor.daybook
+        if book is not None:
+            book.close()
+            if book.problem:
+                remark(book.problem)
 
 
 async def open_conductor(
@@ -53,46 +67,74 @@ async def open_conductor(
     streams: bool = False,
     seed: int | None = None,
     rehearsal: bool = False,
+    day_limits: bool = True,
+    loaded: Loaded | None = None,
 ) -> Opened:
     """Open the conductor model (unless a plan is given, `planning` false) and every worker.
 
     `only` are the workers that a command line names, `stored` those of a run that is resumed, as far as they exist.
-    With `rehearsal` all of them are those that ship with this package. Raises `ConductorUnusable`, `KeyMissing` or
+    With `rehearsal` all of them are those that ship with this package, and what they do is not written into the day
+    book. Without `day_limits` it is written there, and held to nothing. Models that are `loaded` are taken from there,
+    and what is opened stays there. Raises `ConductorUnusable`, `KeyMissing` or
     `ConfigError`.
     """
+    settings = as_stored(settings) if stored else settings
     if rehearsal:
         from conductor_cli.cli import rehearsing
 
+        check_rehearsal(settings)
         planner = rehearsing.planner_of(settings) if planning else None
-        pool = rehearsing.pool(only)
-        remarks: tuple[str, ...] = ()
+        pool, remarks = on_duty(rehearsing.pool(only), settings, only, planner)
     else:
-        planner = planner_of(settings) if planning else None
+        planner = _priced(planner_of(settings), settings) if planning else None
         pool, remarks = await pool_of(settings, planner, only)
     kept = [name for name in stored if name in pool]
     pool = pool.subset(kept) if kept and not only else pool
+    guard = guard_of(settings, pool, planner)
+    if planner is not None:
+        guard.check_conductor()
     keys = stored_keys(settings)
-    model = _open_planner(planner, settings, keys) if planner is not None and planning else None
-    workers, absent = _open_workers(pool, settings, keys, planner, model)
+    opener = loaded.open if loaded is not None else _opener()
+    model = _open_planner(planner, settings, keys, opener) if planner is not None and planning else None
+    workers, absent = _open_workers(pool, settings, keys, planner, model, opener)
     conductor = await _conductor(settings, planner, model, pool)
     if rehearsal:
         conductor = rehearsing.profiled(conductor, planner)
+    daybook = None if rehearsal else _daybook(settings, planner, held=day_limits)
     conductor = replace(
-        conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed,
+        conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed, daybook=daybook,
+        guard=guard,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
-    return Opened(conductor=conductor, models=_distinct(model, workers), planner=planner)
+    models = _distinct(model, workers) if loaded is None else []
+    return Opened(conductor=conductor, models=models, planner=planner)
+
+
+def _daybook(settings: Settings, planner: Worker | None, *, held: bool) -> DayBook:
+    from conductor_cli.core.pool import DayLimits
+    from conductor_cli.models.daybook import DayBook
+
+    return DayBook(settings.places.spending, settings.day_limits if held else DayLimits(), planner=planner)
 
 
 async def open_planner(settings: Settings) -> Opened:
     """Open the model that plans and none of the workers, though it knows of all. Raises as `open_conductor`."""
-    planner = planner_of(settings)
+    planner = _priced(planner_of(settings), settings)
     pool, _ = await pool_of(settings, planner, ())
-    model = _open_planner(planner, settings, stored_keys(settings))
+    guard_of(settings, pool, planner).check_conductor()
+    model = _open_planner(planner, settings, stored_keys(settings), _opener())
     return Opened(conductor=await _conductor(settings, planner, model, pool), models=[model])
 
 
+def _priced(planner: Worker, settings: Settings) -> Worker:
+    """The conductor model with its price; what is wrong with the table is said with the pool."""
+    from conductor_cli.models.prices import with_prices
+
+    return with_prices([planner], settings.places.cache)[0][0]
+
+
 async def _conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:
+    from conductor_cli.models.presets import reader_of
     from conductor_cli.run import Conductor
 
     name = described(planner, shelf_of(settings)) if planner else "plan file"
@@ -100,7 +142,7 @@ async def _conductor(settings: Settings, planner: Worker | None, model: Model | 
         model=model, pool=pool, workers={}, name=name,
         profile=await profile_for(settings, model), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None,
+        price=planner.price if planner else None, reader=reader_of(planner) if planner else "",
     )  # fmt: skip
 
 
@@ -110,8 +152,14 @@ def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
 
 
 async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
-    """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it."""
-    listed = tuple(item.worker for item in settings.workers if item.enabled)
+    """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it.
+
+    Here they get their prices, where neither the settings nor their kind say one.
+    """
+    from conductor_cli.models.prices import with_prices
+
+    listed = on_offer(settings)
+    check_inside(settings, only)
     for name in only:
         if name in [item.worker.name for item in settings.workers if not item.enabled]:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
@@ -119,14 +167,18 @@ async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str
     if not settings.workers:
         from conductor_cli.models.discover import discover
 
-        listed = tuple(map(settings.cards.on, await discover(settings.environ, at_hand(stored_keys(settings)))))
+        found = await discover(settings.environ, at_hand(stored_keys(settings)))
+        listed = tuple(map(settings.cards.on, may_work(settings, found)))
         if not listed:
             listed = (replace(planner or _as_worker(settings), name="local", about="the conductor's own model"),)
         remarks = (_said(listed),)
+    listed, problem = with_prices(listed, settings.places.cache)
+    remarks = (*remarks, *filter(None, [problem]))
     if settings.cards.problem:
         remarks = (*remarks, f"{settings.cards.problem}; workers are taken without measured cards")
     pool = Pool(workers=listed)
-    return (named(pool, only) if only else pool), remarks
+    pool, said = on_duty(named(pool, only) if only else pool, settings, only, planner)
+    return pool, (*remarks, *said)
 
 
 def _as_worker(settings: Settings) -> Worker:
@@ -144,21 +196,27 @@ def _said(found: Sequence[Worker]) -> str:
     return f"no workers are configured; found at hand: {', '.join(worker.name for worker in found)}"
 
 
-def _open_planner(planner: Worker, settings: Settings, keys: StoredKeys) -> Model:
+_Opener = Callable[..., "Model"]
+"""What `catalog.open_model` does."""
+
+
+def _opener() -> _Opener:
     from conductor_cli.models.catalog import open_model
 
+    return open_model
+
+
+def _open_planner(planner: Worker, settings: Settings, keys: StoredKeys, opener: _Opener) -> Model:
     try:
-        return open_model(planner, environ=settings.environ, stored=keys)
+        return opener(planner, environ=settings.environ, stored=keys)
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
 
 
 def _open_workers(
-    pool: Pool, settings: Settings, keys: StoredKeys, planner: Worker | None, model: Model | None
+    pool: Pool, settings: Settings, keys: StoredKeys, planner: Worker | None, model: Model | None, opener: _Opener
 ) -> tuple[dict[str, Model], dict[str, Failure]]:
     """A model for each worker; those that cannot be opened are absent, unless that leaves none."""
-    from conductor_cli.models.catalog import open_model
-
     workers: dict[str, Model] = {}
     absent: dict[str, Failure] = {}
     first: ConductorError | None = None
@@ -171,7 +229,7 @@ def _open_workers(
             workers[worker.name] = loaded[_weights(worker)]
             continue
         try:
-            workers[worker.name] = open_model(_measured(worker, settings), environ=settings.environ, stored=keys)
+            workers[worker.name] = opener(_measured(worker, settings), environ=settings.environ, stored=keys)
             loaded[_weights(worker)] = workers[worker.name]
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure

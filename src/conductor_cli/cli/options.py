@@ -23,6 +23,8 @@ class Globals:
     color: str | None = None
     debug: bool = False
     quiet: bool = False
+    greeted: bool = False
+    """The head of a chat stands there already."""
 
 
 class Color(StrEnum):
@@ -71,6 +73,9 @@ ModeOption = Annotated[
     typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after."),
 ]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
+PoolOption = Annotated[
+    str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all of them.")
+]
 ConductorOption = Annotated[
     str | None,
     typer.Option(
@@ -94,15 +99,46 @@ GpuLayers = Annotated[
 Adapter = Annotated[
     str | None, typer.Option("--adapter", metavar="FILE", help="A LoRA adapter (GGUF) laid over a local conductor.")
 ]
+Approve = Annotated[
+    bool | None,
+    typer.Option(
+        "--approve/--yes",
+        help="Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.",
+        show_default=False,
+    ),
+]
+Flow = Annotated[bool, typer.Option("--flow", help="Show who reads what: question, files, whose answers.")]
+Allow = Annotated[
+    str | None, typer.Option("--allow", metavar="A,B", help="Ask only these: worker names, tag:NAME, provider:NAME.")
+]
+Deny = Annotated[str | None, typer.Option("--deny", metavar="A,B", help="Never ask these; named as for --allow.")]
+LocalOnly = Annotated[
+    bool, typer.Option("--local-only", help="Let nothing leave this machine: neither workers nor the conductor.")
+]
 FormatOption = Annotated[
     Format, typer.Option("--format", help="What goes to stdout: the answer, one JSON object, or the events.")
 ]
 ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="What goes to stderr meanwhile.")]
+Brief = Annotated[bool, typer.Option("--brief", help="A step that has ended is one line.")]
 Rehearsal = Annotated[
     bool, typer.Option("--rehearsal", help="Use the tiny models that ship with this tool: no key, no download.")
 ]
 NoTrace = Annotated[bool, typer.Option("--no-trace", help="Store no trace of this run.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+
+
+def approval(wanted: bool | None) -> dict[str, Any]:
+    """`--approve` as a setting by name. `--yes` is none: it is the approval itself, whoever asks for one."""
+    return {"policy.approve": wanted or None}
+
+
+def policy_flags(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
+    """Rules given on a command line, as settings by name. They add to those of the files, and never take one away."""
+    return {
+        "policy.allow": None if allow is None else [name.strip() for name in allow.split(",")],
+        "policy.deny": None if deny is None else [name.strip() for name in deny.split(",")],
+        "policy.local_only": True if local_only else None,
+    }
 
 
 def limit_flags(
@@ -133,6 +169,8 @@ FLAGS: Final = {
     "limits.calls": "--max-calls",
     "limits.seconds": "--max-time",
     "conductor.gpu_layers": "--gpu-layers",
+    "policy.allow": "--allow",
+    "policy.deny": "--deny",
 }
 """The flag that sets a setting, for messages."""
 

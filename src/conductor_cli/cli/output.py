@@ -33,6 +33,11 @@ def say(text: str = "") -> None:
     _write(SECRETS.redact(clean(text)))
 
 
+def put(text: str) -> None:
+    """A text on stdout that the caller has made safe, and then styled."""
+    _write(SECRETS.redact(text))
+
+
 def say_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
     """One JSON value on stdout; what is unsafe on a terminal is an escape in it."""
     _write(json_safe(json.dumps(SECRETS.redact_data(data), ensure_ascii=False, indent=2)))

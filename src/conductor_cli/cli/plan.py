@@ -1,4 +1,4 @@
-"""`conductor plan`: the plan file on stdout, an estimate on stderr; nothing is called but the conductor."""
+"""`conductor plan`: the plan as a file, and what it is to do and to cost; nothing is called but the conductor."""
 
 from __future__ import annotations
 
@@ -14,41 +14,36 @@ def plan(
     system: opt.System = None,
     mode: opt.ModeOption = None,
     workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
     max_steps: opt.MaxSteps = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
     adapter: opt.Adapter = None,
     progress: opt.ProgressOption = None,
+    flow: opt.Flow = False,
     rehearsal: opt.Rehearsal = False,
     no_trace: opt.NoTrace = False,
 ) -> None:
-    """Plan a question and print the plan, to be read, edited, and piped into conductor run."""
+    """Plan a question: print the plan and its estimate, or into a file or pipe the plan for conductor run."""
     from conductor_cli.cli.asking import question_from
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.flowing import tell_plan
     from conductor_cli.cli.session import Session
-    from conductor_cli.core.estimate import estimate
     from conductor_cli.core.plan import Plan
-    from conductor_cli.core.planfile import write
 
     flags = {
         "limits.steps": max_steps, "conductor.model": conductor, "conductor.gpu_layers": gpu_layers,
-        "conductor.adapter": adapter,
+        "conductor.adapter": adapter, "conductor.pool": pool,
         "conductor.mode": mode.value if mode else None, "output.progress": progress.value if progress else None,
     }  # fmt: skip
+    flags |= opt.policy_flags(allow, deny, local_only)
     only = opt.names_of(workers)
     session = Session(context.obj, opt.checked(flags), keep=not no_trace, rehearsal=rehearsal)
     asked = question_from(question or (), file or (), system, None, None)
-    made, opened, code = session.plan(asked, only=only, seed=seed)
-    if not isinstance(made, Plan) or code != 0:
+    run, code = session.plan(asked, only=only, seed=seed)
+    if not isinstance(run.trace.plan, Plan) or code != 0:
         raise typer.Exit(code or 1)
-    say(write(asked, made, session.settings.limits))
-    if not context.obj.quiet:
-        expected = estimate(asked, made, opened.conductor.pool, opened.conductor.worker_profile)
-        remark(_line(expected.calls, expected.tokens, expected.cost, expected.unpriced))
-
-
-def _line(calls: int, tokens: tuple[int, int], cost: tuple[object, object], unpriced: int) -> str:
-    money = f"${cost[0]:.4f} to ${cost[1]:.4f}" if unpriced < calls else "no price known"
-    more = f" + {unpriced} unpriced" if 0 < unpriced < calls else ""
-    return f"estimate: {calls} call{'s' if calls > 1 else ''}, {tokens[0]} to {tokens[1]} tokens, {money}{more}"
+    tell_plan(run, session.settings.limits, session.around, flow=flow)

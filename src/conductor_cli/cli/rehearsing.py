@@ -27,13 +27,6 @@ CALIBRATION: Final = 600
 """Cases of a calibration where no number is asked for: about two hundred a skill."""
 
 
-def cards_file() -> Path:
-    """The cards that ship with the workers, as `conductor workers calibrate --rehearsal --out FILE` wrote them."""
-    from conductor_cli import rehearsal
-
-    return Path(rehearsal.__file__).with_name("cards.json")
-
-
 def check_question(text: str) -> None:
     """Whether the rehearsal's models were trained on such questions. Raises `UsageError` with what they know."""
     from conductor_cli.rehearsal.world import REFUSAL, is_known
@@ -94,7 +87,7 @@ def pool(only: Sequence[str] = ()) -> Pool:
     if missing:
         said = f"the rehearsal's workers are not in this installation: {', '.join(missing)}"
         raise ConfigError(said, hint="install conductor-llm again")
-    cards = read_cards(cards_file())
+    cards = read_cards(workers.cards_file())
     carded = Pool(workers=tuple(cards.on(worker) for worker in found))
     return named(carded, only) if only else carded
 

@@ -16,7 +16,11 @@ def run(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="PLAN.json|-", help="A plan file; - reads it from stdin.")] = "-",
     workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
     recursion: opt.Recursion = None,
     max_cost: opt.MaxCost = None,
     max_tokens: opt.MaxTokens = None,
@@ -24,8 +28,10 @@ def run(
     max_time: opt.MaxTime = None,
     seed: opt.Seed = None,
     gpu_layers: opt.GpuLayers = None,
+    approve: opt.Approve = None,
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
+    brief: opt.Brief = False,
     rehearsal: opt.Rehearsal = False,
     no_trace: opt.NoTrace = False,
 ) -> None:
@@ -41,10 +47,14 @@ def run(
     flags = opt.limit_flags(
         steps=None, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
-    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
-    flags |= {"output.progress": progress.value if progress else None}
+    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.pool": pool}
+    flags |= opt.approval(approve)
+    flags |= opt.policy_flags(allow, deny, local_only)
+    flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
     flags = opt.checked(planned.limits, source) | opt.checked(flags)
-    session = Session(context.obj, flags, output=format_.value, keep=not no_trace, rehearsal=rehearsal)
+    session = Session(
+        context.obj, flags, output=format_.value, keep=not no_trace, rehearsal=rehearsal, approved=approve is False
+    )
     raise typer.Exit(session.run(planned.question, only=only, plan=planned.plan, seed=seed))
 
 

@@ -6,20 +6,27 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from conductor_cli.cli.approving import approving, check_terminal
 from conductor_cli.cli.driving import drive, open_trace
-from conductor_cli.cli.opening import Opened, open_conductor
-from conductor_cli.cli.options import Globals
+from conductor_cli.cli.opening import open_conductor
+from conductor_cli.cli.options import Globals, named
+from conductor_cli.cli.output import remark
+from conductor_cli.cli.policing import check_asked, held_to
 from conductor_cli.cli.pulling import offer
 from conductor_cli.cli.rehearsing import check_question, is_ours
 from conductor_cli.config import Settings, load
-from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.store import Store
 from conductor_cli.views import OutputName, ProgressName, Surroundings, View, open_views
+
+if TYPE_CHECKING:
+    from conductor_cli.run import Conductor, Run
 
 
 class Session:
@@ -33,8 +40,10 @@ class Session:
         output: str = "answer",
         keep: bool = True,
         rehearsal: bool = False,
+        approved: bool = False,
     ) -> None:
         self.options = options
+        self.approved = approved
         self.rehearsal = rehearsal
         self.settings: Settings = load(os.environ, {**flags, "output.color": options.color}, options.config)
         self.store = Store(self.settings.places.traces)
@@ -43,43 +52,78 @@ class Session:
 
     def view(self, output: Literal["answer", "json", "jsonl"] | None = None) -> View:
         """The view that the flags ask for."""
-        around = Surroundings(
+        return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), self.around)
+
+    @property
+    def around(self) -> Surroundings:
+        """Where things are shown."""
+        return Surroundings(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.options.quiet, kept=self.keep,
+            quiet=self.options.quiet, kept=self.keep, markdown=self.settings["output.markdown"],
+            brief=self.settings["output.brief"],
         )  # fmt: skip
-        return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), around)
+
+    def hold(self, earlier: Trace) -> None:
+        """Hold what follows to the rules that an earlier run began with, and say which of them did not hold anyway."""
+        self.settings, changed = held_to(self.settings, earlier)
+        if changed and not self.options.quiet:
+            remark(f"as in run {earlier.run}, these hold: {', '.join(changed)}")
 
     def run(
         self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
-        seed: int | None = None,
+        seed: int | None = None, needs: Sequence[str] = (),
     ) -> int:  # fmt: skip
-        """Run a question to its end; returns the exit code."""
+        """Run a question to its end; returns the exit code.
+
+        Without one of the workers in `needs` nothing is run. Raises `UsageError` then.
+        """
+        if resume is not None:
+            self.hold(resume)
+        if self.approves:
+            check_terminal()
         self.rehearsal = self.rehearsal or (resume is not None and is_ours(resume))
         if self.rehearsal:
             check_question(question.text)
         elif self._plans(plan, resume):
             offer(self.settings, quiet=self.options.quiet)
-        return asyncio.run(self._run(question, only, plan, resume, seed))
+        return asyncio.run(self._run(question, only, plan, resume, seed, needs))
+
+    @property
+    def approves(self) -> bool:
+        """Whether a person takes the plan before anything is called for it."""
+        return bool(self.settings["policy.approve"]) and not self.approved
 
     async def _run(
-        self, question: Question, only: Sequence[str], plan: Plan | None, resume: Trace | None, seed: int | None
-    ) -> int:
+        self, question: Question, only: Sequence[str], plan: Plan | None, resume: Trace | None, seed: int | None,
+        needs: Sequence[str],
+    ) -> int:  # fmt: skip
         streams = self.output == "answer" and sys.stdout.isatty()
         opened = await open_conductor(
             self.settings,
             only=only,
-            stored=resume.pool.names if resume is not None else (),
+            stored=(*resume.pool.names, *needs) if resume is not None else (),
             planning=self._plans(plan, resume),
             streams=streams,
             seed=seed,
             rehearsal=self.rehearsal,
         )
         try:
-            run = opened.conductor.run(question, plan=plan, resume=resume)
-            writer = open_trace(self.store if self.keep else None, run)
-            return await drive(run, self.view(), writer)
+            check_asked(opened.conductor.guard, needs)
+            named(opened.conductor.pool, needs)
+            return (await self.put(opened.conductor, question, plan=plan, resume=resume))[1]
         finally:
             await opened.close()
+
+    async def put(
+        self, conductor: Conductor, question: Question, *, plan: Plan | None = None, resume: Trace | None = None,
+        only_plan: bool = False,
+    ) -> tuple[Run, int]:  # fmt: skip
+        """Put a question to a conductor that is open: run, store and show it. Returns the run and its exit code."""
+        held = self.approves and not only_plan
+        run = conductor.run(question, plan=plan, resume=resume, only_plan=only_plan, held=held)
+        writer = open_trace(self.store if self.keep else None, run)
+        with approving(self.around) if held else nullcontext() as approver:
+            return run, await drive(run, self.view(), writer, approver)
 
     def _plans(self, plan: Plan | None, resume: Trace | None) -> bool:
         """Whether the conductor model is needed."""
@@ -93,26 +137,19 @@ class Session:
             steps = resume.plan.steps
         return self.settings.limits.recursion > 0 or any(step.worker == "self" for step in steps)
 
-    def plan(
-        self, question: Question, *, only: Sequence[str], seed: int | None
-    ) -> tuple[Plan | Accept | None, Opened, int]:
-        """Only plan: the plan, what it was planned with (closed again), and the exit code."""
+    def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> tuple[Run, int]:
+        """Only plan: the run, over and with its models closed, and the exit code."""
         if self.rehearsal:
             check_question(question.text)
         else:
             offer(self.settings, quiet=self.options.quiet)
         return asyncio.run(self._plan(question, only, seed))
 
-    async def _plan(
-        self, question: Question, only: Sequence[str], seed: int | None
-    ) -> tuple[Plan | Accept | None, Opened, int]:
+    async def _plan(self, question: Question, only: Sequence[str], seed: int | None) -> tuple[Run, int]:
         opened = await open_conductor(self.settings, only=only, seed=seed, rehearsal=self.rehearsal)
         try:
             # A review is appended when the plan is run; a plan that held one already would get two.
             limits = replace(opened.conductor.limits, recursion=0)
-            run = replace(opened.conductor, limits=limits).run(question, only_plan=True)
-            writer = open_trace(self.store if self.keep else None, run)
-            code = await drive(run, self.view("answer"), writer)
-            return run.trace.plan, opened, code
+            return await self.put(replace(opened.conductor, limits=limits), question, only_plan=True)
         finally:
             await opened.close()

@@ -15,7 +15,7 @@ from conductor_cli.core.redact import SECRETS
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
-_RUN_ID = re.compile(r"last|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
+_RUN_ID = re.compile(r"last(~\d+)?|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
 _FIRST = ("--config", "--color", "--debug", "--quiet", "-q")
 
 
@@ -26,17 +26,17 @@ class _Redacted(logging.Formatter):
         return SECRETS.redact(super().format(record))
 
 
-def start() -> NoReturn:
-    """Run the command that `sys.argv` names and exit."""
+def start(*, greeted: bool = False) -> NoReturn:
+    """Run the command that `sys.argv` names and exit. `greeted`: the head of a chat stands there already."""
     arguments = with_run_id(sys.argv[1:])
     try:
         open_streams()
-        sys.exit(run(arguments))
+        sys.exit(run(arguments, greeted=greeted))
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], *, greeted: bool = False) -> int:
     """Run one command and return its exit code. Errors are told on stderr."""
     debug = "--debug" in arguments
     if debug:
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     from conductor_cli.cli import app  # loads every command's wiring
 
     try:
-        return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
+        return app(list(arguments), prog_name="conductor", standalone_mode=False, obj=greeted) or 0
     except Exception as error:
         if debug:
             logging.getLogger(__name__).exception("the command failed")
@@ -105,9 +105,9 @@ def open_streams() -> None:
             _lead_nowhere(number)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        # A pipe may have a narrow encoding; an answer must not die of a letter.
+        # A pipe may have a narrow encoding; an answer must not die of a letter. A terminal shows its own.
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
 
 
 def _lead_nowhere(number: int) -> None:
@@ -118,12 +118,12 @@ def _lead_nowhere(number: int) -> None:
 
 
 def with_run_id(arguments: Sequence[str]) -> list[str]:
-    """`ask --continue` may stand without a run; then it means the last one."""
+    """`--continue` of `ask` and `chat` may stand without a run; then it means the last one."""
     given = list(arguments)
     for index, word in enumerate(given):
         if word == "--":
             break
-        if word in {"-c", "--continue"} and "ask" in given[:index]:
+        if word in {"-c", "--continue"} and {"ask", "chat"} & {*given[:index]}:
             following = given[index + 1] if index + 1 < len(given) else ""
             if not _RUN_ID.fullmatch(following):
                 given.insert(index + 1, "last")

@@ -6,29 +6,39 @@ A value that cannot be used is an error that says the file, the line and what wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, read_cards
 from conductor_cli.config.files import Places, Source, places, read
+from conductor_cli.config.pools import NamedPool, pools_of
+from conductor_cli.config.project import RULES, SWITCH, narrow, narrowed, project_files
 from conductor_cli.config.table import BY_NAME, SETTINGS, Setting, setting
 from conductor_cli.config.workers import Listed, workers_of
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.pool import Limits, Patience
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.pool import DayLimits, Limits, Patience
 
-__all__ = ["Cards", "Listed", "Places", "Setting", "Settings", "Source", "load", "places", "setting"]
+__all__ = ["Cards", "Listed", "NamedPool", "Places", "Setting", "Settings", "Source", "load", "places", "setting"]
+
+
+OF_A_DAY: Final = "_day"
+"""How the names of limits end that are for all runs of a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting by its name, where each came from, and the workers that the files name, with measured cards."""
+    """Every setting by its name, where each came from, the workers that the files name, with their cards, and pools."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
     workers: tuple[Listed, ...]
     places: Places
+    pools: tuple[NamedPool, ...] = ()
     cards: Cards = Cards()
+    projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The project files that hold here, with the settings that each narrowed."""
     environ: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
@@ -36,7 +46,21 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        return Limits(**self._section("limits"))
+        section = self._section("limits")
+        return Limits(**{name: value for name, value in section.items() if not name.endswith(OF_A_DAY)})
+
+    @property
+    def day_limits(self) -> DayLimits:
+        """What all runs of a day may use together."""
+        section = self._section("limits")
+        of_a_day = {name.removesuffix(OF_A_DAY): value for name, value in section.items() if name.endswith(OF_A_DAY)}
+        return DayLimits(**of_a_day)
+
+    @property
+    def policy(self) -> Policy:
+        """Who may be asked, and who may see what."""
+        section = self._section("policy")
+        return Policy(**{item.name: section[item.name] for item in fields(Policy)})
 
     @property
     def patience(self) -> Patience:
@@ -61,14 +85,23 @@ def load(environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, fil
             values[item.name] = _from_environment(item, environ[item.variable])
             origins[item.name] = item.variable
     for name, value in (flags or {}).items():
-        if value is not None:
-            values[name] = setting(name).check(value)
-            origins[name] = "command line"
+        if value is None:
+            continue
+        item = setting(name)
+        if name.startswith("policy.") and item.type in RULES and value is not False:  # it adds to the files' rules
+            narrowed(values, origins, item, item.check(value), "command line")
+        else:
+            values[name], origins[name] = item.check(value), "command line"
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
+    projects = project_files() if values[SWITCH] else ()
+    heeded = tuple((str(source.path), narrow(values, origins, source)) for source in projects)
     cards = read_cards(cards_file(where))
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
-    return Settings(values=values, origins=origins, workers=workers, places=where, cards=cards, environ=environ)
+    return Settings(
+        values=values, origins=origins, workers=workers, places=where, pools=pools_of(sources), cards=cards,
+        projects=heeded, environ=environ,
+    )  # fmt: skip
 
 
 def _user_source(where: Places, chosen: str | None) -> Source:
@@ -87,10 +120,10 @@ def _from_environment(item: Setting, text: str) -> Any:  # noqa: ANN401 - any TO
 def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
     sections = {name.split(".")[0] for name in BY_NAME}
     for section, content in source.values.items():
-        if section == "workers":
+        if section in ("workers", "pools"):
             continue
         if section not in sections or not isinstance(content, Mapping):
-            known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME"])
+            known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME", "pools.NAME"])
             raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint=f"known: {known}")
         for key, value in content.items():
             name = f"{section}.{key}"
@@ -112,4 +145,7 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any TOML value
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        groups = [", ".join(group) or "nobody" for group in value] if any(isinstance(v, tuple) for v in value) else []
+        return " and ".join(groups) or ", ".join(value) or "no rule"
     return str(value) if not isinstance(value, Decimal) else f"{value:f}"

@@ -41,6 +41,11 @@ class Places:
         return self.data / "models"
 
     @property
+    def spending(self) -> Path:
+        """What was spent, a file for each day."""
+        return self.state / "spending"
+
+    @property
     def prefixes(self) -> Path:
         """The remembered states of local conductors."""
         return self.cache / "prefixes"
@@ -101,6 +106,9 @@ class Source:
 
 _TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _ENTRY: Final = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. ])+?)\s*=""")
+_TWICE: Final = re.compile(r"""Cannot declare \('(workers|pools)', ['"]([^'"]*)['"]\) twice \(at line (\d+)""")
+"""How Python's reader of TOML tells a table that is there already."""
+
 _PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 
@@ -125,7 +133,15 @@ def read(path: Path, *, required: bool = False) -> Source:
     try:
         return Source(path=path, values=tomllib.loads(text), text=text)
     except (ValueError, RecursionError) as error:  # also numbers without end, and tables in tables in tables
+        if twice := _TWICE.search(str(error)):
+            raise _named_twice(path, twice[1], twice[2], twice[3]) from None
         raise ConfigError(f"{path} is no valid TOML: {error}", hint="mend the line, or move the file away") from None
+
+
+def _named_twice(path: Path, section: str, name: str, line: str) -> ConfigError:
+    kind = section.removesuffix("s")
+    hint = f"write one table [{section}.{name}]; in another file the same name changes what this one says"
+    return ConfigError(f"{path}, line {line}: {kind} {name!r} is named twice", hint=hint)
 
 
 @contextmanager

@@ -20,14 +20,21 @@ PREFIX: Final = "CONDUCTOR_LLM_"
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "text": (str,), "whole": (int,), "number": (int, float), "yes-no": (bool,), "money": (int, float, str, Decimal),
+    "names": (list, tuple), "groups": (list, tuple),
 }  # fmt: skip
 _WORDS: Final = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(("false", "no", "0", "off"), False)
-_CALLED: Final = {"text": "text in quotes", "number": "a number", "money": "US dollars, as a number"}
+_CALLED: Final = {"text": "text in quotes", "number": "a number", "money": "US dollars, as a number"} | dict.fromkeys(
+    ("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"'
+)
+_SELECTOR: Final = re.compile(r"(tag:)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+"""How workers are meant: by name, tag or provider, the last also by its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no.
+    """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no, names, groups.
+
+    Names are selectors of workers; groups are several such lists, all of which hold: each place that sets it gives one.
 
     Whole numbers lie between `least` and `most`; numbers and money are more than 0. `form` and `pattern` say in words
     and as an expression what a text must look like.
@@ -68,12 +75,16 @@ class Setting:
         try:
             if self.type in {"number", "money"}:
                 kept = float(value) if self.type == "number" else Decimal(str(value))
+            elif self.type in {"names", "groups"}:
+                if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
+                    return value  # kept before
+                kept = tuple(dict.fromkeys(value))
             fits = self._fits(kept)
-        except (ValueError, OverflowError, InvalidOperation):
+        except (ValueError, OverflowError, InvalidOperation, TypeError):  # TypeError: lists in a list
             fits = False
         if not fits:
             raise self._wrong(value)
-        return kept
+        return (kept,) if self.type == "groups" else kept
 
     def _fits(self, value: Any) -> bool:  # noqa: ANN401 - a value of the right type
         match self.type:
@@ -83,6 +94,8 @@ class Setting:
                 return math.isfinite(value) and value > 0
             case "text" if self.choices:
                 return value in self.choices
+            case "names" | "groups":
+                return all(isinstance(name, str) and _SELECTOR.fullmatch(name) is not None for name in value)
         return not self.pattern or re.fullmatch(self.pattern, value) is not None
 
     def _wrong(self, value: Any) -> ConfigError:  # noqa: ANN401 - any TOML value
@@ -97,6 +110,8 @@ class Setting:
                 meant = int(text) if self.type == "whole" else float(text)
         if self.type == "yes-no":
             meant = _WORDS.get(text.strip().lower(), text)
+        if self.type in {"names", "groups"}:
+            meant = [name.strip() for name in text.split(",")]
         return self.check(meant)
 
 
@@ -110,6 +125,8 @@ SETTINGS: Final = (
             help="a LoRA adapter in a GGUF file, laid over a local model"),
     Setting(name="conductor.mode", type="text", default="auto", choices=("mini", "auto", "ultra"),
             help="one worker; up to five steps; reasoning and recursion too"),
+    Setting(name="conductor.pool", type="text", default="",
+            help="the named pool whose workers are on offer; empty for every worker that is enabled"),
     Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",
             pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model on the GPU: auto, all or a number"),
     Setting(name="conductor.context", type="whole", default=8192, least=512,
@@ -127,13 +144,36 @@ SETTINGS: Final = (
     Setting(name="limits.cost", type="money", default=None, help="most US dollars a run"),
     Setting(name="limits.tokens", type="whole", default=None, help="most tokens a run, in and out"),
     Setting(name="limits.calls", type="whole", default=None, help="most worker calls a run"),
+    Setting(name="limits.cost_day", type="money", default=None, help="most US dollars a day, over all runs"),
+    Setting(name="limits.tokens_day", type="whole", default=None, help="most tokens a day, over all runs"),
+    Setting(name="limits.calls_day", type="whole", default=None, help="most worker calls a day, over all runs"),
     Setting(name="patience.first", type="number", default=180.0, help="seconds to the first token of an attempt"),
     Setting(name="patience.idle", type="number", default=90.0, help="seconds between two tokens"),
     Setting(name="patience.total", type="number", default=900.0, help="seconds for one attempt"),
+    Setting(name="policy.allow", type="groups", default=(),
+            help="only these workers are asked, by name, tag:… or provider:…"),
+    Setting(name="policy.deny", type="names", default=(), help="these workers are never asked"),
+    Setting(name="policy.local_only", type="yes-no", default=False,
+            help="nothing leaves this machine: neither workers nor the conductor may be elsewhere"),
+    Setting(name="policy.files_only", type="groups", default=(),
+            help="only these workers are shown attached files, and answers that may hold something of them"),
+    Setting(name="policy.no_question", type="names", default=(),
+            help="these workers never see the question, only their subtask and its access list"),
+    Setting(name="policy.no_others", type="names", default=(),
+            help="these workers never see answers that somebody else had a hand in"),
+    Setting(name="policy.approve", type="yes-no", default=False,
+            help="a plan is shown, and waits for a yes, before any worker is called"),
+    Setting(name="policy.project", type="yes-no", default=True,
+            help="heed the .conductor.toml of the working tree, which can only narrow"),
     Setting(name="output.progress", type="text", default="auto", choices=("auto", "tree", "plain", "none"),
             help="what is shown on stderr while a run goes on"),
     Setting(name="output.color", type="text", default="auto", choices=("auto", "always", "never"),
             help="colour on a terminal"),
+    Setting(name="output.markdown", type="yes-no", default=True,
+            help="render the answer as Markdown on a terminal that shows colours"),
+    Setting(name="output.brief", type="yes-no", default=False, help="a step that has ended is one line of the tree"),
+    Setting(name="chat.context", type="whole", default=8000, least=256,
+            help="tokens of earlier questions and answers that a chat sends along, about"),
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
 )  # fmt: skip
 

@@ -52,7 +52,8 @@ class Chunk:
 
     The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know of the
     call itself, such as a parameter that the model refused and that was left out. `odds`, of a reply that was chosen
-    from the request's choices by one distribution, is the share of each.
+    from the request's choices by one distribution, is the share of each. `kept` says of the last chunk that the reply
+    was made before: nothing is spent on it now.
     """
 
     text: str = ""
@@ -61,3 +62,4 @@ class Chunk:
     finish: Finish | None = None
     note: str = ""
     odds: Mapping[str, float] | None = None
+    kept: bool = False

@@ -16,6 +16,7 @@ from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import SECRETS
@@ -27,11 +28,15 @@ FORMAT: Final = 1
 
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "unneeded", "cannot"]
+Verdict = Literal["run", "edited", "again"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash."""
+    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
+
+    `reader` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    """
 
     kind: ClassVar[str] = "run_started"
     at: float
@@ -44,6 +49,8 @@ class RunStarted:
     conductor: str
     profile: str
     format: int = FORMAT
+    reader: str = ""
+    policy: Policy = NO_POLICY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +77,10 @@ class StepPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected:
-    """What the conductor wrote is no plan from `text` on: `problem` says why. `usage` is what it cost."""
+    """What the conductor wrote is no plan from `text` on: `problem` says why. `usage` is what it cost.
+
+    `prompt` is what it was sent.
+    """
 
     kind: ClassVar[str] = "plan_rejected"
     at: float
@@ -79,16 +89,36 @@ class PlanRejected:
     problem: str
     hint: str
     usage: Usage
+    prompt: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady:
-    """The plan is whole. `usage` is what the accepted attempt cost the conductor."""
+    """The plan is whole. `usage` is what the accepted attempt cost the conductor, `prompt` what it was sent."""
 
     kind: ClassVar[str] = "plan_ready"
     at: float
     plan: Plan | Accept
     usage: Usage
+    prompt: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOffered:
+    """The plan is shown to the user; no step starts before they have decided."""
+
+    kind: ClassVar[str] = "plan_offered"
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDecided:
+    """What the user said of the plan. `edited` and `again` take it back: their own follows, or another (`remark`)."""
+
+    kind: ClassVar[str] = "plan_decided"
+    at: float
+    verdict: Verdict
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +230,8 @@ class RunFailed:
 
 
 Event = (
-    RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | StepStarted | StepDelta | StepFailed
-    | StepStopped | StepFinished | Inner | Notice | RunFinished | RunFailed
+    RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | PlanOffered | PlanDecided | StepStarted
+    | StepDelta | StepFailed | StepStopped | StepFinished | Inner | Notice | RunFinished | RunFailed
 )  # fmt: skip
 
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}

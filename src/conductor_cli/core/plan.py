@@ -48,6 +48,14 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A plan that the user did not take, and what they said of it."""
+
+    plan: Plan
+    remark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a plan may contain: these workers, at most so many steps, and whether item 0 and *accept* exist."""
 

@@ -6,6 +6,7 @@ Workers stand by name and steps by number, never by label. `question` is a text,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.wire import WireError, dump, load
 
 FORMAT: Final = 1
+
+_DECODER: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,9 @@ def read(text: str, source: str) -> PlanFile:
     try:
         return _plan_file(data)
     except WireError as error:
-        raise UsageError(f"{source} is no plan: {error}", hint="conductor plan writes one") from None
+        line = line_of(text, str(error))
+        where = f"line {line}: " if line else ""
+        raise UsageError(f"{source} is no plan: {where}{error}", hint="conductor plan writes one") from None
 
 
 def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
@@ -92,3 +97,21 @@ def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
         f"limits.{name}": Decimal(str(value)) if name == "cost" and value is not None else value
         for name, value in limits.items()
     }
+
+
+def line_of(text: str, problem: str) -> int:
+    """The line of `text` on which the step begins that a message names (`step 2 …`, `steps[1].…`); 0 where none is."""
+    named = re.search(r"\bstep (\d+)|\bsteps\[(\d+)\]", problem)
+    opened = re.search(r'"steps"\s*:\s*\[', text)
+    if named is None or opened is None:
+        return 0
+    wanted, place = int(named[1]) if named[1] else int(named[2]) + 1, opened.end()
+    for number in range(1, wanted + 1):
+        begin = len(text) - len(text[place:].lstrip(" \t\r\n,"))
+        if number == wanted:
+            return text.count("\n", 0, begin) + 1 if text[begin : begin + 1] not in ("", "]") else 0
+        try:
+            place = _DECODER.raw_decode(text, begin)[1]
+        except ValueError:
+            return 0
+    return 0

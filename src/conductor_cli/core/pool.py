@@ -30,7 +30,7 @@ class Worker:
 
     `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
-    steps may run at once.
+    steps may run at once, `tags` what the user sorts workers by, for policies.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Worker:
     options: Mapping[str, Any] = field(default_factory=dict)
     parallel: int = 4
     price: Price | None = None
+    tags: tuple[str, ...] = ()
 
     def public(self) -> Worker:
         """The same without the values of its own headers."""
@@ -109,6 +110,18 @@ class Limits:
     cost: Decimal | None = None
     tokens: int | None = None
     calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayLimits:
+    """What all runs of one day may use together: US dollars, tokens, calls to workers. `None` means no limit."""
+
+    cost: Decimal | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(limit is not None for limit in (self.cost, self.tokens, self.calls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

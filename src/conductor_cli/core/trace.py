@@ -13,6 +13,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
@@ -64,6 +65,8 @@ class Trace:
     conductor: str = ""
     profile: str = ""
     format: int = ev.FORMAT
+    reader: str = ""
+    policy: Policy = NO_POLICY
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""
@@ -123,12 +126,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 
             return _of_start(event)
         case ev.PlanDelta():
             return {"plan_text": trace.plan_text + event.text}
-        case ev.StepPlanned():
-            return {"steps": (*trace.steps, _planned(event))}
-        case ev.PlanRejected():
-            return {"rejected": (*trace.rejected, event), **_spent(trace, event)}
-        case ev.PlanReady():
-            return {"plan": event.plan, "state": "running", **_spent(trace, event)}
+        case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady() | ev.PlanOffered() | ev.PlanDecided():
+            return _of_plan(trace, event)
         case ev.Notice():
             return {"notices": (*trace.notices, event)}
         case ev.RunFinished():
@@ -141,8 +140,25 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 
 
 
 def _of_start(event: ev.RunStarted) -> dict[str, Any]:
-    names = ("run", "time", "question", "pool", "limits", "mode", "conductor", "profile", "format")
+    names = ("run", "time", "question", "pool", "limits", "mode", "conductor", "profile", "format", "reader", "policy")
     return {name: getattr(event, name) for name in names}
+
+
+_PlanEvent = ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided
+
+
+def _of_plan(trace: Trace, event: _PlanEvent) -> dict[str, Any]:
+    match event:
+        case ev.StepPlanned():
+            return {"steps": (*trace.steps, _planned(event))}
+        case ev.PlanRejected():
+            return {"rejected": (*trace.rejected, event), **_spent(trace, event)}
+        case ev.PlanReady():
+            return {"plan": event.plan, "state": "running", **_spent(trace, event)}
+        case ev.PlanDecided() if event.verdict != "run":
+            return {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
+        case _:
+            return {}
 
 
 def _planned(event: ev.StepPlanned) -> StepRecord:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core.events import Mode
+from conductor_cli.core.fences import fenced
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Seen, WorkerProfile
-from conductor_cli.core.prompts import fenced, question_text
+from conductor_cli.core.prompts import question_text
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.core.trace import Trace

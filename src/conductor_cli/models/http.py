@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.models.presets import is_loopback
 from conductor_cli.models.refusal import Refusal, cleaned, read_refusal
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Server:
         if self._client is None:
             if "httpx" not in sys.modules:
                 await asyncio.to_thread(preload)  # so that the screen does not stand still meanwhile
-            self._client = self._client or _client(self._ca_file)
+            self._client = self._client or _client(self._ca_file, self.base_url)
         return self._client
 
     def _request(
@@ -240,14 +241,15 @@ def preload() -> None:
         _tls("", os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
 
 
-def _client(ca_file: str) -> httpx.AsyncClient:
+def _client(ca_file: str, base_url: str) -> httpx.AsyncClient:
     import httpx
 
+    direct = (*LOOPBACK, *([httpx.URL(base_url).netloc.decode()] if is_loopback(base_url) else []))
     return httpx.AsyncClient(
         verify=_tls(ca_file, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")),
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-        mounts={f"all://{host}": None for host in LOOPBACK},
+        mounts={f"all://{host}": None for host in direct},
         follow_redirects=False,
     )
 

@@ -58,7 +58,7 @@ def keeps_schemas(listed: object, model: str) -> bool:
 
 def is_sent_on(model: str) -> bool:
     """Whether Ollama sends what this model is asked on to its cloud, which takes a schema and holds nothing to it."""
-    return model.endswith("cloud")
+    return model.strip().lower().endswith("cloud")
 
 
 def hold_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Hold:

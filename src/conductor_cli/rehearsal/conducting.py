@@ -21,6 +21,7 @@ from conductor_cli.core.profile import Profile, Sampling
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import Terms
 from conductor_cli.core.usage import FREE
+from conductor_cli.rehearsal import workers
 from conductor_cli.rehearsal.normal import normal
 
 CONTEXT: Final = 1024
@@ -54,7 +55,7 @@ PROFILE: Final = Profile(
 
 def path_of(name: str = "conductor") -> Path:
     """The file of the trained conductor, or of `cold`, the one that it was trained from."""
-    return Path(__file__).parent / "models" / f"{name}.gguf"
+    return workers.path_of(name)
 
 
 def conductor(path: Path | None = None) -> Worker:

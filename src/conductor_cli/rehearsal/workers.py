@@ -6,6 +6,7 @@ other file; `python -m conductor_cli.train worker NAME` made them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -72,9 +73,20 @@ def clean(answer: str) -> str:
 PROFILE: Final = WorkerProfile(name="rehearsal", render=render, max_tokens=MOST_TOKENS, context=CONTEXT)
 
 
+VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
+"""Names a directory with other files in the place of those that ship with this package: freshly trained ones."""
+
+
 def path_of(name: str) -> Path:
-    """The file of the worker `name`."""
-    return Path(__file__).parent / "models" / f"{name}.gguf"
+    """The file of the model `name`."""
+    own = os.environ.get(VARIABLE)
+    return (Path(own).absolute() if own else Path(__file__).parent / "models") / f"{name}.gguf"
+
+
+def cards_file() -> Path:
+    """The cards that ship with the workers, as `conductor workers calibrate --rehearsal --out FILE` wrote them."""
+    own = os.environ.get(VARIABLE)
+    return Path(own).absolute() / "cards.json" if own else Path(__file__).with_name("cards.json")
 
 
 def pool(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:

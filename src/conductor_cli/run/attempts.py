@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Request
-from conductor_cli.core.errors import ModelError
+from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import GIVEN, Step
+from conductor_cli.core.policy import WHERE
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import Seen
 from conductor_cli.core.prompts import worker_messages
+from conductor_cli.core.taint import not_shown
 from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.models.port import Model
 from conductor_cli.run.calls import estimated, within
+from conductor_cli.run.guarding import may_not
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
@@ -36,6 +39,7 @@ class Attempt:
         """What the call cost, once it has ended."""
         self._written = ""
         self._said: Usage | None = None
+        self._kept = False
 
     @property
     def text_is_out(self) -> bool:
@@ -45,7 +49,7 @@ class Attempt:
         return shown and bool(self.text.strip())
 
     async def make(self) -> None:
-        """Call the worker. Raises `ModelError` or `LimitReached`; on cancellation, says what the call had cost."""
+        """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it says what it cost."""
         request = self._request()
         wanted = request.max_tokens or 0
         model = self.run.setting.workers[self.worker.name]
@@ -59,7 +63,7 @@ class Attempt:
                 self.run.busy.discard(self.number)
                 taken = self.usage.seconds or round(self.run.now() - began, 4)
                 self.usage = replace(self.usage, seconds=taken)
-                self.run.shared.settle(reservation, self.usage)
+                self.run.shared.settle(reservation, self.usage, self.worker, kept=self._kept)
         self.run.emit(
             ev.StepFinished(
                 at=self.run.now(),
@@ -73,11 +77,19 @@ class Attempt:
 
     def _request(self) -> Request:
         run = self.run
+        forbidden = may_not(run, self.number, self.worker.name)
+        if forbidden:
+            raise PolicyError(forbidden, hint=WHERE)
         record = run.record(self.number)
         seen = seen_by(run, record.step)
+        withheld = run.taint.withheld(self.worker.name)
+        question = run.taint.seen_by(self.worker.name)
+        if run.setting.worker_profile.render is not None and not question.text:
+            question = replace(question, text=record.step.subtask)  # it has words for a question only
         messages, notice = worker_messages(
-            run.question, record.step, seen, self.worker, run.setting.worker_profile, final=record.last and run.final
-        )
+            question, record.step, seen, self.worker, run.setting.worker_profile, final=record.last and run.final,
+            withheld=not_shown(withheld),
+        )  # fmt: skip
         if self.attempt == 1:
             missing = [item.number for item in seen if item.answer is None]
             for number in missing:
@@ -139,6 +151,7 @@ class Attempt:
         if chunk.note:
             run.notice(f"{self.worker.name}: {chunk.note}", self.number)
         self._said = chunk.usage or self._said
+        self._kept = self._kept or chunk.kept
         self.finish = chunk.finish or self.finish
 
     def _spent(self, request: Request) -> Usage:

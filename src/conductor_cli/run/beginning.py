@@ -25,6 +25,8 @@ def begin(run: Workflow) -> None:
             mode=setting.mode,
             conductor=name,
             profile=setting.profile.name,
+            reader=setting.reader,
+            policy=setting.guard.policy,
         )
     )
     if not run.nested:

@@ -9,6 +9,7 @@ import secrets
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorUnusable, PolicyError
@@ -18,6 +19,7 @@ from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.run import guarding
 from conductor_cli.run.setting import Setting
 from conductor_cli.run.shared import Shared
 from conductor_cli.run.stream import Run
@@ -33,17 +35,19 @@ class Conductor(Setting):
     """A setting that questions can be put to."""
 
     def run(
-        self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None, only_plan: bool = False
-    ) -> Run:
+        self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None, only_plan: bool = False,
+        held: bool = False,
+    ) -> Run:  # fmt: skip
         """Start `question`; nothing happens before the stream is read.
 
         With `plan` nothing is planned. With `resume` the finished steps of that run are taken over and only what is
-        missing is called. With `only_plan` no step is started and the answer stays empty. Raises `PolicyError`,
-        `ConfigError` or `ConductorUnusable` before anything is called.
+        missing is called. With `only_plan` no step is started and the answer stays empty; with `held` none is before
+        `Run.decide` was told so. Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
         """
         check_limits(self.limits, planned=plan is None)
-        check_run(self.pool, self.limits)
-        if self.limits.cost is not None and self.model is not None and self.price is None:
+        cost = self._cost_limit()
+        check_run(self.pool, replace(self.limits, cost=cost))
+        if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
                 f"a cost limit cannot be kept: no price is known for the conductor {self.name}",
                 hint="plan with a local model, or limit --max-tokens instead",
@@ -51,11 +55,20 @@ class Conductor(Setting):
         itself = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
         if itself and self.model is None:
             raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")
-        return Run(
+        run = Run(
             setting=self, question=question, id=new_run_id(self.wall()), shared=Shared(self), given_plan=plan,
-            resumed=resume, only_plan=only_plan, depth_left=max(self.limits.recursion, 1),
+            resumed=resume, only_plan=only_plan, held=held, depth_left=max(self.limits.recursion, 1),
             appended=self.limits.recursion,
         )  # fmt: skip
+        guarding.check(run, plans=self.model is not None and (plan is None or itself))
+        return run
+
+    def _cost_limit(self) -> Decimal | None:
+        """The limit on the money, of the run or of the day. Raises `ConfigError` where the day's cannot be kept."""
+        if self.daybook is None:
+            return self.limits.cost
+        self.daybook.check()
+        return self.daybook.limits.cost if self.limits.cost is None else self.limits.cost
 
     def asks(self, question: Question) -> Request:
         """What the model is first asked to plan `question`."""

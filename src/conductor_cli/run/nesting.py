@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Step
+from conductor_cli.core.policy import WHERE
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.attempts import seen_by
+from conductor_cli.run.guarding import carried, may_not
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 async def run_nested(run: Workflow, number: int) -> None:
     """Do step `number` by asking the conductor about it."""
-    failure = _impossible(run)
+    failure = _impossible(run, number)
     if failure is not None:
         _fail(run, number, failure)
         return
@@ -41,12 +43,13 @@ async def run_nested(run: Workflow, number: int) -> None:
     _close(run, number, inner)
 
 
-def _impossible(run: Workflow) -> Failure | None:
+def _impossible(run: Workflow, number: int) -> Failure | None:
     if run.setting.model is None:
         return Failure(kind="conductor", message="there is no conductor model for a step on itself")
     if run.depth_left <= 0:
         return Failure(kind="worker", message="the conductor cannot be asked any deeper")
-    return None
+    forbidden = may_not(run, number, SELF)
+    return Failure(kind="policy", message=forbidden, hint=WHERE) if forbidden else None
 
 
 def _nested(run: Workflow, number: int) -> Workflow:
@@ -54,7 +57,7 @@ def _nested(run: Workflow, number: int) -> Workflow:
     return type(run)(
         setting=run.setting, question=_question(run, record.step), id=f"{run.id}.{number}", shared=run.shared,
         resumed=_earlier(run, number), depth_left=run.depth_left - 1, appended=max(run.appended - 1, 0),
-        final=run.final and record.last, nested=True,
+        final=run.final and record.last, nested=True, carried=carried(run, number),
     )  # fmt: skip
 
 

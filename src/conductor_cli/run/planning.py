@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import SELF, Accept, Plan, Step, check
-from conductor_cli.core.policy import rules_for
+from conductor_cli.core.policy import WHERE, rules_for
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NOTHING
+from conductor_cli.run import guarding
 from conductor_cli.run.calls import wait_before
 from conductor_cli.run.reading import Reader, announce_step, plan_of, plan_ready
 
@@ -40,21 +41,42 @@ async def make_plan(run: Workflow) -> Failure | None:
     Returns what makes planning impossible, None when there is a plan.
     """
     if run.given_plan is not None:
-        return _announce(run, run.given_plan)
+        return announce(run, run.given_plan)
     if run.resumed is not None and _take_over(run, run.resumed):
         return None
     if run.setting.model is None:
         return Failure(kind="conductor", message="there is no conductor model to plan with")
-    return await _write(run, run.setting.model)
+    return await write(run, run.setting.model)
 
 
 def _terms(run: Workflow, first: int = 1) -> Terms:
     given = bool(run.question.given)
-    return replace(run.setting.terms(down=run.shared.down, given=given, depth_left=run.depth_left), first=first)
+    terms = run.setting.terms(
+        down=run.shared.down, given=given, depth_left=run.depth_left, barred=run.taint.barred
+    )  # fmt: skip
+    return replace(terms, first=first)
 
 
-def _announce(run: Workflow, plan: Plan) -> Failure | None:
-    """The steps of a plan that somebody else made. It says who does what, so nobody takes the place of another."""
+def announce(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+    """The steps of a plan that somebody else made. `reviewed`: what `--recursion` puts behind a plan is in it."""
+    failure = problem(run, plan, reviewed=reviewed)
+    if failure is not None:
+        return failure
+    for number, step in enumerate(plan.steps, start=1):
+        last = number == len(plan.steps)
+        if reviewed:
+            run.planned(number, step, last=last)
+        else:
+            announce_step(run, Parsed(number=number, step=step, last=last))
+    plan_ready(run, plan_of(run, plan.reasoning))
+    return None
+
+
+def problem(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+    """Why such a plan cannot be run. It says who does what, so nobody takes the place of another."""
+    forbidden = guarding.fault_in(run, plan)
+    if forbidden is not None:
+        return forbidden
     for step in plan.steps:
         why = run.shared.down.get(step.worker)
         if why is not None:
@@ -62,12 +84,10 @@ def _announce(run: Workflow, plan: Plan) -> Failure | None:
     try:
         rules = _terms(run).rules
         # A step on the conductor itself needs no worker, and only what a model writes is held to `MAX_STEPS`.
-        check(plan, replace(rules, workers=(*rules.workers, SELF), steps=run.setting.limits.steps))
+        most = run.setting.limits.steps + (run.appended if reviewed else 0)
+        check(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint)
-    for number, step in enumerate(plan.steps, start=1):
-        announce_step(run, Parsed(number=number, step=step, last=number == len(plan.steps)))
-    plan_ready(run, plan_of(run, plan.reasoning))
     return None
 
 
@@ -99,7 +119,7 @@ def _show_finished(run: Workflow, record: StepRecord) -> None:
     run.ended(number)
 
 
-async def _write(run: Workflow, model: Model) -> Failure | None:
+async def write(run: Workflow, model: Model) -> Failure | None:
     """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
     fault = ""
     for attempt in range(1, TRIES + 1):
@@ -130,8 +150,7 @@ async def _write(run: Workflow, model: Model) -> Failure | None:
             return None
         finally:
             reader.settle()
-    _fall_back(run)
-    return None
+    return _fall_back(run)
 
 
 def _conductor_failed(error: ConductorError) -> Failure:
@@ -143,12 +162,28 @@ def _conductor_failed(error: ConductorError) -> Failure:
     return Failure(kind=kind, message=f"the conductor cannot plan: {failure.message}", hint=hint)
 
 
-def _fall_back(run: Workflow) -> None:
-    """A plan nobody wrote: the best worker answers, seeing whatever stands and whatever was given."""
+def _fall_back(run: Workflow) -> Failure | None:
+    """A plan nobody wrote: the best worker answers, seeing whatever stands and whatever was given.
+
+    The policy may keep some of that from it; who sees all of the question is taken first. Returns why nobody can.
+    """
     number = len(run.trace.steps) + 1
-    allowed = rules_for(run.setting.pool, run.setting.limits, down=run.shared.down, given=False, depth_left=0).workers
-    worker = Pool(workers=tuple(run.setting.pool[name] for name in allowed)).best().name
+    worker = _best(run)
+    if worker is None:
+        return Failure(kind="policy", message="no valid plan, and the policy lets nobody answer alone", hint=WHERE)
     run.notice(f"no valid plan: {worker} takes the question")
-    step = Step(worker=worker, subtask=FINISH if number > 1 else DIRECT, access=_terms(run).everything_before(number))
-    announce_step(run, Parsed(number=number, step=step, last=True))
+    everything = _terms(run).everything_before(number)
+    step = Step(worker=worker, subtask=FINISH if number > 1 else DIRECT, access=everything)
+    announce_step(run, Parsed(number=number, step=guarding.visible(run, step), last=True))
     plan_ready(run, plan_of(run))
+    return None
+
+
+def _best(run: Workflow) -> str | None:
+    setting, taint = run.setting, run.taint
+    rules = rules_for(
+        setting.pool, setting.limits, down=run.shared.down, given=False, depth_left=0, barred=taint.barred
+    )  # fmt: skip
+    seeing = [name for name in rules.workers if "question" not in taint.withheld(name)]
+    names = [name for name in seeing if not taint.withheld(name)] or seeing
+    return Pool(workers=tuple(setting.pool[name] for name in names)).best().name if names else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Request
+from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.plan import SELF, Accept, Plan, Step
 from conductor_cli.core.prompts import (
@@ -21,6 +21,7 @@ from conductor_cli.core.prompts import (
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.usage import NOTHING, Usage, priced
+from conductor_cli.run import guarding
 from conductor_cli.run.calls import estimated, within
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ class Reader:
         self.odds: Mapping[str, float] = {}
         self.notice = ""
         self.said: Usage | None = None
+        self.kept = False
         self.usage = NOTHING
+        self.sent: tuple[Message, ...] = ()
+        """What the conductor was sent."""
 
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:
         """Ask and stream the reply. Raises `PlanError`, `ModelError`, `LimitReached`; what was announced stands.
@@ -57,17 +61,17 @@ class Reader:
         A conductor whose context is too small for the question is shown less of it.
         """
         run = self.run
-        room = CONDUCTOR_CHARS
+        room, question = CONDUCTOR_CHARS, run.taint.seen_by_conductor()
         while True:
             request = conductor_request(
-                run.question, run.setting.pool, run.setting.profile, self.terms,
-                room=room, standing=standing, fault=fault,
+                question, run.setting.pool, run.setting.profile, self.terms,
+                room=room, standing=standing, fault=fault, refused=run.refused, rules=run.taint.told(self.terms),
             )  # fmt: skip
-            self.notice = conductor_notice(run.question, room)
+            self.notice = conductor_notice(question, room)
             try:
                 return await self._ask(request)
             except ModelError as error:
-                room = min(room, _longest(run.question)) // 2
+                room = min(room, _longest(question)) // 2
                 if error.reason != "length" or self.text or room < LEAST_SHOWN:
                     raise
 
@@ -77,7 +81,8 @@ class Reader:
         async with run.shared.turn(self.model):
             reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
             request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
-            began, self.said = run.now(), None
+            began, self.said, self.kept = run.now(), None, False
+            self.sent = request.messages
             try:
                 await self._stream(request)
             except ModelError as error:
@@ -90,13 +95,14 @@ class Reader:
                 used = priced(self.said or estimated(request, self.text), price)
                 used = replace(used, seconds=used.seconds or round(run.now() - began, 4))
                 self.usage += used
-                run.shared.settle(reservation, used)
+                run.shared.settle(reservation, used, None, kept=self.kept)
 
     async def _stream(self, request: Request) -> None:
         async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:
             async for chunk in chunks:
                 self._tell()
                 self.said = chunk.usage or self.said
+                self.kept = self.kept or chunk.kept
                 self.odds = chunk.odds or self.odds
                 self.cut = chunk.finish == "length"
                 if chunk.note:
@@ -128,6 +134,9 @@ class Reader:
             if isinstance(item, Accept):
                 self.accepted, self.whole = item, True
                 return
+            forbidden = guarding.fault(self.run, item.step)
+            if forbidden:
+                raise PlanError(forbidden, line=item.step.subtask)
             self.whole = item.last
             announce_step(self.run, item)
             if item.last:
@@ -135,15 +144,14 @@ class Reader:
 
     def ready(self) -> None:
         reasoning = self.parser.reasoning or _spelled(self.odds, self.terms)
-        plan_ready(self.run, self.accepted or plan_of(self.run, reasoning), self._told())
+        plan_ready(self.run, self.accepted or plan_of(self.run, reasoning), self._told(), self.sent)
 
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
-        usage = self._told()
-        self.run.emit(
-            ev.PlanRejected(
-                at=self.run.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint, usage=usage
-            )
-        )
+        rejected = ev.PlanRejected(
+            at=self.run.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint, usage=self._told(),
+            prompt=self.sent,
+        )  # fmt: skip
+        self.run.emit(rejected)
 
     def _told(self) -> Usage:
         usage, self.usage = self.usage, NOTHING
@@ -167,11 +175,15 @@ def _spelled(odds: Mapping[str, float], terms: Terms) -> str:
 
 def announce_step(run: Workflow, item: Parsed) -> None:
     """A planned step; behind the last one, with `--recursion`, a review by the conductor itself."""
+    review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
     appended = item.last and run.appended > 0
+    forbidden = guarding.fault(run, review, behind=[item.step]) if appended else ""
+    if forbidden:
+        run.notice(f"there is no review: {forbidden}")
+    appended = appended and not forbidden
     run.planned(item.number, item.step, last=item.last and not appended)
     if appended:
-        everything = tuple(range(1, item.number + 1))
-        run.planned(item.number + 1, Step(worker=SELF, subtask=REVIEW, access=everything), last=True)
+        run.planned(item.number + 1, review, last=True)
 
 
 def plan_of(run: Workflow, reasoning: str = "") -> Plan:
@@ -179,7 +191,7 @@ def plan_of(run: Workflow, reasoning: str = "") -> Plan:
     return Plan(steps=tuple(record.step for record in run.trace.steps), reasoning=reasoning.strip())
 
 
-def plan_ready(run: Workflow, plan: Plan | Accept, usage: Usage = NOTHING) -> None:
+def plan_ready(run: Workflow, plan: Plan | Accept, usage: Usage = NOTHING, prompt: tuple[Message, ...] = ()) -> None:
     """Say that the plan is whole, and start what can start."""
-    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage))
+    run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage, prompt=prompt))
     run.advance()

@@ -16,7 +16,9 @@ from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.prompts import terms_for
 from conductor_cli.core.spellings import Terms
+from conductor_cli.core.taint import Guard
 from conductor_cli.core.usage import Price
+from conductor_cli.models.daybook import DayBook
 from conductor_cli.models.port import Model
 
 
@@ -25,18 +27,22 @@ class Setting:
     """Everything that a run needs, none of it opened here.
 
     `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
-    says which conductor model it is, with its file hash. `exact`: the conductor's backend obeys grammars. `price` is
-    the conductor's own, None where it is not known. `streams_answer`: a reader shows the answering
-    step's text as it comes and cannot take it back, so that step is not tried again once it has written something.
+    says which conductor model it is, with its file hash, `reader` who reads what it is sent. `exact`: the conductor's
+    backend obeys grammars. `price` is the conductor's own, None where it is not known. `streams_answer`: a reader shows
+    the answering step's text as it comes and cannot take it back, so that step is not tried again once it has written
+    something.
     `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
     `remarks` are put on the stream as notices when it begins. `turns` are those on each model, by its `id`, where
-    several runs at once share the models; None gives each run its own (see `shared.turns_of`).
+    several runs at once share the models; None gives each run its own (see `shared.turns_of`). `daybook` is told of
+    each call and holds the runs of a day to its limits. `guard` says who may be asked, and be shown what.
     """
 
     model: Model | None
     pool: Pool
     workers: Mapping[str, Model]
     name: str = "conductor"
+    reader: str = ""
+    guard: Guard = Guard()
     profile: Profile = PROMPTED
     worker_profile: WorkerProfile = WorkerProfile()
     limits: Limits = Limits()
@@ -49,11 +55,12 @@ class Setting:
     absent: Mapping[str, Failure] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     turns: Mapping[int, asyncio.Semaphore] | None = None
+    daybook: DayBook | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
 
-    def terms(self, *, down: Collection[str], given: bool, depth_left: int) -> Terms:
+    def terms(self, *, down: Collection[str], given: bool, depth_left: int, barred: Collection[str] = ()) -> Terms:
         """The terms in which the conductor writes; see `rules_for`."""
-        rules = rules_for(self.pool, self.limits, down=down, given=given, depth_left=depth_left)
+        rules = rules_for(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
         return terms_for(self.profile, self.pool, rules, self.mode, exact=self.exact)

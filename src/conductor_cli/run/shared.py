@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from conductor_cli.core.ledger import Ledger, Reservation
-from conductor_cli.core.pool import Pool
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.ledger import NO_DAY, Ledger, Reservation, Today
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.usage import NOTHING, Price, Usage
 from conductor_cli.models.port import Model
 from conductor_cli.run.setting import Setting
 
@@ -19,6 +19,7 @@ class Shared:
     def __init__(self, setting: Setting) -> None:
         limits = setting.limits
         self.ledger = Ledger(limits)
+        self._daybook = setting.daybook
         self.down = dict(setting.absent)
         """Workers that need not be asked again, and why."""
         self._settled = asyncio.Event()
@@ -32,14 +33,24 @@ class Shared:
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True) -> Reservation:
         """Room in the ledger; waits where a running call that settles may make some. Raises `LimitReached`."""
-        while (reservation := self.ledger.reserve(tokens_in, answer, price, call=call)) is None:
+
+        def decide(today: Today) -> Reservation | None:
+            return self.ledger.reserve(tokens_in, answer, price, call=call, today=today)
+
+        book = self._daybook
+        while (reservation := book.reserve(decide, self.ledger.release) if book else decide(NO_DAY)) is None:
             self._settled.clear()
             await self._settled.wait()
         return reservation
 
-    def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """A call has ended: whoever waits for room looks again."""
+    def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None, *, kept: bool = False) -> None:
+        """A call of `worker`, or of the conductor where that is None, has ended: whoever waits for room looks again.
+
+        `kept`: the reply was made before, and nothing is spent on it now.
+        """
         self.ledger.settle(reservation, usage)
+        if self._daybook:
+            self._daybook.settle(reservation, NOTHING if kept else usage, worker)
         self._settled.set()
 
 

@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import Failure, LimitReached, ModelError
+from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import substitutes
+from conductor_cli.core.policy import WHERE, substitutes
 from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.attempts import Attempt
 from conductor_cli.run.calls import wait_before
+from conductor_cli.run.guarding import may_not
 from conductor_cli.run.nesting import run_nested
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ class _Worked:
     def _available(self, name: str) -> str | None:
         """The planned worker, or who takes its place where it cannot be asked."""
         run = self.run
-        if name in run.setting.pool and name not in run.shared.down:
+        forbidden = may_not(run, self.number, name)
+        if name in run.setting.pool and name not in run.shared.down and not forbidden:
             return name
         gone = Failure(kind="config", message=f"no worker is named {name}", hint="conductor workers list shows them")
+        if forbidden:
+            gone = Failure(kind="policy", message=forbidden, hint=WHERE)
         failure = run.shared.down.get(name, gone)
         self.tried.append(name)
         run.errors.setdefault(self.number, []).append(failure)
@@ -81,6 +85,10 @@ class _Worked:
                 run.reach_limit(error.failure)
                 run.stopped(self.number, "limit")
                 return None
+            except PolicyError as error:
+                run.errors.setdefault(self.number, []).append(error.failure)
+                self._fail(error.failure)
+                return None
             except ModelError as error:
                 failure = self._note(name, error)
                 if run.draining or call.text_is_out:
@@ -106,8 +114,12 @@ class _Worked:
         return failure
 
     def _next(self) -> str | None:
-        tried = {*self.tried, *self.run.shared.down}
-        return next(iter(substitutes(self.run.setting.pool, tried)), None)
+        """Who may take the step over, and sees of the question what the planned worker would."""
+        run, planned = self.run, self.run.record(self.number).step.worker
+        for name in substitutes(run.setting.pool, {*self.tried, *run.shared.down}):
+            if run.taint.may_replace(name, planned) and not may_not(run, self.number, name):
+                return name
+        return None
 
     def _fail(
         self,

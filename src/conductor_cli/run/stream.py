@@ -17,8 +17,10 @@ from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NOTHING
+from conductor_cli.run.approval import Decision, have_approved
 from conductor_cli.run.beginning import begin
 from conductor_cli.run.ending import answer_of, failure_of, internal, is_other_than_asked
 from conductor_cli.run.planning import make_plan
@@ -45,6 +47,10 @@ class Run(Workflow):
     _over: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _broken: Failure | None = field(init=False, default=None)
     _read: bool = field(init=False, default=False)
+    _ends: asyncio.Timeout | None = field(init=False, default=None)
+    """The limit on its seconds."""
+    _word: asyncio.Future[Decision] | None = field(init=False, default=None)
+    """Where the user's word on the plan is waited for."""
 
     # What a reader does
 
@@ -62,17 +68,36 @@ class Run(Workflow):
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
 
-    def stop(self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "") -> None:
+    def stop(
+        self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "", hint: str = ""
+    ) -> None:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
         if self._over.is_set():
             return
-        self._drain(Failure(kind=reason, message=message or _SAID[reason]))
+        self._drain(Failure(kind=reason, message=message or _SAID[reason], hint=hint))
         for inner in self.inner.values():
-            inner.stop(reason, after, message)
+            inner.stop(reason, after, message, hint)
         if after == "now" or not self._schedule.running:
             self._over.set()
 
+    def decide(self, decision: Decision) -> None:
+        """The user's word on the plan that is offered; without one waiting for it, nothing."""
+        if self._word is not None and not self._word.done():
+            self._word.set_result(decision)
+
     # What planning and steps ask for
+
+    async def decision(self) -> Decision:
+        """What the user says of the plan that is offered. The time they take counts against no limit."""
+        loop, end = asyncio.get_running_loop(), self._ends
+        began, due = loop.time(), end.when() if end is not None else None
+        if end is not None:
+            end.reschedule(None)
+        self._word = loop.create_future()
+        decision = await self._word
+        if end is not None and due is not None:
+            end.reschedule(due + loop.time() - began)
+        return decision
 
     def break_down(self, failure: Failure, number: int | None = None) -> None:
         """A fault of the program itself, in step `number` if it is open: the run ends at once, and with this."""
@@ -88,7 +113,7 @@ class Run(Workflow):
         """Start every step that may start now; see whether the run is over."""
         if self._group is None or self._over.is_set():
             return
-        for number in [] if self.draining or self.only_plan else self._schedule.ask():
+        for number in [] if self.draining or self.only_plan or self.held else self._schedule.ask():
             self._begin(number, self._step(number), f"step {number}")
         if self._answered() or self._idle():
             self._over.set()
@@ -123,10 +148,11 @@ class Run(Workflow):
     async def _wait_for_the_end(self) -> None:
         """Until the run is over, or its reader is gone; then whatever still runs is cancelled."""
         try:
-            async with asyncio.timeout(None if self.nested else self.setting.limits.seconds):
+            async with asyncio.timeout(None if self.nested else self.setting.limits.seconds) as self._ends:
                 await self._over.wait()
         except TimeoutError:
-            self.stop("limit", "now", f"the limit of {self.setting.limits.seconds:g} s is reached")
+            most = self.setting.limits.seconds or 0.0
+            self.stop("limit", "now", f"the limit of {most:g} s is reached", f"{RAISE}--max-time {2 * most:g}")
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))
             self._over.set()
@@ -138,6 +164,8 @@ class Run(Workflow):
         """Plan; a failure to plan ends the run."""
         try:
             failure = await make_plan(self)
+            if failure is None and self.held and not self._over.is_set():
+                failure = await have_approved(self)
         except Exception as error:  # a fault here must not leave the stream without its end
             log.debug("planning broke", exc_info=True)
             failure = internal(error)

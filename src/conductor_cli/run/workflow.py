@@ -10,17 +10,22 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.flow import NONE, Carried
+from conductor_cli.core.plan import Plan, Refusal, Step
 from conductor_cli.core.question import Question
 from conductor_cli.core.schedule import Schedule
+from conductor_cli.core.taint import Taint
 from conductor_cli.core.trace import StepRecord, Trace, apply
 from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.run.setting import Setting
 from conductor_cli.run.shared import Shared
+
+if TYPE_CHECKING:
+    from conductor_cli.run.approval import Decision
 
 StopKind = Literal["cancelled", "terminated", "limit"]
 
@@ -33,7 +38,9 @@ class Workflow(ABC):
 
     It is told once: `given_plan` instead of planning, `resumed` the run whose finished steps it takes over,
     `depth_left` how deep steps on the conductor itself may nest, `appended` how many reviews are put behind the plan,
-    `final` whether its answer goes to the user, `nested` whether a step of another run is waiting for it.
+    `final` whether its answer goes to the user, `nested` whether a step of another run is waiting for it, `held`
+    whether nothing starts before the user has taken the plan (see `approval`); then it is false. `carried`
+    is what a nested run's item 0 may hold.
     """
 
     id: str
@@ -47,7 +54,11 @@ class Workflow(ABC):
     final: bool = True
     nested: bool = False
     only_plan: bool = False
+    held: bool = False
+    carried: Carried = NONE
 
+    taint: Taint = field(init=False)
+    """The policy, at work on this question."""
     trace: Trace = field(init=False, default_factory=Trace)
     """The run so far."""
     stopped_by: Failure | None = field(init=False, default=None)
@@ -62,13 +73,20 @@ class Workflow(ABC):
     """The nested runs that go on, by step."""
     untold: Usage = field(init=False, default=NOTHING)
     """What the conductor used for text that no event of planning tells of."""
+    refused: tuple[Refusal, ...] = field(init=False, default=())
+    """The plans that the user did not take, and why."""
     _why: ev.StopReason | None = field(init=False, default=None)
     _events: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
         self._start = self.setting.clock()
+        self._schedule = self._new_schedule()
+        alone = self.setting.mode == "mini" and self.given_plan is None and self.resumed is None
+        self.taint = Taint(self.setting.guard, self.setting.pool.names, self.question, given=self.carried, single=alone)
+
+    def _new_schedule(self) -> Schedule:
         per_worker = {worker.name: worker.parallel for worker in self.setting.pool}
-        self._schedule = Schedule(self.setting.limits.parallel, per_worker)
+        return Schedule(self.setting.limits.parallel, per_worker)
 
     # What the run around it does
 
@@ -77,7 +95,9 @@ class Workflow(ABC):
         """The events, in order; readable once."""
 
     @abstractmethod
-    def stop(self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "") -> None:
+    def stop(
+        self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "", hint: str = ""
+    ) -> None:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
 
     @abstractmethod
@@ -91,6 +111,10 @@ class Workflow(ABC):
     @abstractmethod
     def abandon(self, failure: Failure, why: ev.StopReason) -> None:
         """End a nested run because the one around it has ended."""
+
+    @abstractmethod
+    async def decision(self) -> Decision:
+        """What the user says of the plan that is offered."""
 
     # What planning and steps do
 
@@ -111,6 +135,10 @@ class Workflow(ABC):
         self.show(number, step, last=last)
         self._schedule.add(number, step.worker, step.access)
         self.advance()
+
+    def take_back(self) -> None:
+        """Forget what was planned, of which nothing was started."""
+        self._schedule = self._new_schedule()
 
     def show(self, number: int, step: Step, *, last: bool) -> None:
         self.emit(
@@ -138,7 +166,7 @@ class Workflow(ABC):
 
     def reach_limit(self, failure: Failure) -> None:
         """A limit leaves no room for another call: nothing new starts, what runs may end."""
-        self.stop("limit", "running", failure.message)
+        self.stop("limit", "running", failure.message, failure.hint)
 
     def rest(self) -> Iterator[ev.Event]:
         """What is left in the stream of a run whose reader was interrupted, its end among it."""

@@ -56,6 +56,12 @@ def reason(otherwise: str) -> str:
     return told[0].split(": ", 1)[-1].removeprefix("error loading model: ") if told else otherwise
 
 
+def heard() -> tuple[str, ...]:
+    """The last lines of llama.cpp's log in this process, from all threads, the oldest first."""
+    with _HEARING:
+        return tuple(text for _, _, text in _HEARD)
+
+
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
     """A C function that llama.cpp asks, with the address of a `Flag`, whether to stop.
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.about import tensors_of
-from conductor_cli.models.llama.gguf import MEBIBYTE, plain, read_header
+from conductor_cli.models.llama.gguf import MEBIBYTE, Header, plain, read_header
 from conductor_cli.models.llama.safetensors import Stored, damaged, read_index, read_json, unreadable
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 
@@ -53,15 +53,15 @@ _REFUSED: Final = (
 _MERGE: Final = "merge it into its base model with PEFT (merge_and_unload), make a GGUF of the result and import that"
 
 
-def convert(source: Path, base: Path, out: Path) -> None:
-    """Write the adapter `source`, a directory or its safetensors file, for the GGUF model `base` to `out`.
+def convert(source: Path, base: Path | Base, out: Path) -> None:
+    """Write the adapter `source`, a directory or its safetensors file, for `base`, a GGUF model, to `out`.
 
     Numbers are written with 32 bits. Raises `ModelError` of kind `file` with the reason, and leaves no half file.
     """
     weights = source / WEIGHTS if source.is_dir() else source
     config = _read_config(weights.with_name(CONFIG))
     pairs = _pairs(weights, read_index(weights))
-    model = _Base(base)
+    model = base if isinstance(base, Base) else Base(base)
     written = config.written(next(iter(pairs.values())).rank)
     values: dict[str, Value] = {
         "general.type": "adapter",
@@ -107,11 +107,14 @@ class _Config:
         return (alpha / math.sqrt(rank) if self.root else alpha / rank) * rank / written
 
 
-class _Base:
-    """What the header of the base model says of its matrices."""
+class Base:
+    """What the header of the base model says of its matrices.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._header = path, read_header(path)
+    Where the model is in another form, the header that its GGUF would have, and whether it is `tied`, are given.
+    """
+
+    def __init__(self, path: Path, header: Header | None = None, *, tied: bool | None = None) -> None:
+        self._path, self._header, self._tied = path, header or read_header(path), tied
         self.architecture = self._header.architecture
         if self.architecture not in ROTATES:
             known = ", ".join(ROTATES)
@@ -153,7 +156,7 @@ class _Base:
 
     def is_tied(self) -> bool:
         """Whether the model reads and writes with one matrix: then it has no `output.weight`."""
-        return "output.weight" not in tensors_of(self._path)
+        return "output.weight" not in tensors_of(self._path) if self._tied is None else self._tied
 
     def _number(self, key: str, otherwise: int | None = None) -> int:
         name = f"{self.architecture}.{key}"
@@ -163,7 +166,7 @@ class _Base:
         return value
 
 
-def _tensors(pair: _Pair, model: _Base, factor: float) -> Iterator[Tensor]:
+def _tensors(pair: _Pair, model: Base, factor: float) -> Iterator[Tensor]:
     """The two tensors of a pair, multiplied by `factor`. Their numbers are read when they are written."""
     name, rows, columns = model.shape(pair.module)
     told = f"{pair.path}: {plain(pair.module)}"

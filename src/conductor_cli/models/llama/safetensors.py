@@ -14,7 +14,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import LONGEST, plain
 
-AGAIN: Final = "get the adapter again"
+AGAIN: Final = "get it again, or save it anew"
 
 _SIZES: Final = {"F32": 4, "F16": 2, "BF16": 2}
 _SIDES: Final = 8

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     Q4_K = 12
     Q5_K = 13
     Q6_K = 14
+    BF16 = 30
 
     @property
     def block(self) -> tuple[int, int]:
@@ -54,6 +55,7 @@ _BLOCKS: Final = {
     Kind.Q4_K: (256, 144),
     Kind.Q5_K: (256, 176),
     Kind.Q6_K: (256, 210),
+    Kind.BF16: (1, 2),
 }
 
 

@@ -1,0 +1,171 @@
+"""Money from the command line: prices, limits of a day, what was spent, and how to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import TWO, Stage, explained
+
+PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { input = 2, output = 20 }\n"}
+
+
+def priced(stage: Stage, limits: str = "") -> None:
+    """Two priced workers, and a priced model that plans and is no worker."""
+    workers = [stage.worker(name, price) for name, price in PRICES.items()]
+    planner = stage.worker("planner", "price = { input = 1, output = 1 }\nenabled = false\n")
+    head = f'[conductor]\nmodel = "planner"\n[limits]\nattempts = 1\n{limits}\n'
+    stage.plan = TWO
+    stage.config.write_text("\n".join([head, *workers, planner]))
+
+
+def called(stage: Stage) -> list[str]:
+    """The models that were asked anything."""
+    return [seen.json["model"] for seen in stage.server.requests if seen.method == "POST"]
+
+
+def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
+    """One row for each worker and one for the day; money as exact text in JSON."""
+    priced(stage)
+    stage.inside("ask", "How are you?")
+    done = stage.inside("cost")
+    rows = [line.split()[2:] for line in done.out.splitlines()]
+    assert [row[0] if row[0] != "machine" else row[1] for row in rows] == ["WORKER", "alpha", "beta", "planner", "3"]
+    found = stage.inside("cost", "--json").json
+    assert (found["total"]["cost"], found["total"]["calls"], found["damaged"]) == ("0.000261", 3, 0)
+    assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
+
+
+def test_a_day_on_which_nothing_was_called(stage: Stage) -> None:
+    """Says so, and is no error."""
+    done = stage.inside("cost", "--days", "1")
+    assert (done.code, done.out, done.err) == (0, "", "nothing was called today\n")
+    assert stage.inside("cost", "--json").json["total"]["cost"] is None
+
+
+def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
+    """Exit 6 with the finished work, when the day ends, and the line that resumes; the resumed run calls the rest."""
+    priced(stage, "calls_day = 3")
+    assert stage.inside("ask", "How are you?").code == 0
+    done = stage.inside("ask", "How are you now?")
+    assert (done.code, done.out) == (6, "alpha answers\n")
+    explained(done)
+    first, second, third = done.err.splitlines()
+    assert first == "conductor: partial answer: today's limit of 3 worker calls is reached"
+    assert second == "  the day ends at midnight; or: conductor config set limits.calls_day 6"
+    assert "worker calls (limits.calls_day)" in stage.inside("cost").err
+    priced(stage, "calls_day = 6")
+    stage.server.requests.clear()
+    again = stage.inside(*third.partition("conductor ")[2].split())
+    assert (again.code, again.out) == (0, "beta answers\n")
+    assert [len(stage.asked(name)) for name in ("alpha", "beta", "planner")] == [0, 1, 0]
+
+
+def test_a_cost_limit_ends_with_a_command_that_goes_on(stage: Stage) -> None:
+    """Nothing is called that could pass the limit, and the command that is shown works as it stands."""
+    priced(stage)
+    done = stage.inside("ask", "How are you?", "--max-cost", "0.0001")
+    assert (done.code, called(stage)) == (6, [])
+    first, second = done.err.splitlines()
+    assert first == "conductor: the limit of $0.0001 leaves no room for another call"
+    assert second.startswith("  ask it again: conductor ask --resume ")
+    command = second.partition("conductor ")[2].split()
+    assert command[-2] == "--max-cost"
+    for _ in range(4):
+        again = stage.inside(*command)
+        if again.code != 6:
+            break
+        command = again.err.splitlines()[-1].partition("conductor ")[2].split()
+    assert (again.code, again.out) == (0, "beta answers\n")
+
+
+def test_a_cost_limit_of_a_day_over_unpriced_workers_is_refused(stage: Stage) -> None:
+    """At the start, before anything is called."""
+    stage.configure("[limits]\ncost_day = 1")
+    done = stage.inside("ask", "How are you?")
+    assert (done.code, called(stage)) == (3, [])
+    assert done.err.startswith("conductor: a cost limit cannot be kept: no price is known for alpha")
+
+
+@pytest.mark.parametrize("name", ["cost_day", "tokens_day", "calls_day"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", '"much"', "1e400", "true"])
+def test_an_absurd_limit_of_a_day_is_refused(stage: Stage, name: str, value: str) -> None:
+    """With the file, the line, and what was expected."""
+    priced(stage, f"{name} = {value}")
+    done = stage.inside("ask", "How are you?")
+    assert (done.code, called(stage)) == (3, [])
+    explained(done)
+    assert f"line 5: limits.{name} is" in done.err
+
+
+def test_a_book_that_cannot_be_written_stops_limits_only(stage: Stage, home: Path) -> None:
+    """With a limit the run is refused; without one it runs, and it is said that nothing was written down."""
+    (home / "state/conductor-llm").mkdir(parents=True)
+    (home / "state/conductor-llm/spending").write_text("a file")
+    priced(stage, "cost_day = 1")
+    done = stage.inside("ask", "How are you?")
+    assert done.code == 3
+    assert "the limits of a day cannot be kept" in done.err
+    priced(stage)
+    done = stage.inside("ask", "How are you?")
+    assert (done.code, done.out) == (0, "beta answers\n")
+    assert "what was spent is not written down" in done.err
+    assert stage.inside("cost").code == 3
+
+
+def test_what_was_paid_is_told_by_step_and_beside_single_workers(stage: Stage) -> None:
+    """In the JSON of a run: planning, each step, all of it, and the estimate, which says what it is."""
+    priced(stage)
+    found = stage.inside("ask", "How are you?", "--format", "json").json
+    paid = [found["planning"]["cost"], *(step["usage"]["cost"] for step in found["steps"]), found["usage"]["cost"]]
+    assert paid == ["0.000018", "0.000081", "0.000162", "0.000261"]
+    assert found["alone"]["estimate"] is True
+    assert found["alone"]["dearest"]["worker"] == "beta"
+    assert "one call alone, estimated: beta (dearest) $" in stage.inside("trace", "show").out
+
+
+def test_prices_are_listed_with_their_source(stage: Stage) -> None:
+    """From the settings, from litellm's table with its version, from nowhere; JSON has null and never 0."""
+    priced(stage)
+    more = '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n[workers.odd]\nkind = "openai"\nmodel = "no-such"\n'
+    stage.config.write_text(stage.config.read_text() + more)
+    rows = {line.split()[0]: line for line in stage.inside("workers", "list", "--prices").out.splitlines()}
+    assert rows["alpha"].endswith("the settings")
+    assert " 2.5 " in rows["gpt"]
+    assert "litellm 1." in rows["gpt"]
+    assert rows["odd"].endswith("not known")
+    listed = {row["name"]: row["price"] for row in stage.inside("workers", "list", "--json").json}
+    assert (listed["gpt"]["input"], listed["odd"]) == ("2.5", None)
+
+
+def test_an_evaluation_is_held_to_what_the_day_has_left(stage: Stage, tmp_path: Path) -> None:
+    """It begins nothing when the day's money is spent, says so, and exits 6."""
+    priced(stage, "cost_day = 0.0002")
+    cases = tmp_path / "cases.jsonl"
+    rows = [{"id": str(number), "question": f"Question {number}?", "answer": "x"} for number in range(3)]
+    cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = stage.inside("eval", str(cases), "--systems", "alone", "--yes", "--parallel", "1")
+    assert done.code == 6, done.err
+    assert "the day ends at midnight" in done.err
+    assert stage.inside("cost", "--json").json["total"]["calls"] < 6
+
+
+def test_a_price_table_that_cannot_be_read_stops_nothing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run says that no prices are known and goes on; a limit on money is then refused where one is missing."""
+    broken = tmp_path / "table.json"
+    broken.write_text('{"gpt-4o": ')
+    monkeypatch.setattr("conductor_cli.models.prices._installed", lambda: broken)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    priced(stage)
+    stage.config.write_text(stage.config.read_text() + '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n')
+    done = stage.inside("ask", "How are you?")
+    assert (done.code, done.out) == (0, "beta answers\n")
+    assert "no prices are known: litellm's table cannot be read" in done.err
+    limited = stage.inside("ask", "How are you?", "--max-cost", "1")
+    assert limited.code == 3
+    assert "no price is known for gpt" in limited.err
+    assert stage.inside("workers", "list", "--prices").out.splitlines()[-1].endswith("not known")
