@@ -29,8 +29,9 @@ def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
     assert done.code == 0
     assert done.json["answer"] == "alpha answers"
     assert "shortened" in json.dumps(done.json["notices"])
-    (entry,) = stage.inside("trace", "list", "--json").json
-    assert (entry["state"], len(entry["question"])) == ("finished", 1_049_999)
+    (path,) = stage.traces.glob("*.jsonl")
+    first, *_, last = (json.loads(line) for line in path.read_text().splitlines())
+    assert (last["kind"], len(first["question"]["text"])) == ("run_finished", 1_049_999)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,14 @@ class Planner:
 def estimate(
     question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
 ) -> Estimate:
-    """The range for a plan: every answer short, or every answer as long as its worker may make it.
+    """The range for a plan: every answer short, or every answer as long as its worker may make it."""
+    return sum(estimates(question, plan, pool, profile, planner), NOTHING)
+
+
+def estimates(
+    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
+) -> tuple[Estimate, ...]:
+    """The range for each step of a plan.
 
     A step on the conductor itself is from an accepted answer to all steps of the dearest worker; without a `planner` it
     is a call whose price nobody knows.
@@ -68,15 +75,15 @@ def estimate(
     asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
     workers = [_known(step, pool) for step in plan.steps]
     longest = [_longest(worker, profile) for worker in workers]
-    total = NOTHING
+    found = []
     for step, worker in zip(plan.steps, workers, strict=True):
         fixed = asked + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
         seen = tuple(longest[number - 1] for number in step.access)
         if step.worker == SELF and planner is not None:
-            total += _nested(fixed, pool, profile, planner, seen)
+            found.append(_nested(fixed, pool, profile, planner, seen))
         else:
-            total += _step(fixed, worker, profile, seen)
-    return total
+            found.append(_step(fixed, worker, profile, seen))
+    return tuple(found)
 
 
 def _known(step: Step, pool: Pool) -> Worker | None:

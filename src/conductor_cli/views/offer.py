@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from conductor_cli.core.estimate import Estimate, Planner, estimate
+from conductor_cli.core.estimate import NOTHING, Estimate, Planner, estimates
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
@@ -57,8 +57,7 @@ def _title(offer: Offer) -> Line:
 
 
 def _steps(offer: Offer, screen: Screen) -> Iterator[Line]:
-    for number, step in enumerate(offer.plan.steps, start=1):
-        expected = _estimate(offer, (step,))
+    for number, (step, expected) in enumerate(zip(offer.plan.steps, _estimates(offer), strict=True), start=1):
         more = " + unpriced" if 0 < expected.unpriced < expected.calls else ""
         cost = "done" if number in offer.done else _money(expected) + more
         yield from _head(number, step, screen.line(_detail(offer, step)), cost, screen)
@@ -85,8 +84,8 @@ def _detail(offer: Offer, step: Step) -> str:
 
 
 def _totals(offer: Offer, screen: Screen) -> Iterator[Line]:
-    ahead = tuple(step for number, step in enumerate(offer.plan.steps, start=1) if number not in offer.done)
-    expected = _estimate(offer, ahead)
+    ahead = [one for number, one in enumerate(_estimates(offer), start=1) if number not in offer.done]
+    expected = sum(ahead, NOTHING)
     yield (("", "plain"),)
     low, high = expected.tokens
     calls, tokens = words.count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
@@ -110,8 +109,8 @@ def _total(label: str, text: str, screen: Screen) -> Iterator[Line]:
         yield ((" " * LABEL + line, "plain"),)
 
 
-def _estimate(offer: Offer, steps: tuple[Step, ...]) -> Estimate:
-    return estimate(offer.question, Plan(steps=steps), offer.pool, offer.profile, offer.planner)
+def _estimates(offer: Offer) -> tuple[Estimate, ...]:
+    return estimates(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
 
 
 def _money(expected: Estimate) -> str:
