@@ -240,12 +240,12 @@ def test_a_shell_is_told_the_names(desk: Stage, tiny: Path, tmp_path: Path) -> N
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     (desk.home / "data/conductor-llm/models/mine/receipt.toml").write_text("name = [")
-    assert desk.inside("model", "names").out.split() == ["small", "mine"]
-    assert desk.inside("model", "names", "--known").out.split() == ["small", "other", "mine"]
+    assert desk.inside("model", "names").out.split() == ["mine", "small"]
+    assert sorted(desk.inside("model", "names", "--known").out.split()) == ["mine", "other", "small"]
     desk.config.write_text("not = [toml")
     (desk.home / "registry.toml").write_text("not = [toml")
     done = desk.inside("model", "names", "--known")
-    assert (done.code, done.out.split(), done.err) == (0, ["small", "mine"], "")
+    assert (done.code, sorted(done.out.split()), done.err) == (0, ["mine", "small"], "")
 
 
 def test_telling_names_loads_nothing_heavy(desk: Stage) -> None:

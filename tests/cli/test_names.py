@@ -58,8 +58,6 @@ def filled(home: Path) -> None:
 def test_names_come_before_anything_is_loaded(
     filled: None, stage: Stage, arguments: list[str], some: list[str]
 ) -> None:
-    filled: None, stage: Stage, arguments: list[str], some: list[str]
-) -> None:
     """A process that has loaded no library prints what the command itself prints."""
     command = [sys.executable, "-c", LOADED, *arguments]
     done = subprocess.run(command, env=stage.environ(), capture_output=True, text=True, check=True)

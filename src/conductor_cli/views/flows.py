@@ -52,7 +52,8 @@ def _call(call: Sending, screen: Screen) -> Iterator[Line]:
     who = f"{step_name(call)}: {one_line(call.worker)}"
     what = [_part(part) for part in call.parts]
     outcome = "" if call.outcome == "answered" else call.outcome
-    said = "; ".join(text for text in (", ".join(what) or "its subtask alone", outcome) if text)
+    alone = "its subtask alone" if call.step[-1] else "the question, but not as it was typed"
+    said = "; ".join(text for text in (", ".join(what) or alone, outcome) if text)
     front: Line = ((INDENT + screen.crop(who, screen.width - len(INDENT)), "plain"),)
     if screen.narrow or cells(front) > WHO - len(INDENT):
         yield front
