@@ -54,9 +54,9 @@ MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
 
 
 def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
-    """The course of the shipped conductor; with `steps` its beginning at a steady rate, as a course of its own."""
+    """The course of the shipped conductor; with `steps` a course of its own: the beginning, at a steady, higher rate."""
     first = Phase(steps=90, offer=ALONE, hops=(4, 4, 2))
     then = Phase(steps=130, offer=MIXED, hops=(3, 4, 3))
     if steps is None:
         return Practice(phases=(first, then), seed=seed)
-    return Practice(phases=(replace(first, steps=steps),), falling=False, seed=seed)
+    return Practice(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
