@@ -54,7 +54,7 @@ MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
 
 
 def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
-    """The course of the shipped conductor; with `steps` a course of its own: the beginning, at a steady, higher rate."""
+    """The course of the shipped conductor; with `steps` one of its own: its beginning, at a steady, higher rate."""
     first = Phase(steps=90, offer=ALONE, hops=(4, 4, 2))
     then = Phase(steps=130, offer=MIXED, hops=(3, 4, 3))
     if steps is None:
