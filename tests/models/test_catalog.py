@@ -290,3 +290,17 @@ def test_litellm_is_told_the_address_also_where_it_is_the_provider_s_own() -> No
     """Without one it takes that of a variable such as ANTHROPIC_BASE_URL, and the key and the texts would go there."""
     model = open_model(worker("anthropic"), environ={"ANTHROPIC_API_KEY": "sk-123456"})
     assert vars(model)["_base_url"] == PRESETS["anthropic"].base_url
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("gpt-4o", "OPENAI_BASE_URL"), ("groq/llama", "GROQ_API_BASE"), ("azure-ai/x", "AZURE_AI_API_BASE")],
+)
+def test_a_variable_does_not_send_litellm_s_texts_elsewhere(model: str, name: str) -> None:
+    """Policies and `--flow` would name the provider, and another would read; an address of its own says who does."""
+    environ = {name: "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-123456"}
+    with pytest.raises(ConfigError, match=name) as caught:
+        open_model(worker("litellm", model=model), environ=environ)
+    assert "base_url" in caught.value.hint
+    open_model(worker("litellm", model=model, base_url="http://127.0.0.1:9/v1"), environ=environ)
+    open_model(worker("litellm", model=model), environ={"OPENAI_API_KEY": "sk-123456"})

@@ -80,6 +80,7 @@ def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys
     """
     if worker.kind in PRESETS:
         check_options(worker)
+        _check_address(worker, environ)
         return _remote(worker, PRESETS[worker.kind], key_of(worker, environ, stored))
     opener = _OTHERS.get(worker.kind)
     if opener is None:
@@ -126,6 +127,20 @@ def _sendable(key: str, name: str) -> str:
     raise KeyMissing(
         f"the key in {name} has characters that no key has", hint=f"set {name} again; then: conductor doctor"
     )
+
+
+def _check_address(worker: Worker, environ: Mapping[str, str]) -> None:
+    """Refuse a variable by which litellm would send a worker's texts elsewhere than we say and than policies judge."""
+    if worker.kind != "litellm" or base_url_of(worker):
+        return
+    provider = worker.model.partition("/")[0] if "/" in worker.model else "openai"
+    for end in ("_BASE_URL", "_API_BASE"):
+        name = provider.upper().replace("-", "_") + end
+        if environ.get(name, "").strip():
+            raise ConfigError(
+                f"worker {worker.name!r}: {name} would send what it is asked to another address",
+                hint="say that address in the worker's base_url, or unset the variable",
+            )
 
 
 def _remote(worker: Worker, preset: Preset, key: str) -> Model:
