@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.evals.plots import nice
+from conductor_cli.core.pages import nice
 from conductor_cli.train.curve import read
 
 CURVE: Final = Path("benchmarks/rehearsal-curve.jsonl")

@@ -7,10 +7,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from conductor_cli.evals.page import CASES, LONGEST, Asked, page
-from conductor_cli.evals.plots import accuracy, against_cost, nice
+from conductor_cli.evals.plots import accuracy, against_cost
 from conductor_cli.evals.summary import summarise
 from conductor_cli.evals.table import Heading
 from tests.evals.made import outcomes
@@ -112,12 +110,3 @@ def test_a_long_answer_and_many_cases_are_cut_and_said() -> None:
     assert "(7 characters more)" in text
     assert f"the first {CASES} of {CASES + 3}" in text
     assert text.count("<details>") == CASES
-
-
-@pytest.mark.parametrize("most", [1e-7, 0.003, 0.9, 1, 5, 7, 99, 1234, 10**9])
-def test_the_scale_has_round_ends(most: float) -> None:
-    """Four to nine even steps from 0 to the most or just beyond."""
-    ticks = nice(most)
-    assert ticks[0] == 0
-    assert 4 <= len(ticks) <= 9
-    assert most * 0.99 <= ticks[-1] <= most * 1.5

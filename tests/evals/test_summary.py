@@ -64,7 +64,7 @@ def test_an_unknown_cost_is_never_0() -> None:
     free, unknown, mixed = summarise(
         [*outcomes(ONE, "++", cost="0"), *outcomes(TWO, "++"), *half], systems=[ONE, TWO, MOA]
     ).rows
-    assert (free.cost, unknown.cost, mixed.cost) == (0, None, Decimal("0.25"))
+    assert (free.cost, unknown.cost, mixed.cost) == (Decimal(0), None, Decimal("0.25"))
     assert (free.usage.unpriced, unknown.usage.unpriced, mixed.usage.unpriced) == (0, 2, 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from conductor_cli.evals.systems import NAMES, System, chosen, remarks
 from tests.evals.kit import ALL, case, cases, conductor, evaluated, pool, worker_model
 
 
-def only(name: str, **fields: object) -> System:
+def only(name: str, **fields: Any) -> System:
     (system,) = chosen(name, conductor(**fields), cases=cases(1))
     return system
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from conductor_cli.core.chat import Request
 from conductor_cli.core.pool import Card, Pool, Worker
@@ -61,14 +62,14 @@ def _prompt(request: Request) -> str:
 
 def solvers() -> tuple[Pool, dict[str, Scripted]]:
     """A pool with cards as they would be measured, and its models."""
-    cards = {skill: {other: 1.0 if other == skill else 0.0 for other in SKILLS} for skill in SKILLS}
+    cards: dict[str, Any] = {skill: {other: float(other == skill) for other in SKILLS} for skill in SKILLS}
     names = (*SKILLS, "generalist")
-    strengths = {**cards, "generalist": {"letters": 0.2, "numbers": 0.0, "facts": 1.0}}
-    strengths["generalist"] = {"letters": 0.5, "numbers": 0.3, "facts": 0.6}
+    strengths = {**cards, "generalist": {"letters": 0.5, "numbers": 0.3, "facts": 0.6}}
     pool = Pool(
         workers=tuple(
             Worker(name=name, kind="llama", card=Card(strengths=strengths[name], measured=True), price=FREE)
             for name in names
         )
     )
-    return pool, {**{skill: specialist(skill) for skill in SKILLS}, "generalist": generalist()}
+    models: dict[str, Scripted] = {skill: specialist(skill) for skill in SKILLS}
+    return pool, {**models, "generalist": generalist()}

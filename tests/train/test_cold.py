@@ -11,7 +11,7 @@ from conductor_cli.core.prompts import terms_for
 from conductor_cli.core.spellings import SPELLINGS
 from conductor_cli.rehearsal.conducting import PROFILE
 from conductor_cli.rehearsal.phrasings import Form
-from conductor_cli.train.cold import COURSE, chunk, lesson, offered, workers
+from conductor_cli.train.cold import COURSE, WORKERS, chunk, lesson, offered
 from conductor_cli.train.lessons import CHUNK, Lesson
 
 FORMS: tuple[Form, ...] = ("noun", "ask", "order")
@@ -26,7 +26,7 @@ def plan_of(given: Lesson) -> Plan:
     """The plan of a lesson, read with the labels that its prompt shows."""
     labels = given.prompt.splitlines()[0].removeprefix("|").split("|")
     letters = {"l": "letters", "n": "numbers", "f": "facts", "a": "generalist"}
-    base = terms_for(PROFILE, workers(), Rules(workers=workers().names), "auto", exact=False)
+    base = terms_for(PROFILE, WORKERS, Rules(workers=WORKERS.names), "auto", exact=False)
     named = {label: letters[label[0]] for label in labels}
     terms = replace(base, labels=named, rules=Rules(workers=tuple(named.values())))
     parser = SPELLINGS[PROFILE.spelling].parser(terms)

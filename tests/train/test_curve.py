@@ -33,7 +33,8 @@ def test_a_collapse_onto_one_worker_shows() -> None:
 def test_failed_runs_are_counted_apart() -> None:
     """They have no part in the means, and a group of nothing else has no signal."""
     found = figures([RIGHT, FAILED, FAILED, FAILED], 2)
-    assert (found["failed"], found["reward"], found["right_given_valid"], found["signal"]) == (3, 1.0, 1.0, 0.0)
+    assert (found["failed"], found["reward"], found["right"], found["right_given_valid"]) == (3, 1.0, 1.0, 1.0)
+    assert found["signal"] == 0.0
 
 
 def test_nothing_at_all_is_no_fault() -> None:

@@ -27,13 +27,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.about import tensors_of
 from conductor_cli.models.llama.library import library
 from conductor_cli.models.llama.overlay import check_adapter
 from conductor_cli.models.llama.prompt import Piece
 from conductor_cli.models.llama.vocabulary import Vocabulary
-from conductor_cli.models.weights import disk
 from conductor_cli.train.gguf_export import FILE_TYPES, export_adapter, export_model
 from conductor_cli.train.tokenizer import SPLIT
 from tests.cli.stage import Stage

@@ -18,17 +18,16 @@ import torch
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.rehearsal.world import problems
 from conductor_cli.train import grpo
+from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.cold import COURSE
 from conductor_cli.train.course import Course, Size
 from conductor_cli.train.curve import read
 from conductor_cli.train.examine import best_routing
-from conductor_cli.train.exercises import Offer, Phase, on_offer
-from conductor_cli.train.export import export, rounded
-from conductor_cli.train.loading import loaded
+from conductor_cli.train.export import export, loaded, rounded
 from conductor_cli.train.network import new_model
-from conductor_cli.train.practice import Practice
-from conductor_cli.train.rollouts import Rollouts
-from conductor_cli.train.starting import cold_stage
+from conductor_cli.train.practice import Offer, Phase, Practice, on_offer
+from conductor_cli.train.practising import rehearsed
+from conductor_cli.train.teaching import cold_stage
 from conductor_cli.train.tokenizer import build
 from tests.train.solvers import solvers
 
@@ -47,7 +46,7 @@ def tokenizer() -> Any:
 def school(directory: Path, **changes: Any) -> grpo.School:
     pool, models = solvers()
     values = {
-        "practice": PRACTICE, "rollouts": Rollouts(pool=pool, models=models), "directory": directory,
+        "practice": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
         "seconds": 1e9, "say": lambda _: None, "looks": on_offer(problems(2, 1, split="test"), Offer(), 1),
     }  # fmt: skip
     return grpo.School(**{**values, **changes})
@@ -100,22 +99,11 @@ def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(
     broken = replace(PRACTICE, rate=1e38, entropy=1.0)
     first = school(tmp_path, practice=broken, seconds=0)
     grpo.train(model(tokenizer), tokenizer, first)
-    good = grpo.last_checkpoint(tmp_path)
+    good = last_checkpoint(tmp_path)
     with pytest.raises(ConfigError, match="no numbers any more after step 2") as told:
         grpo.train(model(tokenizer), tokenizer, school(tmp_path, practice=broken))
     assert good is not None
     assert told.value.hint == f"the last good checkpoint is {good}"
-
-
-def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> None:
-    """Its state is written last, so one without it, or with half of it, was killed in the making."""
-    for step, state in ((20, '{"global_step": 20}'), (40, '{"global_st'), (60, None)):
-        place = tmp_path / f"checkpoint-{step}"
-        place.mkdir()
-        if state is not None:
-            (place / "trainer_state.json").write_text(state)
-    assert grpo.last_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
-    assert grpo.last_checkpoint(tmp_path / "none") is None
 
 
 def test_another_course_does_not_go_on_from_the_checkpoints_of_this_one(tmp_path: Path, tokenizer: Any) -> None:
@@ -128,7 +116,7 @@ def test_another_course_does_not_go_on_from_the_checkpoints_of_this_one(tmp_path
 def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
     """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
     asked = school(tmp_path)
-    best = [best_routing(PRACTICE.exercise(number), asked.rollouts.pool).text for number in (0, 1)]
+    best = [best_routing(PRACTICE.exercise(number), asked.rollouts).text for number in (0, 1)]
     whole, cut = [1], [1] * PRACTICE.longest
     given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
     assert given == [1.0, 1.0, 0.0, 0.0]

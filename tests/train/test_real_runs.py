@@ -28,9 +28,8 @@ from conductor_cli.train.presets import PAPER, Lora, Recipe
 from conductor_cli.train.purse import Metered, Purse
 from conductor_cli.train.quoting import bounds
 from conductor_cli.train.rewards import less_cost
-from conductor_cli.train.rollouts import Outcome, Written
-from conductor_cli.train.tasks import Task, Tasks
-from conductor_cli.train.trials import Trials
+from conductor_cli.train.rollouts import Outcome, Rollouts, Written
+from conductor_cli.train.tasks import Task, Tasks, bare
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
@@ -55,15 +54,21 @@ def says(text: str) -> Scripted:
     return Scripted(reply=lambda request: [text])
 
 
-def trials(directory: Path, recipe: Recipe = PAPER, limit: str = "", **models: Any) -> Trials:
+def rollouts(directory: Path, recipe: Recipe = PAPER, limit: str = "", **models: Any) -> Rollouts:
     purse = Purse(directory / "spent.jsonl", Decimal(limit) if limit else None)
     book = Book(directory / "answers.jsonl")
     given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
     kept = {worker.name: Kept(Metered(given[worker.name], worker, purse), book, worker.name) for worker in POOL}
-    return Trials(recipe=recipe, pool=POOL, models=kept, purse=purse, book=book, limits=Limits(attempts=1))
+    conductor = replace(bare(recipe, POOL, Limits(attempts=1)), workers=kept)
+    return Rollouts(conductor=conductor, purse=purse, book=book, format_bonus=recipe.format_bonus)
 
 
-def outcomes(runs: Trials, texts: Sequence[str], task: Task = ZERO) -> list[Outcome]:
+def spent_by(runs: Rollouts) -> Decimal:
+    assert runs.purse is not None
+    return runs.purse.spent
+
+
+def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Outcome]:
     return asyncio.run(runs.outcomes([Written(exercise=task, text=text) for text in texts]))
 
 
@@ -96,6 +101,7 @@ def test_what_tells_one_training_from_another() -> None:
         tasks(replace(PAPER, rate=1e-5)),
         tasks(replace(PAPER, lora=Lora())),
         tasks(replace(PAPER, rows=8)),
+        tasks(replace(PAPER, plan_steps=3)),
         replace(tasks(), cases=CASES[:5]),
         replace(tasks(), who={**tasks().who, "ann": "another"}),
     ):
@@ -107,7 +113,7 @@ def test_what_tells_one_training_from_another() -> None:
 
 def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> None:
     """System and user message, with the workers on offer by label, name and card."""
-    system, user = trials(tmp_path).prompt(replace(ZERO, names=("cat", "ann")))
+    system, user = rollouts(tmp_path).prompt(replace(ZERO, names=("cat", "ann")))
     assert (system["role"], user["role"]) == ("system", "user")
     assert system["content"].endswith("The workers:\nA  cat (sums 0.50)\nB  ann (sums 0.90)")
     assert user["content"].endswith("Question:\nWhat is 0 + 1?")
@@ -115,31 +121,31 @@ def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> Non
 
 def test_the_reward_tells_right_from_wrong_from_malformed(tmp_path: Path) -> None:
     """By the case's own scorer; what is no plan asks nobody and costs nothing."""
-    runs = trials(tmp_path)
+    runs = rollouts(tmp_path)
     malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
     assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [(0.0, 0, None)] * 3
-    assert runs.purse.spent == 0
+    assert spent_by(runs) == 0
     right, wrong = outcomes(runs, [RIGHT, WRONG])
     assert (right.reward, right.valid, right.routes) == (1.0, True, ("ann",))
     assert (wrong.reward, wrong.valid, wrong.routes) == (0.5, True, ("bob",))
-    assert outcomes(trials(tmp_path, replace(PAPER, format_bonus=0.25)), [WRONG])[0].reward == 0.25
+    assert outcomes(rollouts(tmp_path, replace(PAPER, format_bonus=0.25)), [WRONG])[0].reward == 0.25
 
 
 def test_a_text_that_was_cut_off_is_no_plan(tmp_path: Path) -> None:
     """A limit ended it, and not the conductor."""
     cut = Written(exercise=ZERO, text=RIGHT, whole=False)
-    assert asyncio.run(trials(tmp_path).outcomes([cut]))[0].reward == 0.0
+    assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
 
 
 def test_thinking_in_front_of_a_plan_is_no_part_of_it(tmp_path: Path) -> None:
     """As an adapter takes it away where the conductor is used."""
-    assert outcomes(trials(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
+    assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
 
 
 def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_path: Path) -> None:
     """No reward for the plan, neither good nor bad; what else it would have bought is not asked."""
     cat = says("It is 1.")
-    runs = trials(tmp_path, bob=Scripted([[ModelError("auth", "the key was refused")]]), cat=cat)
+    runs = rollouts(tmp_path, bob=Scripted([[ModelError("auth", "the key was refused")]]), cat=cat)
     failing = "B | - | Answer it.\nC | 1 | Answer it."
     failed, right, wrong = outcomes(runs, [failing, RIGHT, "C | - | Try it.\nA | 1 | Answer it."])
     assert (failed.reward, failed.valid) == (None, True)
@@ -150,17 +156,18 @@ def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_pat
 def test_the_same_plan_for_the_same_task_is_run_once(tmp_path: Path) -> None:
     """And the same request of another plan is answered from the book."""
     ann = says("It is 1.")
-    outcomes(trials(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
+    outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
     assert len(ann.requests) == 1
     again = says("not asked")
-    found = outcomes(trials(tmp_path, ann=again), [RIGHT])
+    found = outcomes(rollouts(tmp_path, ann=again), [RIGHT])
     assert (found[0].reward, len(again.requests)) == (1.0, 0)
     assert found[0].cost is not None
 
 
 def test_a_disk_that_takes_no_answers_ends_the_training(tmp_path: Path) -> None:
     """To go on would pay for the same again."""
-    runs = trials(tmp_path)
+    runs = rollouts(tmp_path)
+    assert runs.book is not None
     runs.book.error = OSError(28, "No space left on device")
     with pytest.raises(ConfigError, match="can no longer be kept: No space left on device"):
         outcomes(runs, [RIGHT])
@@ -180,34 +187,36 @@ def test_right_answers_pay_for_what_they_took_and_others_do_not() -> None:
 def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> None:
     """Calls in parallel cannot pass the limit together, and another stage knows what was spent before."""
     big = Scripted(reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")])
-    runs = trials(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
+    runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
     plans = [f"A | - | Answer it {number} times." for number in range(9)]
     with pytest.raises(LimitReached, match="leaves no room for another call: ") as told:
         outcomes(runs, plans)
     assert told.value.hint == "the same command with a larger --max-cost goes on"
-    assert Decimal(0) < runs.purse.spent <= Decimal("0.01")
-    assert Purse(tmp_path / "spent.jsonl").spent == runs.purse.spent
+    assert Decimal(0) < spent_by(runs) <= Decimal("0.01")
+    assert Purse(tmp_path / "spent.jsonl").spent == spent_by(runs)
 
 
 def test_what_is_spent_counts_for_the_day_and_is_held_to_its_limits(tmp_path: Path) -> None:
     """A call that is made is written down once, a reply from the book is not; a day that is over ends the training."""
-    runs = trials(tmp_path)
-    runs.daybook = DayBook(tmp_path / "days")
+    runs, daybook = rollouts(tmp_path), DayBook(tmp_path / "days")
+    runs.conductor = replace(runs.conductor, daybook=daybook)
     outcomes(runs, [RIGHT, "no plan"])
     outcomes(runs, [RIGHT])
-    assert runs.daybook.today().calls == 1
-    runs.daybook = DayBook(tmp_path / "days", DayLimits(calls=1))
+    assert daybook.today().calls == 1
+    held = DayBook(tmp_path / "days", DayLimits(calls=1))
+    runs.conductor = replace(runs.conductor, daybook=held)
     with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
         outcomes(runs, [WRONG])
-    runs.daybook.close()
+    held.close()
 
 
 def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
     """Whoever may not see questions is not shown those that are practised on."""
     bob = says("It is 9.")
-    runs = trials(tmp_path, bob=bob)
+    runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, reader=worker.name) for worker in POOL}
-    runs.guard = Guard(policy=Policy(no_question=("bob",)), parties=parties)
+    guard = Guard(policy=Policy(no_question=("bob",)), parties=parties)
+    runs.conductor = replace(runs.conductor, guard=guard)
     outcomes(runs, [WRONG])
     assert [message for request in bob.requests for message in request.messages]
     assert all("What is 0 + 1?" not in message.content for message in bob.requests[0].messages)
@@ -282,13 +291,13 @@ def test_a_call_that_is_cancelled_is_paid_for_as_far_as_it_was_read(tmp_path: Pa
 def test_the_estimate_is_a_range_over_the_steps_that_are_left() -> None:
     """From one step of the cheapest worker to all steps of the dearest, for every plan that will be sampled."""
     recipe = replace(PAPER, steps=10, prompts=2, group=4)
-    least, most = bounds(tasks(recipe), POOL, 5)
+    least, most = bounds(tasks(recipe), POOL)
     assert (least.runs, least.calls, most.calls) == (80, 80, 400)
     assert Decimal(0) < least.cost < most.cost
-    left, _ = bounds(tasks(recipe), POOL, 5, begin=5)
+    left, _ = bounds(tasks(recipe), POOL, begin=5)
     assert left.runs == 40
-    none, _ = bounds(tasks(recipe), POOL, 5, begin=10)
-    assert (none.runs, none.calls, none.cost) == (0, 0, 0)
+    none, _ = bounds(tasks(recipe), POOL, begin=10)
+    assert (none.runs, none.calls, none.cost) == (0, 0, Decimal(0))
 
 
 # What it runs on

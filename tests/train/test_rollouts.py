@@ -10,9 +10,10 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.rehearsal.world import Hop, Problem
-from conductor_cli.train.examine import best_routing
-from conductor_cli.train.exercises import Exercise
-from conductor_cli.train.rollouts import Outcome, Rollouts, Worded, Written
+from conductor_cli.train.examine import best_routing, planned
+from conductor_cli.train.practice import Drill
+from conductor_cli.train.practising import Worded, rehearsed
+from conductor_cli.train.rollouts import Outcome, Rollouts, Written
 from tests.train.solvers import solvers
 
 PROBLEM = Problem(
@@ -26,26 +27,28 @@ PROBLEM = Problem(
             phrasing="spell {x} backwards", amount=0),
     ),
 )  # fmt: skip
-EXERCISE = Exercise(problem=PROBLEM, names=("letters", "numbers", "facts"))
+EXERCISE = Drill(problem=PROBLEM, names=("letters", "numbers", "facts"))
 RIGHT = "capital of FRANCE|-|f2\nspell it backwards|1|l0"
 BLIND = "capital of FRANCE|-|f2\nspell it backwards|-|l0"
 MISSENT = "capital of FRANCE|-|n1\nspell it backwards|1|l0"
+ALONE = "spell FRANCE backwards|-|l0"
 MALFORMED = "capital of FRANCE|-|f2\nspell it backwards|1|f0"
 
 
 def rollouts(**models: Model) -> Rollouts:
     pool, found = solvers()
-    return Rollouts(pool=pool, models={**found, **models})
+    return rehearsed(pool, {**found, **models})
 
 
-def outcomes(texts: Sequence[str], rolled: Rollouts | None = None, exercise: Exercise = EXERCISE) -> list[Outcome]:
+def outcomes(texts: Sequence[str], rolled: Rollouts | None = None, exercise: Drill = EXERCISE) -> list[Outcome]:
     written = [Written(exercise=exercise, text=text) for text in texts]
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
 
 def test_the_conductor_reads_what_the_program_would_write() -> None:
     """The labels of the pool in its order, then the question."""
-    assert rollouts().prompt(EXERCISE) == "|l0|n1|f2\nspell the capital of FRANCE backwards\n"
+    (message,) = rollouts().prompt(EXERCISE)
+    assert message["content"] == "|l0|n1|f2\nspell the capital of FRANCE backwards\n"
 
 
 def test_the_reward_tells_right_from_wrong_from_malformed() -> None:
@@ -65,7 +68,7 @@ def test_what_came_of_a_plan_is_counted() -> None:
 
 def test_nobody_in_particular_fits_where_the_specialist_is_missing() -> None:
     """Then the worker that is good at nothing in particular is the best there is."""
-    lacking = Exercise(problem=PROBLEM, names=("letters", "generalist"))
+    lacking = Drill(problem=PROBLEM, names=("letters", "generalist"))
     (found,) = outcomes(["capital of FRANCE|-|a1\nspell it backwards|1|l0"], exercise=lacking)
     assert (found.reward, found.fitting) == (1.0, (("facts", True), ("letters", True)))
 
@@ -79,9 +82,8 @@ def test_a_text_that_was_cut_off_is_no_plan() -> None:
 def test_the_same_plan_is_run_once() -> None:
     """Groups write the same plan again and again, and the workers draw no lots."""
     facts = solvers()[1]["facts"]
-    rolled = rollouts(facts=facts)
-    first = outcomes([RIGHT, RIGHT, RIGHT], rolled)
-    assert first == outcomes([RIGHT], rolled) * 3
+    first, *others = outcomes([RIGHT, RIGHT, RIGHT], rollouts(facts=facts))
+    assert others == [first, first]
     assert len(facts.requests) == 1
 
 
@@ -89,26 +91,25 @@ def test_a_worker_that_fails_leaves_no_reward_and_is_asked_again_later() -> None
     """It says nothing about the plan, so it is not remembered either."""
     broken = Scripted(scripts=[[ModelError("broken", "the file is gone")], ["PARIS"]])
     rolled = rollouts(facts=broken)
-    (failed,) = outcomes([RIGHT], rolled)
+    failed, *_ = outcomes([RIGHT, ALONE], rolled)
     assert (failed.valid, failed.reward) == (True, None)
     assert outcomes([RIGHT], rolled)[0].reward == 1.0
 
 
 def test_a_model_plans_for_itself() -> None:
-    """Through the same conductor, with or without the grammar."""
-    for exact in (True, False):
-        model = Scripted(scripts=[[RIGHT]])
-        (found,) = asyncio.run(rollouts().planned(model, [EXERCISE], exact=exact))
-        assert found.right
-        assert model.requests[0].grammar
+    """Through the same conductor."""
+    model = Scripted(scripts=[[RIGHT]])
+    (found,) = asyncio.run(planned(rollouts(), model, [EXERCISE]))
+    assert found.right
+    assert model.requests[0].grammar
 
 
 def test_best_routing_sends_each_hop_to_whoever_was_measured_best() -> None:
     """Of those on offer."""
-    pool, _ = solvers()
-    assert best_routing(EXERCISE, pool).text == RIGHT
+    rolled = rollouts()
+    assert best_routing(EXERCISE, rolled).text == RIGHT
     lacking = replace(EXERCISE, names=("generalist", "numbers"))
-    assert best_routing(lacking, pool).text == "capital of FRANCE|-|a0\nspell it backwards|1|a0"
+    assert best_routing(lacking, rolled).text == "capital of FRANCE|-|a0\nspell it backwards|1|a0"
 
 
 def test_a_worker_without_a_word_says_so_and_the_plan_answers_for_it() -> None:

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.llama.about import describe, tensors_of
-from conductor_cli.train.__main__ import NOT_OVER, app
-from conductor_cli.train.course import COURSES, Course, Size
+from conductor_cli.train.__main__ import app
+from conductor_cli.train.course import COURSES, NOT_OVER, Course, Size
 from conductor_cli.train.lessons import Lesson, chunk
 from conductor_cli.train.network import Batches, encoded, rate_at, tensors
 from conductor_cli.train.stage import Training, advance, begin, keep, resume

@@ -10,6 +10,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from conductor_cli.core import fewshots, prompts
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.train.presets import PAPER
+from conductor_cli.train.tasks import bare
 
 TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -42,8 +46,18 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
     return directory
 
 
+def lines() -> list[str]:
+    """Those of a conductor's system message."""
+    pool = Pool(workers=(Worker(name="ann", kind="openai"),))
+    told = bare(PAPER, pool, Limits()).asks(Question(text="-")).messages[0].content
+    return sorted({line for line in told.splitlines() if len(line) > 9})
+
+
 def tokenizer(template: str) -> Any:
-    """Bytes, parts of the words that conductors read, the marks of a conversation, and each plan as one token."""
+    """Bytes, parts of the words that conductors read, the marks of a conversation; each plan is one token.
+
+    So is each line that is the same in every prompt: what is trained on here is short.
+    """
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -51,7 +65,7 @@ def tokenizer(template: str) -> Any:
     trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=letters, show_progress=False)
     inner.train([prompts.__file__, fewshots.__file__], trainer)
     inner.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
-    inner.add_tokens([AddedToken(text, normalized=False) for text in PLANS])
+    inner.add_tokens([AddedToken(text, normalized=False) for text in (*PLANS, *lines())])
     reader = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     reader.chat_template = template or None
     return reader

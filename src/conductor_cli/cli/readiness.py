@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from conductor_cli.cli import sets, spending
 from conductor_cli.cli.amounts import size_text
-from conductor_cli.cli.looking import Check
+from conductor_cli.cli.doctor_check import Check
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import SELF
@@ -136,12 +136,13 @@ class Readiness:
 
     def _prompts(self) -> str:
         from conductor_cli.train.base import longest_prompt
-        from conductor_cli.train.trials import bare, prompt_of
+        from conductor_cli.train.rollouts import Rollouts
+        from conductor_cli.train.tasks import bare
 
         base, tasks, recipe = self.base(), self.tasks(), self.order.recipe
+        rollouts = Rollouts(conductor=bare(recipe, self.pool(), self.settings.limits))
         drawn = [tasks.exercise(number) for number in range(recipe.steps * recipe.prompts)]
-        prompts = [prompt_of(task, bare(recipe, task.pool(self.pool()), self.settings.limits)) for task in drawn]
-        self.prompt = longest_prompt(base, prompts)
+        self.prompt = longest_prompt(base, list(map(rollouts.prompt, drawn)))
         if self.prompt + recipe.longest > base.shape.context:
             raise ConfigError(
                 f"a prompt of {self.prompt} tokens and a plan of {recipe.longest} do not fit the model's context of "
@@ -151,7 +152,7 @@ class Readiness:
         return f"at most {self.prompt} tokens, and {recipe.longest} of a plan"
 
     def _directory(self) -> str:
-        from conductor_cli.models.weights.disk import check_room
+        from conductor_cli.models.disk import check_room
         from conductor_cli.train.checkpoints import check_course, last_checkpoint, step_of
 
         base, out, recipe = self.base(), self.order.out, self.order.recipe
@@ -190,7 +191,7 @@ class Readiness:
     def _exports(self) -> str:
         if not self.order.export:
             return "none is wanted"
-        from conductor_cli.train.finishing import check_kind
+        from conductor_cli.train.real import check_kind
 
         check_kind(self.base())
         adapter = self.order.recipe.lora is not None and not self.order.merged
@@ -244,7 +245,7 @@ class Readiness:
         from conductor_cli.train.quoting import bounds
 
         done = step_of(last_checkpoint(self.order.out))
-        least, most = bounds(self.tasks(), self.pool(), self.settings.limits.steps, begin=done)
+        least, most = bounds(self.tasks(), self.pool(), begin=done)
         return spending.Quote(
             runs=least.runs, calls=(least.calls, most.calls), tokens=(least.tokens, most.tokens),
             cost=(least.cost, most.cost), unpriced=most.unpriced, unknown=self._unpriced(),

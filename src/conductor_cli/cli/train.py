@@ -101,9 +101,10 @@ def train(
     if preset == "rehearsal":
         _only(context, REHEARSED)
         raise typer.Exit(rehearse(out, minutes, threads, steps=steps, seed=seed, dry_run=dry_run, json=json))
+    settings = load(os.environ, {"output.color": context.obj.color}, context.obj.config)
     recipe = _recipe(
         base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
-        vllm=_vllm(vllm),
+        vllm=_vllm(vllm), plan_steps=settings.limits.steps,
     )  # fmt: skip
     order = _order(_lora(recipe) if lora else recipe, cases, form, out)
     order = replace(
@@ -112,7 +113,6 @@ def train(
     )  # fmt: skip
     if merged and not lora:
         raise UsageError("--merged is for --lora", hint="with --full the export is a whole model")
-    settings = load(os.environ, {"output.color": context.obj.color}, context.obj.config)
     training = Training(order, settings)
     raise typer.Exit(training.look(json=json) if dry_run else training.run())
 

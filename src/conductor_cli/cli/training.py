@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli import spending
-from conductor_cli.cli.looking import Check
+from conductor_cli.cli.doctor_check import Check
 from conductor_cli.cli.output import remark, say, say_json
 from conductor_cli.cli.readiness import Order, Readiness
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.train.commands import NOT_OVER
+from conductor_cli.train.course import NOT_OVER
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -41,19 +42,30 @@ class Training:
             self._ready.checks()
             if self._ready.first is not None:
                 raise self._ready.first
-            if not self._agreed():
-                remark("nothing was trained")
-                return 0
-            try:
-                over = self._train()
-            except KeyboardInterrupt:
-                remark("stopped; the same command goes on, and asks nothing twice")
-                return INTERRUPTED
-            if not over:
-                say("the minutes are over and the course is not; run the same command again to go on")
-                return NOT_OVER
-            self._finish()
+            with self._alone():
+                return self._trained()
+
+    def _trained(self) -> int:
+        if not self._agreed():
+            remark("nothing was trained")
             return 0
+        try:
+            over = self._train()
+        except KeyboardInterrupt:
+            remark("stopped; the same command goes on, and asks nothing twice")
+            return INTERRUPTED
+        if not over:
+            say("the minutes are over and the course is not; run the same command again to go on")
+            return NOT_OVER
+        self._finish()
+        return 0
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Of several processes that train one model the first keeps other trainings out for all of them."""
+        from conductor_cli.train.checkpoints import alone
+        from conductor_cli.train.together import is_first
+
+        return alone(self.order.out) if is_first() else nullcontext()
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
@@ -79,29 +91,19 @@ class Training:
 
     def _train(self) -> bool:
         """One stage; whether the course is over."""
-        from conductor_cli.train.purse import Purse
         from conductor_cli.train.real import Stage, desk, train
         from conductor_cli.train.together import is_first
-        from conductor_cli.train.trials import Trials
 
         order, ready, opened = self.order, self._ready, self._ready.opened
         assert opened is not None
-        purse = Purse(order.out / "spent.jsonl", order.max_cost)
-        try:
-            with desk(order.out, ready.pool(), opened.conductor.workers, purse) as (book, models):
-                trials = Trials(
-                    recipe=order.recipe, pool=ready.pool(), models=models, purse=purse, book=book,
-                    limits=opened.conductor.limits, patience=opened.conductor.patience,
-                    guard=opened.conductor.guard, daybook=opened.conductor.daybook,
-                )  # fmt: skip
-                stage = Stage(
-                    base=ready.base(), tasks=ready.tasks(), trials=trials, prompt=ready.prompt, directory=order.out,
-                    seconds=math.inf if order.minutes is None else 60 * order.minutes,
-                    say=say if is_first() else _silent, ending=self._runner.run,
-                )  # fmt: skip
-                return train(stage)
-        finally:
-            purse.close()
+        conductor = replace(opened.conductor, pool=ready.pool())
+        with desk(order.out, order.recipe, conductor, order.max_cost) as rollouts:
+            stage = Stage(
+                base=ready.base(), tasks=ready.tasks(), rollouts=rollouts, prompt=ready.prompt, directory=order.out,
+                seconds=math.inf if order.minutes is None else 60 * order.minutes,
+                say=say if is_first() else _silent, ending=self._runner.run,
+            )  # fmt: skip
+            return train(stage)
 
     def _finish(self) -> None:
         """Say where the conductor is, and write its file where one is wanted."""
@@ -114,7 +116,7 @@ class Training:
         say(f"the course is over: {last_checkpoint(order.out)}")
         if not order.export:
             return
-        from conductor_cli.train.finishing import exported
+        from conductor_cli.train.real import exported
 
         path = exported(order.out, self._ready.base(), recipe, merged=order.merged).absolute()
         say(f"written: {path}")
@@ -146,12 +148,12 @@ def rehearse(
     out: Path, minutes: float | None, threads: int, *, steps: int | None, seed: int | None, dry_run: bool, json: bool
 ) -> int:
     """The rehearsal's own training, over the models of this package; the exit code."""
-    from conductor_cli.train.commands import practise
+    from conductor_cli.train.practising import practise
 
     if dry_run:
         return report(_rehearsal(), json=json)
     given = 20.0 if minutes is None else minutes
-    if practise(out, given, threads, seed=1 if seed is None else seed, steps=steps):
+    if practise(out, minutes=given, threads=threads, say=say, seed=seed, steps=steps):
         return 0
     say("conductor: the minutes are over and the course is not; run the same command again to go on")
     return NOT_OVER

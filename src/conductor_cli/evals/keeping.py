@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.trace import Trace, apply
 from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcome import Outcome
+from conductor_cli.models import disk
 from conductor_cli.models.journal import Journal, lines
 from conductor_cli.models.kept import Book
 from conductor_cli.models.lock import alone
@@ -103,8 +105,9 @@ class Evaluation:
             return found
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_whole(directory / CASES, write_cases(cases))
-            _write_whole(directory / SPEC, json.dumps(dump(spec), ensure_ascii=False, indent=2) + "\n")
+            disk.write(directory / CASES, write_cases(cases), mode=0o600)
+            text = json_safe(json.dumps(dump(spec), ensure_ascii=False, indent=2))
+            disk.write(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
             raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
         return cls(directory)
@@ -257,11 +260,3 @@ def difference(one: Spec, other: Spec) -> tuple[str, ...]:
 def _as_written(spec: Spec) -> dict[str, Any]:
     written: dict[str, Any] = json.loads(json.dumps(dump(replace(spec, pool=spec.pool.public()))))
     return written
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.touch(mode=0o600)
-    part.write_text(text, encoding="utf-8", errors="backslashreplace")
-    part.replace(path)

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.pages import nice, text_of
 from conductor_cli.evals.statistics import Point
 from conductor_cli.evals.summary import Row, Summary, Unit
 from conductor_cli.evals.table import limits, percent
@@ -30,11 +31,6 @@ CLOSE: Final = 16
 
 LETTERS: Final = 30
 """The most characters of a name beside a plot; its title has the whole."""
-
-
-def text_of(text: str) -> str:
-    """Any text, safe in HTML and SVG: one line, nothing that a browser would obey."""
-    return escape(one_line(text))
 
 
 def accuracy(summary: Summary) -> str:
@@ -108,14 +104,6 @@ class _Scale:
 
     def y(self, share: float) -> float:
         return 14 + (1 - share) * (HEIGHT - FOOT - 14)
-
-
-def nice(most: float) -> list[float]:
-    """Some four to eight round numbers from 0 up to `most` or just beyond."""
-    rough = most / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    return [step * index for index in range(math.ceil(most / step * 0.999) + 1)]
 
 
 def _amount(value: float, unit: Unit) -> str:

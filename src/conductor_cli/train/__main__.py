@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from conductor_cli.cli.options import Globals
 from conductor_cli.cli.train import train
-from conductor_cli.core.errors import ConductorError
-from conductor_cli.train.commands import NOT_OVER, conductor, examine
+from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.train.course import NOT_OVER, course_of
+
+if TYPE_CHECKING:
+    from conductor_cli.train.table import Row
+
+Out = Annotated[Path, typer.Option(help="directory for what is kept meanwhile and the finished file")]
+Minutes = Annotated[float, typer.Option(help="how long this stage may take", min=0)]
+Threads = Annotated[int, typer.Option(help="threads of torch; two jobs of one beat one job of two", min=1)]
+Steps = Annotated[int | None, typer.Option(help="only so many steps, as a course of its own", min=1)]
+Workers = Annotated[Path | None, typer.Option(help="where the workers' files are; those of the package without it")]
+Cards = Annotated[Path | None, typer.Option(help="the workers' measured cards; those of the package without it")]
+Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
+Seed = Annotated[int, typer.Option(help="which questions")]
+
+OUT: Final = Path("build/rehearsal")
 
 app = typer.Typer(
     help="Train, from nothing, the models that ship with the rehearsal.", no_args_is_help=True, add_completion=False
@@ -28,48 +43,91 @@ def preset(context: typer.Context, **options: Any) -> None:  # noqa: ANN401 - th
         train(context, **options)
 
 
-app.command()(conductor)
-app.command()(examine)
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
-@app.command()
-def worker(
-    name: Annotated[str, typer.Argument(help="letters, numbers, facts or generalist")],
-    out: Annotated[Path, typer.Option(help="directory for the state and the finished file")] = Path("build/rehearsal"),
-    minutes: Annotated[float, typer.Option(help="how long this stage may take", min=0)] = 20.0,
-    threads: Annotated[int, typer.Option(help="threads; two jobs of one beat one job of two", min=1)] = 1,
-) -> None:
-    """Train a worker for one stage; the exit code 3 says that the course is not over: run it again."""
-    from conductor_cli.train.course import course_of
-
-    course = course_of(name)
-    from conductor_cli.train.teaching import stage
-
-    if not stage(course, out, minutes=minutes, threads=threads, say=_say):
+def _end(name: str, *, over: bool) -> None:
+    if not over:
         _say(f"{name}: the minutes are over and the course is not; run the same command again to go on")
         raise typer.Exit(NOT_OVER)
 
 
 @app.command()
+def worker(
+    name: Annotated[str, typer.Argument(help="letters, numbers, facts or generalist")],
+    out: Out = OUT,
+    minutes: Minutes = 20.0,
+    threads: Threads = 1,
+) -> None:
+    """Train a worker for one stage; the exit code 3 says that the course is not over: run it again."""
+    course = course_of(name)
+    from conductor_cli.train.teaching import stage
+
+    _end(name, over=stage(course, out, minutes=minutes, threads=threads, say=_say))
+
+
+@app.command()
+def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it has options
+    stage: Annotated[Literal["cold", "grpo"], typer.Option(help="the cold start, or practice for reward")] = "grpo",
+    out: Out = OUT,
+    minutes: Minutes = 20.0,
+    threads: Threads = 1,
+    seed: Annotated[int, typer.Option(help="which exercises, pools and draws")] = 1,
+    steps: Steps = None,
+    start: Annotated[Path | None, typer.Option(help="what to practise from; the shipped cold start without it")] = None,
+    workers: Workers = None,
+    cards: Cards = None,
+) -> None:
+    """Train the conductor for one stage; the exit code 3 says that the course is not over: run it again."""
+    if stage == "cold":
+        from conductor_cli.train.teaching import cold_stage
+
+        _end("conductor", over=cold_stage(out, minutes=minutes, threads=threads, say=_say))
+        return
+    from conductor_cli.train.practising import carded, practise
+
+    pool = carded(workers, cards)
+    over = practise(out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, pool=pool)
+    _end("conductor", over=over)
+
+
+@app.command()
+def examine(
+    file: Annotated[Path | None, typer.Argument(help="the conductor's file; the shipped one without it")] = None,
+    count: Count = 500,
+    seed: Seed = 2026,
+    workers: Workers = None,
+    cards: Cards = None,
+) -> None:
+    """Print what a conductor reaches on held-out questions, beside the bounds; exit 1 where one is missed."""
+    from conductor_cli.rehearsal.conducting import path_of
+    from conductor_cli.train.examine import examined
+    from conductor_cli.train.practising import carded
+
+    if not (file or path_of()).is_file():
+        raise UsageError(f"there is no {file or path_of()}", hint="python -m conductor_cli.train conductor")
+    _print(examined(carded(workers, cards), file, count=count, seed=seed))
+
+
+@app.command()
 def table(
     directory: Annotated[Path | None, typer.Argument(help="where the files are, instead of in the package")] = None,
-    count: Annotated[int, typer.Option(help="questions for each row", min=1)] = 500,
-    seed: Annotated[int, typer.Option(help="which questions")] = 2026,
+    count: Count = 500,
+    seed: Seed = 2026,
 ) -> None:
     """Print what the finished workers reach on held-out questions, beside the bounds; exit 1 where one is missed."""
-    from conductor_cli.core.errors import UsageError
     from conductor_cli.train.table import missing, rows
 
     if gone := missing(directory):
         raise UsageError(f"there is no {gone[0]}", hint=f"python -m conductor_cli.train worker {gone[0].stem}")
-    found = rows(directory, count=count, seed=seed)
-    for row in found:
+    _print(rows(directory, count=count, seed=seed))
+
+
+def _print(rows: Sequence[Row]) -> None:
+    for row in rows:
         _say(str(row))
-    if not all(row.kept for row in found):
+    if not all(row.kept for row in rows):
         raise typer.Exit(1)
 
 

@@ -1,15 +1,15 @@
-"""Where a training has come to: its checkpoints, and the course that they belong to. Needs no torch."""
+"""Where a training has come to: its checkpoints, the course that they belong to, and who is at it. Needs no torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.weights.disk import write
+from conductor_cli.models.disk import write
 
 COURSE: Final = "course.json"
 
@@ -31,8 +31,16 @@ def step_of(checkpoint: Path | None) -> int:
 def check_course(directory: Path, described: Mapping[str, Any]) -> None:
     """Raise `ConfigError` where the directory holds another training: what came of both could not be told."""
     path = directory / COURSE
-    if path.exists() and path.read_text() != _text(described):
-        raise ConfigError(f"{directory} holds another training", hint="remove it to begin anew, or name another --out")
+    if not path.exists() or path.read_text() == _text(described):
+        return
+    known, wanted = {}, json.loads(_text(described))
+    with suppress(ValueError):
+        known = dict(json.loads(path.read_text()))
+    others = sorted(name for name in {*known, *wanted} if known.get(name) != wanted.get(name))
+    raise ConfigError(
+        f"{directory} holds another training: it differs in {', '.join(others)}",
+        hint="remove it to begin anew, or name another --out",
+    )
 
 
 def keep_course(directory: Path, described: Mapping[str, Any]) -> None:
@@ -44,3 +52,29 @@ def keep_course(directory: Path, described: Mapping[str, Any]) -> None:
 
 def _text(described: Mapping[str, Any]) -> str:
     return json.dumps(described, sort_keys=True)
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep every other training out of the directory. The system ends that with the process, however that ends.
+
+    Raises `ConfigError` where another one is at it, or where nothing can be written there. Where the system or the
+    file system has no locks, nobody is kept out.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / ".lock").open("a")
+    except OSError as error:
+        said = f"nothing can be written into {directory}: {error.strerror}"
+        raise ConfigError(said, hint="name another --out") from error
+    with file:
+        try:
+            import fcntl  # POSIX only
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            said = f"another training is at work in {directory}"
+            raise ConfigError(said, hint="wait until it ends, or name another --out") from error
+        except (ImportError, OSError):
+            pass
+        yield

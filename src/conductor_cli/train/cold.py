@@ -26,10 +26,13 @@ COURSE: Final = Course(name="cold", skills=SKILLS, steps=4500, rate=2e-3, size=S
 HOPS: Final = (1, 2, 2, 3, 3)
 
 
-def workers() -> Pool:
-    """The four kinds of workers that labels tell apart, one that is good at each skill and one at none."""
-    specialists = [Worker(name=skill, kind="llama", card=Card(strengths={skill: 1.0})) for skill in SKILLS]
-    return Pool(workers=(*specialists, Worker(name="generalist", kind="llama")))
+WORKERS: Final = Pool(
+    workers=(
+        *(Worker(name=skill, kind="llama", card=Card(strengths={skill: 1.0})) for skill in SKILLS),
+        Worker(name="generalist", kind="llama"),
+    )
+)
+"""The four kinds of workers that labels tell apart, one that is good at each skill and one at none."""
 
 
 def chunk(course: Course, number: int) -> list[Lesson]:
@@ -47,14 +50,14 @@ def lesson(random: Random) -> Lesson:
         Step(worker=random.choice(terms.rules.workers), subtask=subtask, access=_some(random, number))
         for number, subtask in enumerate(subtasks)
     )
-    prompt = render(Question(text=asked), workers(), terms, CONDUCTOR_CHARS)
+    prompt = render(Question(text=asked), WORKERS, terms, CONDUCTOR_CHARS)
     return Lesson(prompt=prompt, answer=SPELLINGS[PROFILE.spelling].spell(Plan(steps=steps), terms))
 
 
 def offered(random: Random) -> Terms:
     """Some workers in some order; now and then some of them are away, and their numbers with them."""
-    names = random.sample(workers().names, random.choice((1, 2, 3, 3, 4, 4, 4)))
-    pool = Pool(workers=tuple(workers()[name] for name in names))
+    names = random.sample(WORKERS.names, random.choice((1, 2, 3, 3, 4, 4, 4)))
+    pool = Pool(workers=tuple(WORKERS[name] for name in names))
     up = tuple(names)
     if random.random() < 0.25:
         kept = random.sample(names, random.randint(1, len(names)))

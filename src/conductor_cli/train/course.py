@@ -10,6 +10,9 @@ from typing import Any, Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.rehearsal.operations import SKILLS, Skill
 
+NOT_OVER: Final = 3
+"""The exit code of a stage whose minutes ended before the course did: run it again to go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:

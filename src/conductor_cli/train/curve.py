@@ -28,7 +28,7 @@ def figures(outcomes: Sequence[Outcome], group: int) -> dict[str, Any]:
         {
             "reward": _mean(scored),
             "valid": _mean([outcome.valid for outcome in outcomes]),
-            "right": _mean([outcome.right for outcome in outcomes]),
+            "right": _mean([outcome.right for outcome in outcomes if outcome.reward is not None]),
             "right_given_valid": _mean([outcome.right for outcome in valid]),
             "steps": _mean([outcome.steps for outcome in valid]),
             "calls": _mean([outcome.calls for outcome in valid]),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from conductor_cli.core.plan import MAX_STEPS, Plan, Rules, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.prompts import terms_for
+from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import SPELLINGS
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.port import Model
@@ -17,11 +18,10 @@ from conductor_cli.rehearsal.conducting import PROFILE, conductor
 from conductor_cli.rehearsal.normal import normal
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.world import problems
-from conductor_cli.train.exercises import GENERALIST, Exercise, Offer, on_offer
-from conductor_cli.train.rollouts import Outcome, Rollouts, Written
+from conductor_cli.train.practice import EVERYBODY, GENERALIST, Drill, Offer, on_offer
+from conductor_cli.train.practising import rehearsed
+from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, Written
 from conductor_cli.train.table import Row
-
-EVERYBODY: Final = Offer(specialists=0.0, everybody=1.0)
 
 
 def examined(workers: Pool, path: Path | None = None, *, count: int = 500, seed: int = 2026) -> tuple[Row, ...]:
@@ -33,7 +33,7 @@ async def _examined(workers: Pool, path: Path | None, count: int, seed: int) -> 
     models = {worker.name: open_model(worker, environ={}) for worker in workers}
     model = open_model(conductor(path), environ={})
     try:
-        exam = _Exam(Rollouts(pool=workers, models=models), model, count, seed)
+        exam = _Exam(rehearsed(workers, models), model, count, seed)
         return tuple([row async for row in exam.rows()])
     finally:
         for opened in (model, *models.values()):
@@ -64,7 +64,7 @@ class _Exam:
             for seed in (self._seed + 1, self._seed + 2)
         ]
         yield Row("labels redrawn: largest difference", max(abs(one - _right(found)) for one in again), most=0.03)
-        drawn = await self._rollouts.planned(self._model, everybody, temperature=1.0, seed=self._seed)
+        drawn = await planned(self._rollouts, self._model, everybody, temperature=1.0, seed=self._seed)
         yield Row("valid plans, no grammar, temperature 1", _mean([outcome.valid for outcome in drawn]), least=0.99)
         yield Row("valid plans, no grammar, no chance", _mean([outcome.valid for outcome in found]), least=0.95)
         held = on_offer(self._held, EVERYBODY, self._seed)
@@ -74,7 +74,7 @@ class _Exam:
         for skill in SKILLS:
             names = tuple(name for name in (*SKILLS, GENERALIST) if name != skill)
             lacking = [
-                Exercise(problem=item.problem, names=tuple(n for n in item.names if n in names)) for item in everybody
+                Drill(problem=item.problem, names=tuple(n for n in item.names if n in names)) for item in everybody
             ]
             found, best = await self._plan(lacking), await self._best(lacking)
             yield Row(
@@ -84,16 +84,29 @@ class _Exam:
                 note=f"{_right(found):.3f}",
             )
 
-    async def _plan(self, exercises: Sequence[Exercise]) -> list[Outcome]:
-        return await self._rollouts.planned(self._model, exercises)
+    async def _plan(self, exercises: Sequence[Drill]) -> list[Outcome]:
+        return await planned(self._rollouts, self._model, exercises)
 
-    async def _best(self, exercises: Sequence[Exercise]) -> list[Outcome]:
-        return await self._rollouts.outcomes([best_routing(item, self._rollouts.pool) for item in exercises])
+    async def _best(self, exercises: Sequence[Drill]) -> list[Outcome]:
+        return await self._rollouts.outcomes([best_routing(item, self._rollouts) for item in exercises])
 
 
-def best_routing(exercise: Exercise, workers: Pool) -> Written:
+async def planned(
+    rollouts: Rollouts, model: Model, exercises: Sequence[Exercise], *, temperature: float = 0.0, seed: int = 0
+) -> list[Outcome]:
+    """What comes of the plans that `model` itself writes, one after the other, without a grammar."""
+    profile = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=temperature))
+    found = []
+    for number, item in enumerate(exercises):
+        conductor = replace(rollouts.of(item), model=model, profile=profile, seed=seed + number)
+        trace = await rollouts.trace(conductor.run(Question(text=item.question)))
+        found.append(await rollouts.outcome(trace, item))
+    return found
+
+
+def best_routing(exercise: Drill, rollouts: Rollouts) -> Written:
     """The true hops, each to the worker on offer that was measured to be best at it."""
-    pool = exercise.pool(workers)
+    pool = rollouts.of(exercise).pool
     steps = tuple(
         Step(
             worker=max(pool, key=lambda worker, skill=hop.skill: worker.card.strengths.get(skill, 0.0)).name,  # type: ignore[misc]
@@ -113,8 +126,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _by_hops(exercises: Sequence[Exercise], outcomes: Sequence[Outcome]) -> str:
+def _by_hops(exercises: Sequence[Drill], outcomes: Sequence[Outcome]) -> str:
     found: dict[int, list[bool]] = {}
     for item, outcome in zip(exercises, outcomes, strict=True):
-        found.setdefault(len(item.problem.hops), []).append(outcome.right)
+        found.setdefault(len(item.skills), []).append(outcome.right)
     return ", ".join(f"{hops} hop{'s' if hops > 1 else ''} {_mean(right):.3f}" for hops, right in sorted(found.items()))

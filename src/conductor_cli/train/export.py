@@ -1,4 +1,4 @@
-"""Weights and tokenizer -> a GGUF file that llama.cpp runs, and a look at whether it writes the same. Imports torch."""
+"""A model of the rehearsal and its tokenizer -> a GGUF file that llama.cpp runs, and back. Imports torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
-from conductor_cli.train.course import Size
+from conductor_cli.train.course import Course, Size
 from conductor_cli.train.extra import needs
+from conductor_cli.train.network import new_model
 from conductor_cli.train.qwen2 import ARCHITECTURE, Qwen2, names
 from conductor_cli.train.tokenizer import END, PAD, token_of
 from conductor_cli.train.vocabulary import Marks, spelled
@@ -40,6 +42,22 @@ def rounded(model: Any) -> Any:  # noqa: ANN401
             if weight.dim() > 1:
                 weight.copy_(weight.half().float())
     return copied
+
+
+def loaded(path: Path, course: Course) -> Any:  # noqa: ANN401 - a model of transformers, untyped
+    """The model of a file that was made by `course`. Raises `ModelError` where the file is not there or another's."""
+    with needs("gguf"):
+        from gguf import GGUFReader
+
+    try:
+        tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
+        model = new_model(course, len(tensors["token_embd.weight"]))
+        weights = {ours: torch.tensor(tensors[theirs]).float() for ours, theirs in names(course.size.layers).items()}
+        model.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError) as error:
+        told = " ".join(str(error).split())[:120]
+        raise ModelError("file", f"{path} is no model of this course: {told}", hint="export it again") from error
+    return model
 
 
 def _described(model: Any, size: Size, name: str) -> dict[str, Value]:  # noqa: ANN401

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError, UsageError
+from conductor_cli.models import disk
 from conductor_cli.models.llama.gguf import Header, plain
 from conductor_cli.models.llama.lora import WEIGHTS, Base, convert
 from conductor_cli.models.llama.safetensors import Stored, read_index, unreadable
 from conductor_cli.models.llama.tensors import Tensor as Described
 from conductor_cli.models.llama.tensors import is_matrix
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
-from conductor_cli.models.weights import disk
 from conductor_cli.train import qwen2, vocabulary
 from conductor_cli.train.extra import needs
 from conductor_cli.train.qwen2 import ARCHITECTURE, HEAD, Qwen2

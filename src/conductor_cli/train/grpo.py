@@ -19,11 +19,10 @@ from conductor_cli.train import together
 from conductor_cli.train.base import quiet
 from conductor_cli.train.checkpoints import keep_course, last_checkpoint, step_of
 from conductor_cli.train.curve import figures
-from conductor_cli.train.exercises import Exercise
 from conductor_cli.train.extra import needs
 from conductor_cli.train.practice import Practice
 from conductor_cli.train.rewards import less_cost
-from conductor_cli.train.rollouts import Outcome, Written
+from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, Written
 from conductor_cli.train.tokenizer import END, PAD
 
 with needs("transformers"):
@@ -32,7 +31,7 @@ with needs("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from conductor_cli.train.keeper import Keeper
+    from conductor_cli.train.keeper import Keeper, plain
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,21 +57,11 @@ class Course(Protocol):
     @property
     def seed(self) -> int: ...
 
-    def exercise(self, number: int) -> Any:  # noqa: ANN401 - its runs know what it is
+    def exercise(self, number: int) -> Exercise:
         """The exercise of a number, the same whenever it is asked for."""
 
     def described(self) -> dict[str, Any]:
         """All of it as plain values, to tell one training from another."""
-
-
-class Runs(Protocol):
-    """What comes of the plans for a course's exercises."""
-
-    def prompt(self, exercise: Any) -> Any:  # noqa: ANN401
-        """What the conductor reads, as the program itself would write it: a text, or messages for a chat template."""
-
-    async def outcomes(self, written: Sequence[Written]) -> list[Outcome]:
-        """What came of each, in order."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,11 +69,11 @@ class School:
     """All that a training needs beside the model: the course, the runs, where it is kept, and how long it may take.
 
     `looks` are exercises that training never sees. `ending` runs what is asynchronous to its end. `cost_weight` is
-    what the dearest right plan of a group pays, `more` gives further figures of a step.
+    what the dearest right plan of a group pays.
     """
 
     practice: Course
-    rollouts: Runs
+    rollouts: Rollouts
     directory: Path
     seconds: float
     say: Callable[[str], None]
@@ -92,7 +81,6 @@ class School:
     clock: Callable[[], float] = time.monotonic
     ending: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]] = asyncio.run
     cost_weight: float = 0.0
-    more: Callable[[Sequence[Outcome]], Mapping[str, Any]] = lambda _: {}
     latest: dict[str, Any] = field(default_factory=dict)
 
     def rewards(
@@ -113,7 +101,7 @@ class School:
         ]
         outcomes = self.ending(self.rollouts.outcomes(written))
         found = figures(outcomes, self.practice.group)
-        self.latest = {**found, **self.more(outcomes), "run_seconds": self.clock() - began}
+        self.latest = {**found, **self.rollouts.bill(outcomes), "run_seconds": self.clock() - began}
         return self._paid(outcomes)
 
     def _paid(self, outcomes: Sequence[Outcome]) -> list[float | None]:
@@ -156,8 +144,8 @@ def learn(
     keeper = Keeper(school, reader, step=step_of(checkpoint))
     with quiet():
         trainer = _Trainer(
-            model=model, args=_settings(school, arguments), train_dataset=_dataset(school), processing_class=reader,
-            reward_funcs=school.rewards, callbacks=[keeper], peft_config=adapter,
+            model=model, args=_settings(school, arguments), train_dataset=_dataset(school, reader),
+            processing_class=reader, reward_funcs=school.rewards, callbacks=[keeper], peft_config=adapter,
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)
         try:
@@ -214,8 +202,10 @@ def _settings(school: School, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN
     return GRPOConfig(**{**common, **arguments})
 
 
-def _dataset(school: School) -> Any:  # noqa: ANN401
+def _dataset(school: School, reader: Any) -> Any:  # noqa: ANN401
     """One row for each exercise: what the conductor reads, and the exercise's number."""
     count = school.practice.steps * school.practice.prompts
-    prompts = [school.rollouts.prompt(school.practice.exercise(number)) for number in range(count)]
+    prompts: list[Any] = [school.rollouts.prompt(school.practice.exercise(number)) for number in range(count)]
+    if not reader.chat_template:
+        prompts = list(map(plain, prompts))
     return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.train import together
 from conductor_cli.train.curve import Curve, figures
-from conductor_cli.train.exercises import Exercise
 from conductor_cli.train.extra import needs
-from conductor_cli.train.rollouts import Written
+from conductor_cli.train.rollouts import Exercise, Rollouts, Written
 
 with needs("torch"):
     import torch
@@ -19,7 +18,7 @@ with needs("transformers"):
     from transformers import TrainerCallback
 
 if TYPE_CHECKING:
-    from conductor_cli.train.grpo import Runs, School
+    from conductor_cli.train.grpo import School
 
 LOOK: Final = 25
 """Steps between two looks at what the conductor plans without chance."""
@@ -85,26 +84,31 @@ def _here(weight: Any) -> Any:  # noqa: ANN401
     return weight.to_local() if hasattr(weight, "to_local") else weight
 
 
-def look(model: Any, reader: Any, rollouts: Runs, exercises: Sequence[Exercise], longest: int) -> dict[str, Any]:  # noqa: ANN401
+def look(model: Any, reader: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int) -> dict[str, Any]:  # noqa: ANN401
     """The figures of the likeliest plans for some exercises; by the number of hops, how many are right."""
     written = greedy_plans(model, reader, rollouts, exercises, longest)
     outcomes = asyncio.run(rollouts.outcomes(written))
     found = figures(outcomes, 1)
     by_hops: dict[str, list[bool]] = {}
     for item, outcome in zip(exercises, outcomes, strict=True):
-        by_hops.setdefault(str(len(item.problem.hops)), []).append(outcome.right)
+        by_hops.setdefault(str(len(item.skills)), []).append(outcome.right)
     return {**found, "by_hops": {hops: sum(right) / len(right) for hops, right in sorted(by_hops.items())}}
+
+
+def plain(messages: Sequence[Mapping[str, str]]) -> str:
+    """Messages as a reader without a chat template has them: their text."""
+    return "".join(message["content"] for message in messages)
 
 
 def greedy_plans(
     model: Any,  # noqa: ANN401
     reader: Any,  # noqa: ANN401
-    rollouts: Runs,
+    rollouts: Rollouts,
     exercises: Sequence[Exercise],
     longest: int,
 ) -> list[Written]:
     """What the model writes for each, always the likeliest token."""
-    batch = reader([rollouts.prompt(item) for item in exercises], return_tensors="pt", padding=True)
+    batch = reader([plain(rollouts.prompt(item)) for item in exercises], return_tensors="pt", padding=True)
     training = model.training
     model.eval()
     with torch.inference_mode():

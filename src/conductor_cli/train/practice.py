@@ -1,11 +1,78 @@
-"""How the rehearsal's conductor is trained by reward: the settings of its course. Values only."""
+"""How the rehearsal's conductor is trained by reward: what it practises on, and the settings of its course. Pure.
+
+An exercise is drawn by its number, so a training that was killed goes on with the very next one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from random import Random
 from typing import Any, Final
 
-from conductor_cli.train.exercises import Exercise, Offer, Phase, exercise
+from conductor_cli.rehearsal import workers
+from conductor_cli.rehearsal.operations import SKILLS
+from conductor_cli.rehearsal.world import Problem, Recipe, draw
+
+GENERALIST: Final = "generalist"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The shares of the pools that are drawn: the three specialists alone, all four workers, one specialist missing."""
+
+    specialists: float = 1.0
+    everybody: float = 0.0
+    missing: float = 0.0
+
+    def draw(self, random: Random) -> tuple[str, ...]:
+        """The names of the workers on offer, in an order that is drawn too, and with it their labels."""
+        kinds = {"specialists": self.specialists, "everybody": self.everybody, "missing": self.missing}
+        kind = random.choices(list(kinds), list(kinds.values()))[0]
+        names = [*SKILLS] if kind == "specialists" else [*SKILLS, GENERALIST]
+        if kind == "missing":
+            names.remove(random.choice(SKILLS))
+        return tuple(random.sample(names, len(names)))
+
+
+ALONE: Final = Offer()
+EVERYBODY: Final = Offer(specialists=0.0, everybody=1.0)
+MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """One problem of the world as an exercise: see `rollouts.Exercise`."""
+
+    problem: Problem
+    names: tuple[str, ...]
+    slow: bool = False
+
+    @property
+    def question(self) -> str:
+        return self.problem.question
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        return tuple(hop.skill for hop in self.problem.hops)
+
+    def is_right(self, text: str) -> bool:
+        return workers.clean(text) == self.problem.answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Some steps of training: how many, what is on offer, and how often a question has one, two or three hops."""
+
+    steps: int
+    offer: Offer
+    hops: tuple[float, float, float]
+
+    def exercise(self, seed: int, number: int) -> Drill:
+        """The exercise of a number, from the training half of the world."""
+        random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
+        hops = random.choices((1, 2, 3), self.hops)[0]
+        return Drill(problem=draw(random, Recipe(), hops), names=self.offer.draw(random))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +102,18 @@ class Practice:
     def steps(self) -> int:
         return sum(phase.steps for phase in self.phases)
 
-    def exercise(self, number: int) -> Exercise:
+    def exercise(self, number: int) -> Drill:
         """The exercise of a number, from the phase that it falls into."""
-        step, last = number // self.prompts, self.phases[-1]
+        step = number // self.prompts
         for phase in self.phases:
             if step < phase.steps:
-                return exercise(phase, self.seed, number)
+                return phase.exercise(self.seed, number)
             step -= phase.steps
-        return exercise(last, self.seed, number)
+        return self.phases[-1].exercise(self.seed, number)
 
     def described(self) -> dict[str, Any]:
         """All of it as plain values, to tell one training from another."""
         return asdict(self)
-
-
-ALONE: Final = Offer()
-MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
 
 
 def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
@@ -60,3 +123,9 @@ def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
     if steps is None:
         return Practice(phases=(first, then), seed=seed)
     return Practice(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
+
+
+def on_offer(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[Drill, ...]:
+    """Given problems with pools that are drawn: what a conductor is looked at with."""
+    random = Random(f"offer {seed}")  # noqa: S311 - reproducible, no secret
+    return tuple(Drill(problem=problem, names=offer.draw(random)) for problem in problems)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from conductor_cli.core.plan import MAX_STEPS
+
 COLOCATE: Final = "colocate"
 """vLLM in the processes that train, on their GPUs; an address in its place is a vLLM server, `off` is none."""
 OFF: Final = "off"
@@ -27,9 +29,9 @@ class Recipe:
     """One training by GRPO.
 
     `base` is a directory in Hugging Face's form, or the id of a model in its cache. Of the cases `problems` are drawn.
-    Each of `steps` steps takes `prompts` of them and samples `group` plans for each, of at most `longest` tokens, at
-    `temperature`; `rows` of them at once on a GPU. A valid plan with a wrong answer is worth `format_bonus`. The rate
-    rises over `warmup` steps and falls as a cosine; there is no KL term.
+    Each of `steps` steps takes `prompts` of them and samples `group` plans for each, of at most `longest` tokens and
+    `plan_steps` steps, at `temperature`; `rows` of them at once on a GPU. A valid plan with a wrong answer is worth
+    `format_bonus`. The rate rises over `warmup` steps and falls as a cosine; there is no KL term.
 
     `profile` is how the conductor is spoken to, a key of `core.profile.PROFILES`. Where that names the workers, each
     question gets between `fewest` and all of them, drawn and in an order that is drawn, as the published adaptive
@@ -47,6 +49,7 @@ class Recipe:
     group: int = 64
     rows: int = 4
     longest: int = 1024
+    plan_steps: int = MAX_STEPS
     temperature: float = 1.0
     rate: float = 1e-6
     warmup: int = 6
@@ -70,6 +73,3 @@ class Recipe:
 
 PAPER: Final = Recipe()
 """The published recipe (arXiv 2512.04388, section 3.2 and appendix A), for cases and workers of one's own."""
-
-
-PRESETS: Final = ("rehearsal", "paper")

@@ -18,7 +18,7 @@ from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.models.journal import Journal, lines
 from conductor_cli.models.kept import PULSE
 from conductor_cli.models.port import Model
-from conductor_cli.run.calls import estimated
+from conductor_cli.run.calls import estimated, tokens_of
 
 
 class Purse:
@@ -45,7 +45,7 @@ class Purse:
             raise self.reached
         wanted = request.max_tokens or WorkerProfile().max_tokens
         try:
-            held = self._ledger.reserve(estimated(request, "").tokens_in, wanted, worker.price)
+            held = self._ledger.reserve(tokens_of(request.messages), wanted, worker.price)
         except LimitReached:
             raise self._used_up() from None
         if held is not None and held.answer < wanted:
@@ -118,7 +118,7 @@ class Metered:
             begun = said is not None or bool(written)
             raise
         finally:
-            used = (said or estimated(request, written)) if begun else NOTHING
+            used = (said or estimated(request.messages, written)) if begun else NOTHING
             self._purse.settle(held, priced(used, self._worker.price))
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ class Bound:
     unpriced: int
 
 
-def bounds(tasks: Tasks, pool: Pool, steps: int, *, begin: int = 0) -> tuple[Bound, Bound]:
+def bounds(tasks: Tasks, pool: Pool, *, begin: int = 0) -> tuple[Bound, Bound]:
     """The least and the most of the steps of training that are left, where no answer is known yet.
 
     The least is one step of the cheapest worker for every plan, the most all steps of the dearest, each seeing all
@@ -39,6 +39,7 @@ def bounds(tasks: Tasks, pool: Pool, steps: int, *, begin: int = 0) -> tuple[Bou
     some = [tasks.exercise(number) for number in numbers[:LOOKED_AT]]
     runs = len(numbers) * tasks.group
     low = [min((_steps(task, name, 1, pool) for name in task.names), key=_cost_low) for task in some]
+    steps = tasks.recipe.plan_steps
     high = [max((_steps(task, name, steps, pool) for name in task.names), key=_cost_high) for task in some]
     return _sum(low, runs, 0), _sum(high, runs, 1)
 

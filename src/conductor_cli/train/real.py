@@ -1,31 +1,31 @@
-"""One call of `conductor train`: a stage of practice for a real conductor. Imports torch and trl."""
+"""A real conductor learns from reward: a stage of practice, and at the end the file. Imports torch and trl."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.models.disk import check_room, free
 from conductor_cli.models.kept import Book, Kept, who_is
 from conductor_cli.models.machine import memory
-from conductor_cli.models.port import Model
-from conductor_cli.models.weights.disk import free
+from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import sampling, together
-from conductor_cli.train.base import Base, loaded
+from conductor_cli.train.base import Base, loaded, quiet
 from conductor_cli.train.checkpoints import last_checkpoint, step_of
 from conductor_cli.train.extra import needs
 from conductor_cli.train.grpo import School, learn
 from conductor_cli.train.memory import Place
 from conductor_cli.train.presets import Recipe
 from conductor_cli.train.purse import Metered, Purse
-from conductor_cli.train.rollouts import Outcome
-from conductor_cli.train.tasks import Tasks
-from conductor_cli.train.trials import Trials
+from conductor_cli.train.rollouts import Outcome, Rollouts
+from conductor_cli.train.tasks import Tasks, bare
 
 with needs("torch"):
     import torch
@@ -44,7 +44,7 @@ class Stage:
 
     base: Base
     tasks: Tasks
-    trials: Trials
+    rollouts: Rollouts
     prompt: int
     directory: Path
     seconds: float
@@ -58,8 +58,8 @@ def train(stage: Stage) -> bool:
     if step_of(last_checkpoint(stage.directory)) >= recipe.steps:
         return True
     school = School(
-        practice=stage.tasks, rollouts=stage.trials, directory=stage.directory, seconds=stage.seconds, say=stage.say,
-        ending=stage.ending, cost_weight=recipe.cost_weight, more=stage.trials.figures,
+        practice=stage.tasks, rollouts=stage.rollouts, directory=stage.directory, seconds=stage.seconds, say=stage.say,
+        ending=stage.ending, cost_weight=recipe.cost_weight,
     )  # fmt: skip
     with _told(stage):
         model, adapter = loaded(stage.base, lora=recipe.lora)
@@ -118,17 +118,79 @@ def place() -> Place:
 
 
 @contextmanager
-def desk(directory: Path, pool: Pool, models: Mapping[str, Model], purse: Purse) -> Iterator[tuple[Book, Any]]:
-    """The book of answers, and the workers' models around it: what it knows is not asked again. Raises `OSError`.
+def desk(directory: Path, recipe: Recipe, opened: Conductor, limit: Decimal | None = None) -> Iterator[Rollouts]:
+    """The runs of a training over the workers of an opened conductor. Raises `OSError`.
 
-    Workers on one model stay on one.
+    What the book of answers knows is not asked again, what is asked is paid from a purse of `limit` US dollars, and
+    held to the rules on data and the limits of a day, as with any run. Workers on one model stay on one.
     """
-    book = Book(directory / "answers.jsonl")
+    purse, book = Purse(directory / "spent.jsonl", limit), Book(directory / "answers.jsonl")
+    models = opened.workers
     around: dict[int, Kept] = {}
-    for worker in pool:
+    for worker in opened.pool:
         model = models[worker.name]
         around.setdefault(id(model), Kept(Metered(model, worker, purse), book, who_is(worker)))
+    conductor = replace(
+        bare(recipe, opened.pool, opened.limits), patience=opened.patience, guard=opened.guard,
+        daybook=opened.daybook, workers={worker.name: around[id(models[worker.name])] for worker in opened.pool},
+    )  # fmt: skip
     try:
-        yield book, {worker.name: around[id(models[worker.name])] for worker in pool}
+        yield Rollouts(
+            conductor=conductor, book=book, purse=purse, format_bonus=recipe.format_bonus, at_once=recipe.at_once
+        )
     finally:
         book.close()
+        purse.close()
+
+
+# The end
+
+KINDS: Final = ("qwen2",)
+"""The architectures that can be exported."""
+
+
+def check_kind(base: Base) -> None:
+    """Raise `ConfigError` where a model like this cannot be exported."""
+    if base.kind not in KINDS:
+        said = f"the export knows {', '.join(KINDS)}, and {base.directory.name} is {base.kind}"
+        raise ConfigError(said, hint="leave out --export, and convert the last checkpoint with llama.cpp's own script")
+
+
+def exported(directory: Path, base: Base, recipe: Recipe, *, merged: bool) -> Path:
+    """The GGUF file of the last checkpoint: an adapter, or with `merged` (and where there is none) a whole model.
+
+    Raises `ConductorUnusable` where the disk has no room for it, `ConfigError` without a checkpoint, `ModelError`.
+    """
+    from conductor_cli.train.gguf_export import export_adapter, export_model
+
+    check_kind(base)
+    checkpoint = last_checkpoint(directory)
+    if checkpoint is None:
+        raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")
+    if recipe.lora is not None and not merged:
+        check_room(directory, 4 * base.shape.adapter, "--out")
+        return export_adapter(checkpoint, base.directory, directory / "adapter.gguf")
+    check_room(directory, (6 if merged else 2) * base.shape.weights, "--out")
+    path = directory / "conductor.gguf"
+    if recipe.lora is None:
+        return export_model(checkpoint, path, name=directory.absolute().name)
+    whole = directory / "merged"
+    try:
+        _merge(checkpoint, base, whole)
+        return export_model(whole, path, name=directory.absolute().name)
+    finally:
+        shutil.rmtree(whole, ignore_errors=True)
+
+
+def _merge(checkpoint: Path, base: Base, whole: Path) -> None:
+    """Lay the adapter into the weights of its base."""
+    with needs("peft"):
+        from peft import PeftModel
+    model, _ = loaded(base, lora=None)
+    try:
+        with quiet():
+            PeftModel.from_pretrained(model, checkpoint).merge_and_unload().save_pretrained(whole)
+            base.reader.save_pretrained(whole)
+    except (OSError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:160]
+        raise ModelError("file", f"{checkpoint} cannot be merged: {said}", hint="export the adapter instead") from error

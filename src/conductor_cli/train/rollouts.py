@@ -1,36 +1,58 @@
-"""Plans that were sampled elsewhere, run by the `Conductor` itself over real workers: what is trained is what runs."""
+"""Plans that were sampled, run by the `Conductor` itself over real workers: what is trained is what runs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final
+from functools import partial
+from typing import Protocol
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.profile import speciality
-from conductor_cli.core.prompts import conductor_request
+from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.core.taint import Guard
+from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.port import Model
-from conductor_cli.rehearsal import conducting, workers
+from conductor_cli.models.kept import Book
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train.exercises import Exercise
-from conductor_cli.train.rewards import is_valid, reward
+from conductor_cli.run.shared import turns_of
+from conductor_cli.run.stream import Run
+from conductor_cli.train.purse import Purse
+from conductor_cli.train.rewards import VALID, is_valid, reward
 
-NOTHING: Final = "?"
+
+class Exercise(Protocol):
+    """A question to practise on, with the workers on offer for it, by name and in the order of the pool.
+
+    `skills` are those that its parts want, one after the other, empty where nobody knows. `slow`: to tell whether an
+    answer `is_right` may take seconds.
+    """
+
+    @property
+    def question(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def skills(self) -> tuple[str, ...]: ...
+    @property
+    def slow(self) -> bool: ...
+
+    def is_right(self, text: str) -> bool:
+        """Whether `text` answers it. Raises `ConfigError` where that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """What a conductor wrote for an exercise; `whole`: it ended by itself, and not by a limit."""
 
-    exercise: Any
+    exercise: Exercise
     text: str
     whole: bool = True
 
@@ -41,8 +63,8 @@ class Outcome:
 
     `calls` are those of workers; `tokens` those of all models, in and out; `cost` is in US dollars, None where nothing
     that was used has a price. `routes` say, step by step, to whom or what kind of worker it went. `fitting` says of
-    each hop whether the step in its place went to a worker that is good at it, or at nothing in particular where nobody
-    is; it is empty where the plan has another number of steps.
+    each skill that is wanted whether the step in its place went to a worker that is good at it, or at nothing in
+    particular where nobody is; it is empty where the plan has another number of steps.
     """
 
     reward: float | None
@@ -80,112 +102,120 @@ class Spoken:
         """Nothing is held."""
 
 
-class Worded:
-    """A worker that says `NOTHING` where it would end without a word.
-
-    A run would give the step to another worker. Here whoever asks a worker for what it cannot do shall hear of it.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """What the worker says, and a word at the end where that is none."""
-        silent = True
-        async with aclosing(self._model.stream(request)) as chunks:
-            async for chunk in chunks:
-                silent = silent and not chunk.text.strip()
-                if chunk.finish is not None and silent:
-                    yield Chunk(text=NOTHING)
-                yield chunk
-
-    async def close(self) -> None:
-        """Close the worker's model."""
-        await self._model.close()
-
-
 @dataclass(slots=True, kw_only=True)
 class Rollouts:
-    """Runs what was written. The same text for the same exercise is run once: the workers draw no lots.
+    """Runs what was written for exercises.
 
-    `pool` has the workers with their cards, `models` one model for each of them.
+    `conductor` is the one that is trained, without its model, over all workers; `at_once` runs of it go on at the same
+    time. A valid plan with a wrong answer is worth `format_bonus`. `route` names the way that a worker stands for.
+    Answers are kept in `book` and paid from `purse`, where there are such: when either can no longer be written,
+    training stops, since it would pay for the same again.
     """
 
-    pool: Pool
-    models: Mapping[str, Model]
-    known: dict[tuple[str, tuple[str, ...], str, bool], Outcome] = field(default_factory=dict)
+    conductor: Conductor
+    book: Book | None = None
+    purse: Purse | None = None
+    format_bonus: float = VALID
+    at_once: int = 64
+    route: Callable[[Worker], str] = lambda worker: worker.name
+    _troubles: Counter[str] = field(default_factory=Counter)
+    _day_is_over: LimitReached | None = None
 
-    def prompt(self, exercise: Exercise) -> str:
-        """What the conductor reads, as the program itself would write it."""
-        conductor = self._conductor(exercise)
-        terms = conductor.terms(down=(), given=False, depth_left=1)
-        question = Question(text=exercise.problem.question)
-        return conductor_request(question, conductor.pool, conductor.profile, terms).messages[0].content
+    def prompt(self, exercise: Exercise) -> list[dict[str, str]]:
+        """What the conductor reads, as the program itself would write it: messages for a chat template."""
+        asked = self.of(exercise).asks(Question(text=exercise.question))
+        return [{"role": message.role, "content": message.content} for message in asked.messages]
+
+    def of(self, exercise: Exercise) -> Conductor:
+        """The conductor with the workers that are on offer."""
+        pool = self.conductor.pool
+        return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.names)))
 
     async def outcomes(self, written: Sequence[Written]) -> list[Outcome]:
-        """What came of each, in order."""
-        new = {_key(item): item for item in written if _key(item) not in self.known}
-        found = await asyncio.gather(*(self._outcome(item) for item in new.values()))
-        self.known |= {key: outcome for key, outcome in zip(new, found, strict=True) if outcome.reward is not None}
-        failed = {key: outcome for key, outcome in zip(new, found, strict=True) if outcome.reward is None}
-        return [failed.get(_key(item)) or self.known[_key(item)] for item in written]
+        """What came of each, in order; the same text for the same exercise is run once.
 
-    async def planned(
-        self,
-        model: Model,
-        exercises: Sequence[Exercise],
-        *,
-        temperature: float = 0.0,
-        seed: int = 0,
-        exact: bool = False,
-    ) -> list[Outcome]:
-        """What comes of the plans that `model` itself writes, one after the other; `exact`: held by the grammar."""
-        profile = replace(conducting.PROFILE, sampling=replace(conducting.PROFILE.sampling, temperature=temperature))
-        found = []
-        for number, item in enumerate(exercises):
-            conductor = replace(self._conductor(item, model), profile=profile, exact=exact, seed=seed + number)
-            found.append(await self._run(conductor, item))
+        Raises `LimitReached` where the money or the day is used up, `ConfigError` where a scorer fails, where the
+        answers cannot be kept, and where workers failed in most of the runs.
+        """
+        self._troubles.clear()
+        places, turns = asyncio.Semaphore(self.at_once), turns_of(self.conductor.pool, self.conductor.workers)
+
+        async def run(item: Written) -> Outcome:
+            async with places:
+                return await self._outcome(item, turns)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {key: group.create_task(run(item)) for key, item in {_key(it): it for it in written}.items()}
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the others are the same, or follow from it
+        found = [tasks[_key(item)].result() for item in written]
+        self._check(found)
         return found
 
-    async def _outcome(self, item: Written) -> Outcome:
-        return await self._run(self._conductor(item.exercise, Spoken(item.text, whole=item.whole)), item.exercise)
+    async def trace(self, run: Run) -> Trace:
+        """The trace of a run to its end, or to where a worker failed."""
+        async for event in run:
+            if isinstance(event, ev.StepFailed) and event.retry_in is None:
+                self._troubles[event.error.message] += 1
+                run.stop("cancelled")  # what else it would buy teaches nothing
+        if (error := run.trace.error) is not None and error.kind == "limit":
+            self._day_is_over = LimitReached(error.message, hint=error.hint)
+        return run.trace
 
-    async def _run(self, conductor: Conductor, exercise: Exercise) -> Outcome:
-        trace = await traced(conductor, exercise.problem.question)
-        worth = reward(trace, lambda text: workers.clean(text) == exercise.problem.answer)
-        kinds = {worker.name: speciality(worker.card) for worker in self.pool}
-        offered = {kinds[name] for name in exercise.names}
-        hops = [(hop.skill, hop.skill if hop.skill in offered else "any") for hop in exercise.problem.hops]
-        return outcome_of(trace, worth, kinds.__getitem__, hops)
-
-    def _conductor(self, exercise: Exercise, model: Model | None = None) -> Conductor:
-        return Conductor(
-            model=model, pool=exercise.pool(self.pool), workers=self.models, profile=conducting.PROFILE,
-            worker_profile=workers.PROFILE, limits=Limits(attempts=1), exact=False,
+    async def outcome(self, trace: Trace, exercise: Exercise) -> Outcome:
+        """What came of a run for an exercise, by its trace."""
+        judge = partial(reward, trace, exercise.is_right, valid=self.format_bonus)
+        # In a thread where it may take seconds, so that nobody waits for it.
+        worth = await asyncio.to_thread(judge) if exercise.slow else judge()
+        spent = Outcome(reward=worth, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
+        if not spent.valid:
+            return spent
+        pool = self.conductor.pool
+        routes = tuple(self.route(pool[record.step.worker]) for record in trace.steps)
+        offered = {self.route(pool[name]) for name in exercise.names}
+        pairs = zip(exercise.skills, routes, strict=True) if len(exercise.skills) == len(routes) else ()
+        return replace(
+            spent, steps=len(routes), calls=sum(record.state == "done" for record in trace.steps), routes=routes,
+            fitting=tuple((skill, route == (skill if skill in offered else "any")) for skill, route in pairs),
         )  # fmt: skip
 
+    def bill(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+        """US dollars of a run, whether paid now or for the reply in the book, and what was spent in all."""
+        if self.purse is None:
+            return {}
+        costs = [float(outcome.cost or 0) for outcome in outcomes]
+        return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.purse.spent)}
 
-def _key(item: Written) -> tuple[str, tuple[str, ...], str, bool]:
-    return item.exercise.problem.question, item.exercise.names, item.text, item.whole
+    async def _outcome(self, item: Written, turns: Mapping[int, asyncio.Semaphore]) -> Outcome:
+        """First the plan is read, which asks nobody: one that is no plan costs nothing. Then it is run."""
+        conductor, question = self.of(item.exercise), Question(text=item.exercise.question)
+        spoken = Spoken(_plan_in(item.text), whole=item.whole)
+        reader = replace(conductor, model=spoken, guard=Guard(), daybook=None)
+        trace = await self.trace(reader.run(question, only_plan=True))
+        if is_valid(trace) and isinstance(trace.plan, Plan):
+            trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))
+        return await self.outcome(trace, item.exercise)
+
+    def _check(self, outcomes: Sequence[Outcome]) -> None:
+        """Raise what ends the training. A text that is no plan was never run, so no worker failed at it."""
+        if reached := (self.purse and self.purse.reached) or self._day_is_over:
+            raise reached
+        if error := (self.book and self.book.error) or (self.purse and self.purse.error):
+            said = f"the workers' answers can no longer be kept: {error.strerror}"
+            raise ConfigError(said, hint="make room, then run the same command again")
+        ran, failed = sum(it.valid for it in outcomes), sum(it.reward is None for it in outcomes)
+        if 2 * failed > ran:
+            why = self._troubles.most_common(1)[0][0] if self._troubles else "no reason was given"
+            said = f"workers failed in {failed} of the {ran} plans of a step that were run, mostly so: {why}"
+            raise ConfigError(said, hint="mend that, then run the same command again")
 
 
-async def traced(conductor: Conductor, question: str) -> Trace:
-    """The trace of a run from its beginning to its end."""
-    run = conductor.run(Question(text=question))
-    async for _ in run:
-        pass
-    return run.trace
+def _key(item: Written) -> tuple[int, str, bool]:
+    return id(item.exercise), item.text, item.whole
 
 
-def outcome_of(
-    trace: Trace, worth: float | None, route: Callable[[str], str], hops: Sequence[tuple[str, str]] = ()
-) -> Outcome:
-    """What a trace says. `route` names the way that a worker stands for; `hops` are skills, each with the way to it."""
-    spent = Outcome(reward=worth, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
-    if not spent.valid:
-        return spent
-    routes = tuple(route(record.step.worker) for record in trace.steps)
-    calls = sum(record.state == "done" for record in trace.steps)
-    pairs = zip(hops, routes, strict=True) if len(hops) == len(routes) else ()
-    fitting = tuple((skill, found == wanted) for (skill, wanted), found in pairs)
-    return replace(spent, steps=len(routes), calls=calls, routes=routes, fitting=fitting)
+def _plan_in(text: str) -> str:
+    """What an adapter would give as the text: without the thinking in front of it."""
+    splitter = ThinkingSplitter()
+    return splitter.feed(text)[0] + splitter.end()[0]

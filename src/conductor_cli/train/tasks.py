@@ -6,30 +6,36 @@ A task is drawn by its number, so a training that was killed goes on with the ve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.pool import Pool
+from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.evals.cases import Case, digest, is_right
+from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.presets import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One case with the workers on offer for it, by name and in the order of the pool."""
+    """One case as an exercise: see `rollouts.Exercise`."""
 
     case: Case
     names: tuple[str, ...]
+    skills: tuple[str, ...] = ()
 
-    def pool(self, workers: Pool) -> Pool:
-        """The pool of its run."""
-        return Pool(workers=tuple(workers[name] for name in self.names))
+    @property
+    def question(self) -> str:
+        return self.case.question
+
+    @property
+    def slow(self) -> bool:
+        return SCORERS[self.case.scorer].slow
 
     def is_right(self, text: str) -> bool:
-        """Whether `text` gives the case's answer. Raises `ConfigError` where the scorer itself fails."""
         try:
             return is_right(text, self.case)
         except ConfigError:
@@ -90,6 +96,16 @@ class Tasks:
 
 _ASIDE = ("vllm", "vllm_memory", "at_once", "keep")
 """What changes how fast a course is, and not the course. `rows` does: BNPO takes a mean over what is passed at once."""
+
+
+def bare(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
+    """The conductor that is trained, without models: it writes without a grammar, and plans, but reviews nothing.
+
+    Of the limits of a run it has none on what is spent: that is held by the purse and the day.
+    """
+    held = replace(limits, steps=recipe.plan_steps, recursion=0, cost=None, seconds=None, tokens=None, calls=None)
+    profile = PROFILES[recipe.profile]
+    return Conductor(model=None, pool=pool, workers={}, profile=profile, limits=held, exact=False, seed=recipe.seed)
 
 
 def _random(*names: object) -> Random:

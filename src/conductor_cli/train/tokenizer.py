@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -35,8 +36,9 @@ SPLIT: Final = (
 _TEXTS: Final = 4000
 
 
+@cache
 def build() -> Tokenizer:
-    """The tokenizer, trained anew: the same one every time."""
+    """The tokenizer, trained anew in each process: the same one every time."""
     with needs("tokenizers"):
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from conductor_cli.rehearsal.world import problems
-from conductor_cli.train.exercises import Exercise, Offer, Phase, exercise, on_offer
-from conductor_cli.train.practice import Practice, rehearsal
+from conductor_cli.train.practice import Drill, Offer, Phase, Practice, on_offer, rehearsal
+from conductor_cli.train.practising import rehearsed
 from tests.train.solvers import solvers
 
 ALL = {"letters", "numbers", "facts", "generalist"}
@@ -40,8 +40,8 @@ def test_a_pool_is_drawn_in_any_order(offer: Offer, sets: set[frozenset[str]]) -
 def test_an_exercise_is_drawn_by_its_number_and_seed() -> None:
     """The same everywhere, so that a killed training goes on with the very next one."""
     phase = Phase(steps=1, offer=Offer(), hops=(1, 1, 1))
-    assert exercise(phase, 1, 7) == exercise(phase, 1, 7)
-    assert len({exercise(phase, seed, number).problem.question for seed in (1, 2) for number in range(20)}) == 40
+    assert phase.exercise(1, 7) == phase.exercise(1, 7)
+    assert len({phase.exercise(seed, number).problem.question for seed in (1, 2) for number in range(20)}) == 40
 
 
 def test_phases_follow_each_other() -> None:
@@ -73,8 +73,8 @@ def test_given_problems_get_pools_of_their_own() -> None:
 
 def test_a_pool_has_the_order_of_its_exercise() -> None:
     """And the cards of the workers."""
-    pool, _ = solvers()
-    asked = problems(1, 1)[0]
-    found = Exercise(problem=asked, names=("facts", "letters")).pool(pool)
+    pool, models = solvers()
+    drill = Drill(problem=problems(1, 1)[0], names=("facts", "letters"))
+    found = rehearsed(pool, models).of(drill).pool
     assert found.names == ("facts", "letters")
     assert found["facts"].card == pool["facts"].card

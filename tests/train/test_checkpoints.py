@@ -1,0 +1,80 @@
+"""Where a training has come to, and who is at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.train.checkpoints import alone, check_course, keep_course, last_checkpoint
+
+HOLDS = """
+import sys
+from pathlib import Path
+from conductor_cli.train.checkpoints import alone
+with alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Its state is written last, so one without it, or with half of it, was killed in the making."""
+    for step, state in ((20, '{"global_step": 20}'), (40, '{"global_st'), (60, None)):
+        place = tmp_path / f"checkpoint-{step}"
+        place.mkdir()
+        if state is not None:
+            (place / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
+    assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_another_course_is_told_by_what_differs(tmp_path: Path) -> None:
+    """What it would have learnt could not be told afterwards; the same course goes on."""
+    keep_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+    check_course(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
+    with pytest.raises(ConfigError, match="holds another training: it differs in longest, seed") as told:
+        check_course(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "longest": 4})
+    assert told.value.hint == "remove it to begin anew, or name another --out"
+    (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
+    with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
+        keep_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+
+
+def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
+    """The second one is told so; when the first has ended, there is room again."""
+    with alone(tmp_path / "new"), pytest.raises(ConfigError, match=r"another training is at work in .*new") as told:
+        alone(tmp_path / "new").__enter__()
+    assert told.value.hint == "wait until it ends, or name another --out"
+    with alone(tmp_path / "new"):
+        pass
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """A file stands in its place."""
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ConfigError, match=r"nothing can be written into .*out: ") as told:
+        alone(tmp_path / "out").__enter__()
+    assert told.value.hint == "name another --out"
+
+
+def test_a_training_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    """The system lets go of what a process held, however it ends."""
+    source = Path(__file__).resolve().parents[2] / "src"
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    environ = {**os.environ, "PYTHONPATH": str(source)}
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match="another training is at work"):
+            alone(tmp_path).__enter__()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with alone(tmp_path):
+        pass
