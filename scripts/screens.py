@@ -18,7 +18,7 @@ from conductor_cli.core.trace import Trace, apply
 from conductor_cli.views import draw
 from conductor_cli.views.region import Lines
 from conductor_cli.views.rows import Page
-from conductor_cli.views.screen import Line, Screen
+from conductor_cli.views.screen import BLANK, Line, Screen
 
 FOLDER: Final = Path("docs/screens")
 QUESTION: Final = "Spell the capital of Japan backwards, then count its letters."
@@ -49,7 +49,7 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
             found["running"] = [*settled, *draw.going_on(trace, page)]
         elif isinstance(event, ev.RunFinished):
             answer: Line = ((event.answer, "plain"),)
-            found["finished"] = [*settled, *draw.footer(trace, SCREEN, kept=False), draw.BLANK, answer]
+            found["finished"] = [*settled, *draw.footer(trace, SCREEN, kept=False), BLANK, answer]
     return found
 
 

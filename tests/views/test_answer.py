@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from tests.views.terminals import Sink
 Run = Callable[[], list[ev.Event]]
 
 
-def shown(events: list[ev.Event], *, terminal: bool, encoding: str = "utf-8") -> str:
+def shown(events: Sequence[ev.Event], *, terminal: bool, encoding: str = "utf-8") -> str:
     sink = Sink(terminal=terminal, encoding=encoding)
     view = Answer(Stdout(sink))
     for event in events:
@@ -53,6 +53,16 @@ def test_a_terminal_gets_the_answer_once_and_clean(pieces: list[str]) -> None:
     answer = clean("".join(pieces))
     end = "" if answer.endswith("\n") or not answer else "\n"
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == answer + end
+
+
+def test_a_part_of_an_answer_stands_once() -> None:
+    """Where the answering step fails for good, what it has written is the partial answer, and is not repeated."""
+    run = Writer(started())
+    run.plan(Step(worker="gpt", subtask="Answer."))
+    run.say(0.1, s1="Half an ans")
+    lost = Failure(kind="unreachable", message="the line went dead")
+    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=lost, usage=Usage()))
+    assert shown(run.end("Half an ans", usage=Usage(), partial=True, error=lost), terminal=True) == "Half an ans\n"
 
 
 @pytest.mark.parametrize("run", RUNS)

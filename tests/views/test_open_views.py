@@ -10,6 +10,9 @@ from typing import get_args
 import pytest
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Step
+from conductor_cli.core.usage import Usage
 from conductor_cli.views import (
     OUTPUTS,
     PROGRESS,
@@ -17,13 +20,16 @@ from conductor_cli.views import (
     ProgressName,
     Shown,
     Surroundings,
+    Views,
     choose_progress,
     colored,
     open_views,
     words,
 )
-from tests.traces.make import ANSWER, RUNS, limit, parallel
-from tests.views.terminals import Sink, emulated
+from conductor_cli.views.answer import Answer
+from conductor_cli.views.port import Stdout
+from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
+from tests.views.terminals import Drawn, Sink, emulated
 
 Run = Callable[[], list[ev.Event]]
 
@@ -149,6 +155,37 @@ def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> Non
     assert "\x1b" not in written[marks[0] - len("46 primes") :]
     assert written.count("46 primes below 1000 end in 7") == 1
     assert emulated(written, 120, 24)[-1].startswith(("3 steps", "run finished"))
+
+
+def test_an_answer_that_breaks_off_is_waited_for_in_sight() -> None:
+    """Once an attempt's text has streamed and it failed, the tree counts down to the next; nothing is said twice."""
+    drawn = Drawn(shared=True)
+    view = Views(drawn.tree, Answer(Stdout(drawn.sink)), shared=True)
+
+    def show(run: Writer) -> str:
+        for event in run.events:
+            drawn.clock.now = event.at
+            view.show(event)
+        run.events = []
+        drawn.clock.now += 2.0
+        drawn.tree.draw()
+        return "\n".join(drawn.screen())
+
+    run = Writer(started())
+    run.plan(Step(worker="gpt", subtask="Answer."), pace=0.0)
+    run.say(0.5, s1="Half")
+    lost = Failure(kind="unreachable", message="the line went dead")
+    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=lost, retry_in=6.0, usage=Usage()))
+    assert "again in 4 s, attempt 2 of 3: the line went dead" in show(run)
+    run.start(1, attempt=2)
+    run.say(0.1, attempt=2, s1="The whole answer.")
+    run.finish(1, "The whole answer.", Usage(), attempt=2)
+    run.end("The whole answer.", usage=Usage())
+    show(run)
+    view.close()
+    screen = "\n".join(drawn.screen())
+    counts = [screen.count(text) for text in ("Half", "went dead", "The whole answer.", " 1 done", "again in 4")]
+    assert counts == [1, 1, 1, 1, 0]
 
 
 def test_beside_a_pipe_the_tree_stays_until_the_end() -> None:

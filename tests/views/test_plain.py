@@ -123,5 +123,7 @@ def test_a_trace_that_is_not_kept_is_not_named() -> None:
 
 def test_an_event_of_an_unknown_step_is_told_without_its_step() -> None:
     """An event of a step that was never planned is no error."""
-    event = ev.StepFinished(at=1.0, step=9, attempt=1, text="x", usage=parallel()[-1].usage, finish="stop")
+    ended = parallel()[-1]
+    assert isinstance(ended, ev.RunFinished)
+    event = ev.StepFinished(at=1.0, step=9, attempt=1, text="x", usage=ended.usage, finish="stop")
     assert sentence(event, Trace()).startswith("step 9 finished: 281 tokens")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conductor_cli.views.port import Stdout
-from conductor_cli.views.region import Lines, Region, Row, reflows, styled
+from conductor_cli.views.region import SETTLING, Lines, Region, Row, reflows, styled
 from conductor_cli.views.screen import Line
 from conductor_cli.views.tree import open_console
-from tests.views.terminals import Reflowing, Sink
+from tests.views.terminals import Clock, Reflowing, Sink
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,8 @@ class Window:
         self.sink = Sink(terminal=True)
         self.terminal = Reflowing(width, height, keeps=keeps)
         self.console: Console = open_console(Stdout(self.sink), color=False, environ={}, width=width, height=height)
-        self.region = Region(self.console, reflows=not keeps)
+        self.clock = Clock()
+        self.region = Region(self.console, reflows=not keeps, clock=self.clock)
 
     def draw(self, texts: list[str], *above: str) -> str:
         """What is written for it."""
@@ -87,6 +88,30 @@ def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
     window.draw(["live"], "more")
     assert [line for line in window.terminal.shown() if line in ("said", "more", "live")][-2:] == ["more", "live"]
     assert "".join(window.terminal.shown()) == "saidmorelive"
+
+
+def test_a_lower_window_is_drawn_anew() -> None:
+    """Where a window lost rows of what stood on it, the rest is taken away before anything is written."""
+    window = Window(40, 24)
+    window.draw([f"row {number}" for number in range(12)])
+    window.console.height = 8
+    written = window.draw(["row 0", "row 1", "new"])
+    assert written.count("\x1b[2K") == 8
+    assert "row 1" in written
+
+
+def test_a_window_is_drawn_on_once_its_size_stands_still() -> None:
+    """From a change of size on until nothing changes for a while, the region says so, and not before the first one."""
+    window = Window(40, 24)
+    assert window.region.still
+    for size in (39, 20):
+        window.clock.now += SETTLING / 2
+        window.console.width = size
+        assert not window.region.still
+    window.clock.now += SETTLING * 0.9
+    assert not window.region.still
+    window.clock.now += SETTLING * 0.2
+    assert window.region.still
 
 
 def test_the_cursor_comes_back() -> None:

@@ -17,8 +17,8 @@ from tests.views.terminals import Sink
 Run = Callable[[], list[ev.Event]]
 
 KEYS = [
-    "state", "answer", "partial", "error", "run", "mode", "conductor", "policy", "plan", "steps", "planning", "usage",
-    "alone", "notices",
+    "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
+    "planning", "usage", "alone", "notices",
 ]  # fmt: skip
 STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "inner"]
 

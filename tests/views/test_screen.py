@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from conductor_cli.core.clean import is_clean
-from conductor_cli.views.screen import STRIDE, Screen
+from conductor_cli.views.screen import STRIDE, Screen, folded
 
 TEXT = st.text(st.characters() | st.sampled_from(" \n漢é👩\u200d"), max_size=300)
 ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
@@ -104,3 +104,23 @@ def test_tail_of_a_long_line_looks_at_its_end_only() -> None:
 def test_what_terminals_draw_in_different_widths_is_taken_apart(text: str) -> None:
     """Joined characters are shown one by one, so that every terminal agrees on the width."""
     assert not set(Screen().line(text)) & set("\u200d\ufe0f\U0001f3fd")
+
+
+@pytest.mark.parametrize(
+    ("widths", "size", "expected"),
+    [
+        ([80] * 11, (80, 24), True), ([80] * 12, (80, 24), False), ([40] * 12, (80, 24), False),
+        ([120] * 12, (120, 40), False), ([120] * 11, (120, 40), True), ([70] * 19, (120, 40), True),
+        ([70] * 20, (120, 40), False), ([60] * 23, (200, 60), True), ([60] * 24, (200, 60), False),
+        ([71] * 12, (200, 60), False), ([], (1, 1), False),
+    ],
+)  # fmt: skip
+def test_what_fits_a_smaller_window_too(widths: list[int], size: tuple[int, int], expected: bool) -> None:
+    """Rows fit if half the width, half the height and 70 by 24 hold them with the cursor below, broken anew."""
+    assert Screen(width=size[0], height=size[1]).fits(widths) is expected
+
+
+def test_lines_are_folded_as_a_terminal_does_it() -> None:
+    """A line takes a row for each width of cells that it has, an empty one takes one, and no width is a fault."""
+    assert folded([0, 1, 10, 11, 20, 21], 10) == 1 + 1 + 1 + 2 + 2 + 3
+    assert folded([3], 0) == 3

@@ -274,7 +274,7 @@ def test_brief_is_a_line_a_step(run: Run) -> None:
 
 
 def test_all_texts_share_the_height() -> None:
-    """Each running step has as many lines of its text as any other, and together they take half the screen."""
+    """Each running step has as many lines of its text as any other, and all would fit a screen half as high."""
     drawn = Drawn(height=40)
     run = Writer(started())
     run.plan(*(Step(worker=name, subtask="Say much.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
@@ -284,7 +284,7 @@ def test_all_texts_share_the_height() -> None:
     live = drawn.live()
     counts = [sum(word in line for line in live) for word in ("one word", "two words", "three words")]
     assert counts == [4, 4, 4]
-    assert len(live) <= 20
+    assert len(live) < 20
 
 
 @pytest.mark.parametrize("width", [30, 50, 79, 120])
@@ -300,6 +300,7 @@ def test_nothing_is_drawn_twice_after_a_resize(width: int) -> None:
         if number == len(events) // 2:
             terminal.resize(width)
             drawn.resize(width)
+            drawn.tree.draw()  # sees it; what comes within an instant is not drawn yet
     drawn.tree.close()
     terminal.feed(drawn.sink.getvalue()[fed:])
     heads = [line for line in terminal.shown() if re.match(r" \d (done|running|waiting) ", line)]

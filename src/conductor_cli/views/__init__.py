@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from conductor_cli.core.events import Event, StepDelta
+from conductor_cli.core.events import Event, StepDelta, StepFailed
 from conductor_cli.views.answer import Answer, Late, Paper, Raw, answering_step
 from conductor_cli.views.jsonl import Jsonl
 from conductor_cli.views.plain import Plain
@@ -94,6 +94,12 @@ class Views:
         if self._shared and isinstance(event, StepDelta) and event.text and event.step == self._answering:
             self._progress.rest()
         self._output.show(event)
+        if self._shared and self._broke_off(event):
+            self._progress.wake()
+
+    def _broke_off(self, event: Event) -> bool:
+        """Whether the answer is waited for again."""
+        return isinstance(event, StepFailed) and event.step == self._answering and not event.final
 
     def close(self) -> None:
         """Leave the terminal as it was found. Call it whatever happened."""

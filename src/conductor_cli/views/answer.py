@@ -114,7 +114,7 @@ class _Streamed:
             case StepDelta(text=text) if event.step == self._step and text:
                 self._pieces.append(text)
                 self._write(self._cleaner.feed(text))
-            case StepFailed() if event.step == self._step:
+            case StepFailed() if event.step == self._step and not event.final:
                 self._break_off(f"this attempt broke off: {words.failure(event.error)}; {words.after_failure(event)}")
             case StepStarted() if event.step == self._step:
                 self._break_off(f"attempt {event.attempt}: {one_line(event.worker)} starts again")

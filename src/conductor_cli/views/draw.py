@@ -9,15 +9,13 @@ from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
 from conductor_cli.views import rows, words
 from conductor_cli.views.rows import Page, Row
-from conductor_cli.views.screen import Line, Screen
+from conductor_cli.views.screen import BLANK, Line, Screen, cells
 
 STYLES: Final[dict[str, str]] = {
     "question": "bold", "number": "dim", "worker": "bold", "plain": "", "quiet": "dim", "thinking": "dim italic",
     "waiting": "dim", "skipped": "dim", "planning": "cyan", "running": "cyan", "answering": "cyan",
     "done": "green", "retrying": "yellow", "stopped": "yellow", "note": "yellow", "rejected": "yellow", "failed": "red",
 }  # fmt: skip
-
-BLANK: Final[Line] = (("", "plain"),)
 
 
 def header(trace: Trace, screen: Screen) -> list[Line]:
@@ -76,7 +74,7 @@ def answering(record: StepRecord, trace: Trace, page: Page) -> list[Line]:
 
 def going_on(trace: Trace, page: Page) -> list[Line]:
     """What is planned, running and waiting, and the totals so far: at most one line less than the screen has."""
-    return [*fit([*unsettled(trace, page), *rows.planning(trace, page)], page.screen), _so_far(trace, page)]
+    return fit([*unsettled(trace, page), *rows.planning(trace, page)], _so_far(trace, page), page.screen)
 
 
 def unsettled(trace: Trace, page: Page) -> list[Row]:
@@ -84,21 +82,21 @@ def unsettled(trace: Trace, page: Page) -> list[Row]:
     return [row for record in trace.steps if record.state not in ENDED for row in rows.open_step(record, trace, page)]
 
 
-def fit(lines: list[Row], screen: Screen) -> list[Line]:
-    """As many rows as the screen holds beside one line of totals and the cursor's; what is left out is counted.
+def fit(lines: list[Row], totals: Line, screen: Screen) -> list[Line]:
+    """As many rows as the screen holds above the totals and the cursor's line; what is left out is counted.
 
-    More than a line of each text stands there only up to half the screen: so all rows are still on it, and can be
-    erased, when somebody halves its width and they become two each.
+    More than a line of each text stands there only where all of it would still fit a smaller window (`Screen.fits`).
     """
     room = max(0, screen.height - 2)
     for level in sorted({row.level for row in lines} - {rows.HEAD}, reverse=True):
-        if len(lines) > (room if level < rows.EARLIER else room // 2):
+        widths = [cells(line) for line in (*(row.line for row in lines), totals)]
+        if len(lines) > room or (level >= rows.EARLIER and not screen.fits(widths)):
             lines = [row for row in lines if row.level < level]
     if len(lines) <= room:
-        return [row.line for row in lines]
+        return [*(row.line for row in lines), totals]
     kept = lines[: max(0, room - 1)]
     more: Line = ((f"{' ' * rows.INDENT}{screen.dots} and {len(lines) - len(kept)} more", "quiet"),)
-    return [*(row.line for row in kept), more][:room]
+    return [*[*(row.line for row in kept), more][:room], totals]
 
 
 def _so_far(trace: Trace, page: Page) -> Line:

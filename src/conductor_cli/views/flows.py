@@ -8,7 +8,7 @@ from typing import Any, Final
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.sent import CONDUCTOR, Part, Sending
 from conductor_cli.views import words
-from conductor_cli.views.screen import Line, Screen, cells
+from conductor_cli.views.screen import BLANK, Line, Screen, cells
 
 INDENT: Final = "  "
 PAD: Final = 4
@@ -21,7 +21,7 @@ def flow_lines(sent: Sequence[Sending], screen: Screen) -> list[Line]:
     """A heading for each reader, and a line or more for each call under it."""
     lines: list[Line] = []
     for reader, calls in by_reader(sent).items():
-        lines += [(("", "plain"),)] if lines else []
+        lines += [BLANK] if lines else []
         lines.append(((screen.crop(reader, screen.width), "worker"),))
         for call in calls:
             lines += _call(call, screen)

@@ -13,9 +13,10 @@ from typing import Final
 from conductor_cli.core.clean import clean, one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views import words
-from conductor_cli.views.told import ending
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-]|(?<=:)/|(?<=www)\.)")
+"""What may mark something up; the last ones make addresses into links."""
+
 _TICKS: Final = re.compile(r"`{3,}")
 
 
@@ -23,15 +24,18 @@ def markdown(trace: Trace, *, live: bool = False) -> str:
     """The whole file."""
     parts = [
         f"# {_plain(words.question(trace)[:100])}", "", f"- {_plain(words.setting(trace))}",
-        f"- {_plain(ending(trace, live=live))}", f"- {_plain(words.totals(trace, kept=True))}",
-        f"- {_plain(trace.time)}", "", "## Question", "", *_fenced(trace.question.text),
+        f"- {_plain(words.ending(trace, live=live))}", f"- {_plain(words.totals(trace, kept=True))}",
+        f"- {_plain(trace.time)}",
     ]  # fmt: skip
+    parts += [f"- resumes run {_plain(trace.resumed)}"] if trace.resumed else []
+    parts += ["", "## Question", "", *_fenced(trace.question.text)]
     for file in trace.question.files:
         parts += [f"File {_plain(file.name)}:", "", *_fenced(file.text)]
     parts += ["## Plan", "", "| step | worker | sees | state | took |", "|---|---|---|---|---|"]
     parts += [_row(record, trace.at) for record in trace.steps]
-    parts += ["", *[f"- {_plain(notice.text)}" for notice in trace.notices]]
-    parts += ["", *[line for record in trace.steps for line in _step(record, 2)]]
+    parts += [""]
+    parts += [*[f"- {_plain(notice.text)}" for notice in trace.notices], ""] if trace.notices else []
+    parts += [line for record in trace.steps for line in _step(record, 2)]
     parts += ["## Answer", "", *_fenced(trace.answer or "(none)")]
     return "\n".join(parts).rstrip("\n") + "\n"
 

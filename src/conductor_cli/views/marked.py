@@ -22,8 +22,8 @@ from rich.theme import Theme
 
 from conductor_cli.views.blocks import Block, Blocks
 from conductor_cli.views.port import encodable
-from conductor_cli.views.region import Region, Row
-from conductor_cli.views.screen import UNSEEN
+from conductor_cli.views.region import Region, Row, width
+from conductor_cli.views.screen import COMMON, UNSEEN, WIDEST, Screen
 from conductor_cli.views.ticking import Timer
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 TICK: Final = 1 / 8
 """Seconds between two drawings."""
-
-WIDEST: Final = 100
-"""Columns beyond which prose is hard to read."""
 
 LONGEST: Final = 4096
 """Characters of the block that is being written beyond which its end alone is shown, as it was written."""
@@ -122,7 +119,7 @@ class Marked:
     def draw(self) -> None:
         """Print the whole blocks, and the one that is being written below them."""
         with self._lock:
-            if self._region is None or not self._changed:
+            if self._region is None or not self._changed or not self._region.still:
                 return
             self._changed = False
             above = self._printed()
@@ -142,17 +139,19 @@ class Marked:
         return Shown(blocks, begun=begun)
 
     def _live(self) -> list[Row]:
-        """The last rows of the block that is being written, a row less than fits."""
+        """The last rows of the block that is being written, as many as can be erased from a smaller window too."""
         rest = self._blocks.rest
-        room = max(1, self._console.height - 2)
         if not rest.source.strip():
             return []
         shown = Shown([rest], begun=self._begun)
         if len(rest.source) > LONGEST:
             shown = Shown([Block(text=rest.source[-LONGEST:], language="")], begun=self._begun)
         options = self._console.options.update(width=min(WIDEST, self._console.width), height=None)
-        rows = self._console.render_lines(shown, options, pad=False)
-        return [tuple(row) for row in rows[-room:]]
+        rows = self._console.render_lines(shown, options, pad=False)[-COMMON[1] :]
+        screen, widths = Screen(width=self._console.width, height=self._console.height), [*map(width, rows)]
+        while len(widths) > 1 and not screen.fits(widths):
+            del widths[0]
+        return [tuple(row) for row in rows[-len(widths) :]]
 
 
 class Shown:

@@ -13,7 +13,7 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.views import words
-from conductor_cli.views.screen import Line, Screen, cells
+from conductor_cli.views.screen import BLANK, Line, Screen, cells
 
 PAD: Final = "    "
 """What stands before a subtask, under its worker's name."""
@@ -86,7 +86,7 @@ def _detail(offer: Offer, step: Step) -> str:
 def _totals(offer: Offer, screen: Screen) -> Iterator[Line]:
     ahead = [one for number, one in enumerate(_estimates(offer), start=1) if number not in offer.done]
     expected = sum(ahead, NOTHING)
-    yield (("", "plain"),)
+    yield BLANK
     low, high = expected.tokens
     calls, tokens = words.count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
     yield from _total("estimate", f"{calls}, {tokens} tokens, {_money(expected)}{_unpriced(expected)}", screen)

@@ -72,21 +72,28 @@ class Plain:
     def rest(self) -> None:
         self._resting = True
 
+    def wake(self) -> None:
+        with self._lock:
+            self._resting = False
+            self._write(*self._held)
+            self._held.clear()
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        trouble = words.trouble(self._trace, kept=self._kept)
-        self._stderr.write("".join(f"{line}\n" for line in (*self._held, *trouble)))
-        self._stderr.flush()
-        self._held.clear()
+        self.wake()
+        self._write(*words.trouble(self._trace, kept=self._kept))
 
     def _say(self, line: str, at: float) -> None:
         self._said = at
         if self._resting:
             self._held.append(line)
         else:
-            self._stderr.write(line + "\n")
-            self._stderr.flush()
+            self._write(line)
+
+    def _write(self, *lines: str) -> None:
+        self._stderr.write("".join(f"{line}\n" for line in lines))
+        self._stderr.flush()
 
 
 def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:

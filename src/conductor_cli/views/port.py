@@ -21,9 +21,11 @@ class View(Protocol):
 
 
 class Progress(View, Protocol):
-    """A view for the person who waits. After `rest` it writes nothing until `close`: the terminal is someone else's."""
+    """A view for the person who waits. From `rest` to `wake` it writes nothing: the terminal is someone else's."""
 
     def rest(self) -> None: ...
+
+    def wake(self) -> None: ...
 
 
 class Stdout:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from conductor_cli.views import Surroundings, colored
 from conductor_cli.views.port import Stdout
-from conductor_cli.views.screen import Line, Screen
+from conductor_cli.views.screen import WIDEST, Line, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import Console
-
-BLANK: Final = (("", "plain"),)
-WIDEST: Final = 100
-"""Columns beyond which figures at the right edge would stand too far from what they belong to."""
 
 
 class Printer:

@@ -52,6 +52,7 @@ def report(trace: Trace, *, live: bool = False) -> dict[str, Any]:
         "partial": trace.partial,
         "error": dump(trace.error),
         "run": trace.run,
+        "resumed": trace.resumed or None,
         "mode": trace.mode,
         "conductor": trace.conductor,
         "policy": dump(trace.policy),

@@ -6,13 +6,14 @@ Every row fits the screen's width, and its words say everything that its colours
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from conductor_cli.core.events import PlanRejected, StepFailed
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views import words
-from conductor_cli.views.screen import Line, Screen, Span, cells
+from conductor_cli.views.screen import BLANK, COMMON, Line, Screen, Span, cells
 
 INDENT: Final = 3
 WORD: Final = 9
@@ -64,6 +65,11 @@ class Page(NamedTuple):
         """The cells behind that space."""
         return self.screen.width - len(self.pad)
 
+    @property
+    def slim(self) -> Page:
+        """The page for texts that are drawn again: no wider than reads well, and than a smaller window is."""
+        return self._replace(screen=replace(self.screen, width=min(self.screen.width, COMMON[0])))
+
     def front(self, word: str, number: int = 0) -> Line:
         """A step's number, or blanks, and a state word in its colour."""
         label = str(number) if number else ""
@@ -72,6 +78,10 @@ class Page(NamedTuple):
     def indented(self, text: str, style: str) -> Line:
         """`text`, cropped, under a step's state word."""
         return ((self.pad + self.screen.crop(text, self.room), style),)
+
+    def barred(self, text: str, style: str) -> Line:
+        """A line of what others wrote, behind a bar."""
+        return (f"{self.pad}{self.screen.bar} ", "number"), (text, style)
 
     def wrapped(self, text: str, style: str, further: int = 0) -> list[Line]:
         """The whole of `text` under a step's state word, or `further` cells to the right of it."""
@@ -84,7 +94,7 @@ class Page(NamedTuple):
 
     def noted(self, text: str, number: int = 0) -> list[Line]:
         """Something the reader should know, whole."""
-        first, *rest = self.wrapped(text, "plain", WORD + 1) or [(("", "plain"),)]
+        first, *rest = self.wrapped(text, "plain", WORD + 1) or [BLANK]
         return [(*self.front("note", number), *((said.lstrip(), style) for said, style in first)), *rest]
 
 
@@ -92,7 +102,8 @@ def open_step(record: StepRecord, trace: Trace, page: Page) -> Iterator[Row]:
     """A step that waits or works."""
     waits = record.state == "waiting"
     yield Row(HEAD, head(record, trace, page))
-    yield Row(WAITING if waits else SUBTASK, page.indented(record.step.subtask, "quiet" if waits else "plain"))
+    subtask = page.slim.indented(record.step.subtask, "quiet" if waits else "plain")
+    yield Row(WAITING if waits else SUBTASK, subtask)
     if page.screen.narrow and (reads := words.reads(record, trace)):
         yield Row(WAITING, page.indented(reads, "quiet"))
     if record.retry_at is not None:
@@ -149,7 +160,7 @@ def rejected(event: PlanRejected, page: Page) -> Iterator[Line]:
     """A plan that is none, why, and the line at fault."""
     yield page.said("rejected", f"the plan, attempt {event.attempt}")
     hint = f" ({event.hint})" if event.hint else ""
-    yield from page.wrapped(f"{event.problem}{hint}", "rejected")
+    yield from page.wrapped(f"{event.problem}{hint}", "plain")
     yield from (row.line for row in tail(event.text, "quiet", 1, page))
 
 
@@ -176,32 +187,31 @@ def head(record: StepRecord, trace: Trace, page: Page, *, answering: bool = Fals
 
 def tail(text: str, style: str, count: int, page: Page) -> list[Row]:
     """The last lines of `text`, behind a bar."""
-    lines = page.screen.tail(text, page.room - 2, count)
-    bar: Span = (f"{page.pad}{page.screen.bar} ", "number")
+    lines = page.screen.tail(text, page.slim.room - 2, count)
     levels = [*range(EARLIER + len(lines) - 2, EARLIER - 1, -1), TAIL]
-    return [Row(level, (bar, (line, style))) for level, line in zip(levels, lines, strict=False)]
+    return [Row(level, page.barred(line, style)) for level, line in zip(levels, lines, strict=False)]
 
 
 def _gist(text: str, page: Page) -> list[Row]:
     """The last line that says something, from its beginning."""
-    line = text.rstrip().rpartition("\n")[2]
-    return [Row(EARLIER, row.line) for row in tail(page.screen.crop(line, page.room - 2), "quiet", 1, page)]
+    line = page.screen.crop(text.rstrip().rpartition("\n")[2], page.room - 2)
+    return [Row(EARLIER, page.barred(line, "quiet"))] if line else []
 
 
 def _retrying(record: StepRecord, trace: Trace, page: Page) -> Line:
     left = round(max(0.0, (record.retry_at or 0.0) - page.now))
     error = words.failure(record.error) if record.error else ""
     text = f"again in {left} s, attempt {record.attempt + 1} of {trace.limits.attempts}: {error}"
-    return page.indented(text, "retrying")
+    return page.slim.indented(text, "plain")
 
 
 def _remarks(record: StepRecord) -> Iterator[Span]:
     if record.state == "failed" and record.error is not None:
         yield words.failure(record.error), "failed"
     if record.reason is not None:
-        yield words.REASONS[record.reason], "stopped"
+        yield words.REASONS[record.reason], "plain"
     if record.finish in words.FINISHES:
-        yield words.FINISHES[record.finish], "stopped"
+        yield words.FINISHES[record.finish], "plain"
 
 
 def _detail(record: StepRecord, trace: Trace, page: Page) -> str:

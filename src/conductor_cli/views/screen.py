@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +17,19 @@ Span = tuple[str, str]
 
 Line = tuple[Span, ...]
 
+BLANK: Final[Line] = (("", "plain"),)
+
+WIDEST: Final = 100
+"""Columns beyond which prose is hard to read, and figures at the right edge stand too far from what they belong to."""
+
 STRIDE: Final = 500
 """A line of more than twice so many characters is wrapped from a multiple of it on, so that its breaks stand still."""
 
 LONG: Final = 4096
 """Characters of a text that a single line is made of at most."""
+
+COMMON: Final = (70, 24)
+"""Columns and rows to which a larger window may shrink without a trace of what was drawn on it."""
 
 _UNSURE = re.compile(
     "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
@@ -61,6 +70,15 @@ class Screen:
         """Whether words must be saved."""
         return self.width < 60
 
+    def fits(self, widths: Sequence[int]) -> bool:
+        """Whether live rows of these widths still fit when somebody splits the window either way, or shrinks it.
+
+        Then its terminal breaks them anew, and what does not fit has left the screen before it can be erased.
+        """
+        width, height = self.width, self.height
+        smaller = (width // 2, height), (width, height // 2), (min(width, COMMON[0]), min(height, COMMON[1]))
+        return all(folded(widths, columns) < lines for columns, lines in smaller)
+
     def line(self, text: str) -> str:
         """`text` as one safe line that the encoding can write."""
         text = one_line(text)
@@ -70,7 +88,7 @@ class Screen:
         """`text` as one line of at most `width` cells."""
         whole = len(text) <= LONG
         text = self.line(text[:LONG])
-        if whole and cell_len(text) <= width:
+        if whole and taken(text) <= width:
             return text
         dots = self.dots[: max(0, width)]
         return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
@@ -81,7 +99,7 @@ class Screen:
         width = max(1, width)
         for word in self.line(text).split():
             joined = f"{lines[-1]} {word}" if lines[-1] else word
-            if cell_len(joined) <= width:
+            if taken(joined) <= width:
                 lines[-1] = joined
             else:
                 lines += chop_cells(word, width)
@@ -98,6 +116,16 @@ class Screen:
         return lines[-count:]
 
 
+def taken(text: str) -> int:
+    """How many columns clean text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def cells(line: Line) -> int:
     """How many columns `line` takes."""
-    return sum(cell_len(text) for text, _ in line)
+    return sum(taken(text) for text, _ in line)
+
+
+def folded(widths: Iterable[int], width: int) -> int:
+    """How many rows lines of so many cells take on a terminal that breaks them at `width`."""
+    return sum(max(1, -(-cells // max(1, width))) for cells in widths)

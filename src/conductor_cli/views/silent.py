@@ -23,6 +23,9 @@ class Silent:
     def rest(self) -> None:
         """Nothing is on the screen."""
 
+    def wake(self) -> None:
+        """Nor will be."""
+
     def close(self) -> None:
         self._stderr.write("".join(f"{line}\n" for line in words.trouble(self._trace, kept=self._kept)))
         self._stderr.flush()

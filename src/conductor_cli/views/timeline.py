@@ -1,4 +1,7 @@
-"""When each step of a run waited, worked and ended, as SVG inside a page. Pure; colours are the page's."""
+"""When each step of a run waited, worked and ended, as SVG inside a page. Pure; colours are the page's.
+
+Places along the time are shares of the width and everything else is in pixels, so that it is as readable on a phone.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ from html import escape
 from typing import Final
 
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.pages import nice, text_of
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.evals.plots import nice, text_of
 from conductor_cli.views import words
-from conductor_cli.views.told import placed
 
-WIDTH: Final = 900
-LEFT: Final = 190
-RIGHT: Final = 20
-LINE: Final = 26
+SPAN: Final = 97.0
+"""Per cent of the width up to the last mark: what stands under it needs some room, too."""
+
+LINE: Final = 40
+"""Pixels for a name and the bar below it."""
+
 BAR: Final = 14
-LETTERS: Final = 22
-"""Characters of a worker's name beside its bar; the bar's title has the whole."""
+LETTERS: Final = 40
+"""Characters of a worker's name over its bar; the bar's title has the whole."""
 
 
 def timeline(trace: Trace) -> str:
@@ -27,9 +31,9 @@ def timeline(trace: Trace) -> str:
     latest = max([trace.at, *(begin + end for _, begin, _, end in rows)])
     latest = latest if latest > 0 else 1.0
     ticks = nice(latest)
-    scale = (WIDTH - LEFT - RIGHT) / max(latest, ticks[-1])
-    height = LINE * (len(rows) + 1) + 40
-    body = [_tick(LEFT + tick * scale, height - 26, f"{tick:g} s") for tick in ticks]
+    scale = SPAN / max(latest, ticks[-1])
+    bottom = LINE * (len(rows) + 1) + 8
+    body = [_tick(tick * scale, bottom, f"{tick:g} s") for tick in ticks]
     body += [_planning(trace, scale)]
     body += [
         _row(number, index, record, begin, end, scale)
@@ -37,14 +41,25 @@ def timeline(trace: Trace) -> str:
     ]
     title = "When each step waited and worked"
     inner = "\n".join(body)
-    return (
-        f'<svg role="img" viewBox="0 0 {WIDTH} {height}" aria-label="{title}"><title>{title}</title>\n{inner}\n</svg>'
-    )
+    return f'<svg role="img" height="{bottom + 22}" aria-label="{title}"><title>{title}</title>\n{inner}\n</svg>'
 
 
-def _tick(x: float, height: float, label: str) -> str:
-    line = f'<line class="grid" x1="{x:.1f}" y1="4" x2="{x:.1f}" y2="{height:.1f}"/>'
-    return f'{line}<text class="tick" x="{x:.1f}" y="{height + 16:.1f}" text-anchor="middle">{label}</text>'
+def placed(trace: Trace, begin: float = 0.0, path: str = "") -> Iterator[tuple[str, float, StepRecord, float]]:
+    """Every step: its number, `2.1` in a nested run, when its run began in the outermost one's seconds, and its end.
+
+    The end of a step that has none is the newest moment of its run.
+    """
+    for record in trace.steps:
+        number = f"{path}{record.number}"
+        yield number, begin, record, trace.at if record.ended is None else record.ended
+        if record.inner is not None:
+            yield from placed(record.inner, begin + (record.started or 0.0), f"{number}.")
+
+
+def _tick(x: float, bottom: int, label: str) -> str:
+    line = f'<line class="grid" x1="{x:.2f}%" y1="4" x2="{x:.2f}%" y2="{bottom}"/>'
+    anchor = "middle" if x else "start"
+    return f'{line}<text class="tick" x="{x:.2f}%" y="{bottom + 16}" text-anchor="{anchor}">{label}</text>'
 
 
 def _planning(trace: Trace, scale: float) -> str:
@@ -65,19 +80,18 @@ def _row(number: str, index: int, record: StepRecord, begin: float, end: float, 
 
 
 def _labelled(index: int, label: str, marks: str) -> str:
-    y = LINE * index + 20
-    return f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{escape(label)}</text>{marks}'
+    return f'<text x="4" y="{LINE * index + 20}">{escape(label)}</text>{marks}'
 
 
 def _waiting(index: int, start: float, end: float, scale: float) -> Iterator[str]:
     if end > start:
-        y, x, to = LINE * index + 20, LEFT + start * scale, LEFT + end * scale
-        yield f'<line class="waits" x1="{x:.1f}" y1="{y}" x2="{to:.1f}" y2="{y}"/>'
+        y = LINE * index + 26 + BAR // 2
+        yield f'<line class="waits" x1="{start * scale:.2f}%" y1="{y}" x2="{end * scale:.2f}%" y2="{y}"/>'
 
 
 def _bar(index: int, start: float, end: float, scale: float, state: str, said: str) -> str:  # noqa: PLR0913, PLR0917
-    y, x, width = LINE * index + 20 - BAR / 2, LEFT + start * scale, max((end - start) * scale, 2.0)
+    x, width = start * scale, max((end - start) * scale, 0.3)
     return (
-        f'<rect class="bar {state}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{BAR}" rx="3">'
+        f'<rect class="bar {state}" x="{x:.2f}%" y="{LINE * index + 26}" width="{width:.2f}%" height="{BAR}" rx="3">'
         f"<title>{text_of(said)}</title></rect>"
     )

@@ -22,7 +22,7 @@ from conductor_cli.views import draw
 from conductor_cli.views.port import Clock, Stdout
 from conductor_cli.views.region import Lines, Region, styled
 from conductor_cli.views.rows import Page
-from conductor_cli.views.screen import Line, Screen
+from conductor_cli.views.screen import BLANK, WIDEST, Line, Screen
 from conductor_cli.views.ticking import Timer
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ TICK: Final = 1 / 8
 
 IDLE: Final = 1.0
 """Seconds between two drawings while only time goes by."""
-
-WIDEST: Final = 100
-"""Columns beyond which the figures at the right edge would stand too far from their step."""
 
 _UNTOLD: Final = (ev.StepDelta, ev.PlanDelta)
 """What settles nothing; nor do the steps of a plan that was dropped, which whoever dropped it has just seen."""
@@ -97,12 +94,19 @@ class Tree:
             self._begin()
 
     def rest(self) -> None:
-        """Take the live part away; what is settled stays. Another may write to the terminal until `close`."""
+        """Take the live part away; what is settled stays. Another may write to the terminal until `wake` or `close`."""
         if self._resting:
             return
         self._resting = True
         self._clear()
         self._print(self._opening())
+
+    def wake(self) -> None:
+        """Draw again, after what another has written; it said why the answer broke off."""
+        if self._resting and not self._trace.ended:
+            self._print(self._news())
+            self._resting = self._told = False
+            self._begin()
 
     def _clear(self) -> None:
         """Take the live part away, until `_begin`."""
@@ -120,7 +124,7 @@ class Tree:
         """Say what was settled meanwhile, what never was, the totals, and what went wrong."""
         self.rest()
         page = self._page()
-        lines = [draw.BLANK] if self._look.shared and (self._told or self._trace.answer) else []
+        lines = [BLANK] if self._look.shared and (self._told or self._trace.answer) else []
         lines += self._news()
         if self._trace.run:
             lines += [] if self._trace.ended else [row.line for row in draw.unsettled(self._trace, page)]
@@ -133,6 +137,8 @@ class Tree:
         size = self._console.size
         if self._resting or (not self._changed and now - self._drawn < IDLE and size == self._size):
             return
+        if self._region is not None and not self._region.still:
+            return
         self._changed, self._drawn, self._size = False, now, size
         self._print(self._news())
 
@@ -144,7 +150,7 @@ class Tree:
         if not self._console.is_interactive:
             self.draw()
         elif self._region is None:
-            self._region = Region(self._console, reflows=self._look.reflows)
+            self._region = Region(self._console, reflows=self._look.reflows, clock=self._clock)
             if self._tick:
                 self._timer = Timer(self.draw, self._tick)
                 self._timer.start()
@@ -161,10 +167,10 @@ class Tree:
         if not self._look.shared:
             return []
         if self._trace.ended:
-            return [draw.BLANK] if self._trace.answer else []
+            return [BLANK] if self._trace.answer else []
         records = [record for record in self._trace.steps if record.last and record.state == "running"]
         self._told = bool(records)
-        return [*(line for record in records for line in draw.answering(record, self._trace, self._page())), draw.BLANK]
+        return [*(line for record in records for line in draw.answering(record, self._trace, self._page())), BLANK]
 
     def _print(self, lines: list[Line]) -> None:
         """Print `lines` for good, and what is going on below them."""

@@ -126,7 +126,7 @@ def joined(names: Sequence[str]) -> str:
 def quoted(text: str, length: int = 100) -> str:
     """The head of `text` as one line, in quotation marks."""
     line = one_line(text)
-    return f'"{line}"' if len(line) <= length else f'"{line[: length - 4]} ..."'
+    return f'"{line}"' if len(line) <= length else f'"{line[: length - 4].rstrip()} ..."'
 
 
 def tokens_so_far(record: StepRecord) -> int:
@@ -190,6 +190,14 @@ def totals(trace: Trace, *, kept: bool) -> str:
     if kept:
         parts.append(f"trace {one_line(trace.run)}")
     return ", ".join(part for part in parts if part)
+
+
+def ending(trace: Trace, *, live: bool = False) -> str:
+    """How the run ended, in one line: `finished`, `partial answer: why`, `failed: why`, and where there is no end."""
+    if not trace.ended:
+        return "the run goes on" if live else "the run was interrupted"
+    what = "partial answer" if trace.partial else "finished" if trace.state == "finished" else "failed"
+    return what if trace.error is None else f"{what}: {failure(trace.error)}"
 
 
 def trouble(trace: Trace, *, kept: bool) -> list[str]:

@@ -11,12 +11,11 @@ from html import escape
 from typing import Final
 
 from conductor_cli.core.clean import clean
+from conductor_cli.core.pages import text_of
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.evals.plots import text_of
 from conductor_cli.views import words
 from conductor_cli.views.timeline import timeline
-from conductor_cli.views.told import ending
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -29,15 +28,15 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.35rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .note { color: var(--soft); margin: .2rem 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
 pre { background: var(--band); border: 1px solid var(--line); border-radius: 6px; padding: .7rem .9rem;
   white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.5 ui-monospace, monospace; margin: .4rem 0; }
 pre.answer { border-left: 4px solid var(--done); }
-details { border-bottom: 1px solid var(--line); padding: .45rem 0; } details details { margin-left: 1.2rem; }
-details:last-child { border-bottom: 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+details { border-bottom: 1px solid var(--line); padding: .45rem 0; }
+details details { border-bottom: 0; margin-left: 1.2rem; } details .note { margin-top: .5rem; }
+summary { cursor: pointer; overflow-wrap: anywhere; }
 .state { font-weight: 600; } .done, .finished { color: var(--done); } .failed, .partial { color: var(--failed); }
 .stopped, .skipped, .running, .waiting, .interrupted { color: var(--going); }
-svg { width: 100%; min-width: 32rem; height: auto; font: 13px system-ui, sans-serif; }
+svg { width: 100%; overflow: visible; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--line); } .waits { stroke: var(--soft); stroke-width: 2; stroke-dasharray: 3 3; }
 .bar { fill: var(--going); } .bar.plan { fill: var(--plan); } .bar.done { fill: var(--done); }
@@ -45,7 +44,7 @@ svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 12px; }
 """
 
 
-def story(trace: Trace, *, live: bool = False) -> str:
+def page(trace: Trace, *, live: bool = False) -> str:
     """The whole file: question, timeline, steps with prompts and answers, notices, answer."""
     title = words.question(trace)[:120] or trace.run
     body = "\n".join(part for part in _parts(trace, title, live) if part)
@@ -61,14 +60,15 @@ def story(trace: Trace, *, live: bool = False) -> str:
 def _parts(trace: Trace, title: str, live: bool) -> Iterator[str]:  # noqa: FBT001 - as its caller was told
     state = "partial" if trace.partial else trace.state if trace.ended else "interrupted"
     yield f"<h1>{text_of(title)}</h1>"
-    yield f'<p class="note"><span class="state {state}">{text_of(ending(trace, live=live))}</span></p>'
+    yield f'<p class="note"><span class="state {state}">{text_of(words.ending(trace, live=live))}</span></p>'
     yield _note(words.totals(trace, kept=True))
     yield _note(f"{words.setting(trace)}; begun {trace.time}")
+    yield _note(f"resumes run {trace.resumed}") if trace.resumed else ""
     if len(trace.question.text) > len(title):
         yield f"<h2>Question</h2>\n{_text(trace.question.text)}"
     yield from (f"{_note(f'file {file.name}')}\n{_text(file.text)}" for file in trace.question.files)
     yield f"<h2>Answer</h2>\n{_text(trace.answer, 'answer')}" if trace.answer else ""
-    yield f'<h2>Timeline</h2>\n<div class="wide">{timeline(trace)}</div>'
+    yield f"<h2>Timeline</h2>\n{timeline(trace)}"
     yield _note("Dashes: the step is planned and waits. Colours say how it ended, as the words below do.")
     yield "<h2>Steps</h2>\n" + "\n".join(_step(record, trace.at) for record in trace.steps) if trace.steps else ""
     if isinstance(trace.plan, Plan) and trace.plan.reasoning:

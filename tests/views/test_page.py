@@ -14,7 +14,7 @@ from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.store import Store
 from conductor_cli.views.markdown import markdown
-from conductor_cli.views.story import POLICY, story
+from conductor_cli.views.page import POLICY, page
 
 FOLDER = Path(__file__).parents[1] / "traces"
 RUNS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
@@ -81,23 +81,23 @@ def poisoned() -> Trace:
 )
 def test_a_page_holds_only_what_it_is_made_of(trace: Trace) -> None:
     """No script, no link, nothing that runs or fetches, whatever was written; tags are closed in order."""
-    page = story(trace)
-    seen = Seen(page)
+    written = page(trace)
+    seen = Seen(written)
     assert seen.tags <= TAGS
     assert not {name for name in seen.attributes if name.startswith("on")} | (
         seen.attributes & {"src", "href", "style"}
     )
-    assert page.count("<style>") == 1
-    assert "url(" not in page.partition("</style>")[0]
-    assert f'http-equiv="Content-Security-Policy" content="{POLICY}"' in page
+    assert written.count("<style>") == 1
+    assert "url(" not in written.partition("</style>")[0]
+    assert f'http-equiv="Content-Security-Policy" content="{POLICY}"' in written
     assert seen.open == []
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", page)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", written)
 
 
 def test_a_page_says_everything() -> None:
     """Question, steps with worker, subtask, prompt and answer, and the answer."""
     trace = Store(FOLDER).trace("parallel")
-    words = Seen(story(trace)).words
+    words = Seen(page(trace)).words
     for record in trace.steps:
         for text in (record.worker, record.step.subtask, record.text):
             assert text in words
@@ -107,8 +107,7 @@ def test_a_page_says_everything() -> None:
 
 def test_a_nested_run_is_within_its_step_on_the_page_and_in_the_timeline() -> None:
     """Its steps are numbered by the step that it is."""
-    page = story(Store(FOLDER).trace("nested"))
-    assert re.search(r">\d\.1 ", page)
+    assert re.search(r">\d\.1 ", page(Store(FOLDER).trace("nested")))
 
 
 @pytest.mark.parametrize("trace", [*traces(), Trace()], ids=[*RUNS, "nothing"])
