@@ -102,7 +102,7 @@ def critical_path(plan: Plan, took: Mapping[int, float]) -> float:
 
 
 async def _run_all(plans: list[Plan]) -> list[Took]:
-    return [await _run(plan) for plan in plans]
+    return [await _run(number, plan) for number, plan in enumerate(plans, start=1)]
 
 
 async def _bare(plan: Plan) -> float:
@@ -125,12 +125,12 @@ async def _after(earlier: list[asyncio.Task[None]]) -> None:
     await asyncio.sleep(STEP)
 
 
-async def _run(plan: Plan) -> Took:
+async def _run(number: int, plan: Plan) -> Took:
     took = Took(plan=plan)
-    workers = {name: Scripted(reply=_waiting(number, took)) for number, name in enumerate(NAMES, start=1)}
+    workers = {name: Scripted(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)}
     conductor = Conductor(model=None, pool=POOL, workers=workers)
     began = time.perf_counter()
-    run = conductor.run(Question(text="How long does waiting take?"), plan=plan)
+    run = conductor.run(Question(text=f"How long does waiting take in plan {number}?"), plan=plan)
     async for _ in run:
         pass
     took.wall = time.perf_counter() - began
@@ -140,12 +140,14 @@ async def _run(plan: Plan) -> Took:
     return took
 
 
-def _waiting(number: int, took: Took) -> Callable[[Request], Iterator[str | float]]:
+def _waiting(step: int, took: Took) -> Callable[[Request], Iterator[str | float]]:
+    """No two texts are equal, as in life: what was worked out for one of them is of no use for another."""
+
     def script(_: Request) -> Iterator[str | float]:
         began = time.perf_counter()
         yield STEP
-        took.steps[number] = time.perf_counter() - began
-        yield "Done."
+        took.steps[step] = time.perf_counter() - began
+        yield f"It took {took.steps[step]} s."
 
     return script
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import settings
@@ -225,7 +225,7 @@ class Counting:
         self.open = 0
         self.most = 0
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         self.open += 1
         self.most = max(self.most, self.open)
         try:
@@ -245,7 +245,7 @@ class Raising:
         self.error = error
         self.after = after
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         for line in self.after:
             if isinstance(line, str):
                 yield Chunk(text=line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from conductor_cli.core.policy import Party, Policy
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.taint import Guard
+from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import Scripted
 from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
@@ -38,7 +39,7 @@ class Parrot:
     gone: bool = False
     heard: list[str] = field(default_factory=list)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         self.heard.append("\n".join(message.content for message in request.messages))
         if self.gone:
             raise ModelError("missing", "gone")
@@ -55,7 +56,7 @@ class Gossip:
     lines: Sequence[tuple[str, str]]
     heard: list[str] = field(default_factory=list)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         read = "\n".join(message.content for message in request.messages)
         self.heard.append(read)
         marks = " ".join(dict.fromkeys(MARK.findall(read)))
@@ -323,19 +324,63 @@ def test_a_plan_taken_over_is_held_to_the_rules_of_now() -> None:
     assert "planned when other rules held for files" in " ".join(notices(events))
 
 
-def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_then() -> None:
-    """Who did it saw the files when no rule kept them from it, so its answer is dirty now, also for a new plan."""
+def begun_without_rules(*lines: str) -> Trace:
+    """A run over files that was stopped before its plan was whole, of which the first step is done."""
+    planner = Scripted([[*(f"{line}\n" for line in lines), 9.0]])
     stopped, _ = play_and_stop(
-        desk("B | - | Read it.\nA | - | Wait.", Policy(), {"ann": says(9.0), "bob": says("read")}), 1, "cancelled",
-        question=FILES,
+        desk(planner, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
+    )
+    assert stopped.trace.plan is None
+    assert stopped.trace.steps[0].state == "done"
+    return stopped.trace
+
+
+def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_them() -> None:
+    """Steps planned under other rules for files are not written on: the best worker that may see them goes on."""
+    begun = begun_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
+    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    planner = Gossip([("B", "-")])
+    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=begun)
+    assert not planner.heard
+    assert not workers["bob"].heard
+    assert run.trace.steps[-1].worker == "ann"
+    assert "the conductor may not see what was planned when other rules held for files: ann takes" in notices(events)[1]
+    planner = Gossip([("B", "-")])
+    play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=begun)
+    assert FILED in planner.heard[0]
+
+
+def test_a_step_on_the_conductor_itself_tells_of_files_only_those_that_may_see_them() -> None:
+    """Its subtask becomes the question of a nested run: there nobody else is on offer, or it is not done at all."""
+    planner = Scripted([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
+    stopped, _ = play_and_stop(
+        desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
+    )
+    for reader, state in (("here", "done"), ("north", "failed")):
+        gossip = Gossip([("B", "-")])
+        workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+        parties = {**ALL, SELF: party("conductor", reader)}
+        run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=stopped.trace)
+        assert run.trace.steps[1].state == state
+        assert bool(gossip.heard) == (reader == "here")
+        assert not workers["bob"].heard
+        assert not workers["cyd"].heard
+
+
+def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_then() -> None:
+    """No rule kept the earlier turns from who did it, so its answer is dirty now, also for a new plan."""
+    talk = Question(text="And now?", history=(Turn(question="Who?", answer=EARLIER),))
+    stopped, _ = play_and_stop(
+        desk("C | - | Find it.\nA | - | Wait.", Policy(), {"ann": says(9.0), "bob": says("x"), "cyd": says("found")}),
+        1, "cancelled", question=talk,
     )  # fmt: skip
     begun = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
     assert [record.state for record in begun.steps] == ["done"]
     workers = {"ann": Parrot("here"), "cyd": Parrot("south")}
     planner = Scripted([["C | 1 | Answer."], ["A | 1 | Answer."]])
-    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=begun)
+    run, events = play(desk(planner, Policy(no_others=("cyd",)), workers, pool=POOL), talk, resume=begun)
     (rejected,) = of(events, ev.PlanRejected)
-    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may hold what stands in the")
+    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may hold words of an earlier run")
     assert not workers["cyd"].heard
     assert run.trace.exit_code == 0
 

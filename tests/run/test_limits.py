@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ class Greedy(Counting):
         super().__init__(seconds=seconds)
         self.requests: list[Request] = []
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)
         async for chunk in super().stream(request):
             read = int(sum(len(message.content) for message in request.messages) / 3.5)
@@ -224,15 +225,15 @@ def test_no_limit_is_ever_overshot(
         f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | do {number}"
         for number, (label, bits) in enumerate(drawn, start=1)
     ]
-    limit = {"tokens": amount * 1000, "cost": Decimal(amount) / 200, "calls": amount}[kind]
-    limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})  # type: ignore[arg-type]
+    limit: Any = {"tokens": amount * 1000, "cost": Decimal(amount) / 200, "calls": amount}[kind]
+    limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})
     workers = {"ann": Greedy(1), "bob": Greedy(2)}
     conductor = setting(
         Scripted([["\n".join(lines)], ["accept"]]), workers, pool=pool_of("ann", "bob", price=DEAR), limits=limits
     )
     run, _ = play(conductor)
     calls = sum(len(worker.requests) for worker in workers.values())
-    used = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
+    used: Any = {"tokens": run.trace.usage.tokens, "cost": run.trace.usage.cost or Decimal(0), "calls": calls}[kind]
     assert used <= limit
     assert run.trace.exit_code in (0, 6)
 

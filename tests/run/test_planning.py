@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from decimal import Decimal
@@ -28,7 +28,7 @@ WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", ki
 def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
     """After a fault the conductor sees the valid steps and the problem, and only appends; step 1 runs meanwhile."""
     planner = Scripted([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])
-    workers = {"ann": Counting(seconds=9), "bob": says("yes")}
+    workers: dict[str, Any] = {"ann": Counting(seconds=9), "bob": says("yes")}
     run, events = play(setting(planner, workers, price=Price(input=Decimal(1), output=Decimal(1))))
     (rejected,) = of(events, ev.PlanRejected)
     assert (rejected.attempt, rejected.text) == (1, "B | 7 | two")
@@ -255,7 +255,7 @@ def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
     run, _ = play(setting(planner, mode="ultra", exact=True))
     assert planner.requests[1].grammar is not None
     assert "plan:" not in planner.requests[1].grammar
-    assert run.trace.plan is not None
+    assert isinstance(run.trace.plan, Plan)
     assert len(run.trace.plan.steps) == 2
 
 
@@ -340,7 +340,7 @@ class Narrow:
         """What each request showed behind the fixed part."""
         return [request.messages[1].content for request in self.requests]
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)
         if len(request.messages[1].content) > self.room:
             raise ModelError("length", "the prompt does not fit", usage=self.refusal)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any, cast
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
@@ -225,7 +227,7 @@ def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
 def test_stopping_reaches_into_nested_runs() -> None:
     """Stopped at once, the nested stream has its own end before the step's, and says the same reason."""
     planner = Scripted([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
-    workers = {"ann": says("one"), "bob": Counting("two", seconds=60)}
+    workers: dict[str, Any] = {"ann": says("one"), "bob": Counting("two", seconds=60)}
     run, events = play_and_stop(setting(planner, workers, limits=ONCE), 10.0, "terminated")
     nested = inner(events, 2)
     assert nested[-1].kind == "run_failed"
@@ -281,7 +283,7 @@ def test_a_reader_that_leaves_ends_nested_runs_with_dependents_waiting() -> None
         workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3)}
         run = setting(planner, workers, pool=WITH_SELF, limits=Limits(recursion=2)).run(QUESTION)
         seen: list[ev.Event] = []
-        async with aclosing(aiter(run)) as events:
+        async with aclosing(cast("AsyncGenerator[ev.Event, None]", aiter(run))) as events:
             async for event in events:
                 seen.append(event)
                 if len(seen) == after:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", ki
 
 def stopped_after_one() -> Trace:
     """A run whose first step is done."""
-    workers = {"ann": says("found"), "bob": Counting(seconds=60), "cyd": says("x")}
+    workers: dict[str, Any] = {"ann": says("found"), "bob": Counting(seconds=60), "cyd": says("x")}
     run, _ = play_and_stop(setting(PLAN, workers), 5.0, "cancelled")
     return run.trace
 
@@ -47,11 +48,19 @@ def test_only_what_is_missing_is_called() -> None:
     ann, planner = says("x"), says("x")
     run, events = play(setting(planner, {"ann": ann, "bob": says("two"), "cyd": says("three")}), resume=earlier)
     assert (ann.requests, planner.requests) == ([], [])
-    assert notices(events) == [f"taken over from run {earlier.run}: finished steps 1"]
+    assert notices(events) == [f"taken over from run {earlier.run}: finished step 1"]
     assert [record.text for record in run.trace.steps] == ["found", "two", "three"]
     assert of(events, ev.StepFinished)[0].usage == Usage()
     assert run.trace.plan == earlier.plan
     assert run.trace.answer == "three"
+
+
+def test_a_run_says_which_one_it_resumes() -> None:
+    """In its first event; the plan is whose it was, where there is no model to plan."""
+    earlier = stopped_after_one()
+    run, events = play(setting(None, {"ann": says("x"), "bob": says("x"), "cyd": says("x")}), resume=earlier)
+    assert of(events, ev.RunStarted)[0].resumed == run.trace.resumed == earlier.run
+    assert (earlier.resumed, run.trace.conductor) == ("", earlier.conductor)
 
 
 def test_what_was_taken_over_is_seen_by_later_steps() -> None:
@@ -132,7 +141,7 @@ def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
 
 def test_a_nested_run_is_taken_up_where_it_was() -> None:
     """Its plan and its finished steps count too: only the call that was cut is made again."""
-    workers = {"ann": Scripted([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
+    workers: dict[str, Any] = {"ann": Scripted([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
     planner = Scripted([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
     again, ann, bob = says("x"), says("x"), says("checked")
@@ -140,7 +149,7 @@ def test_a_nested_run_is_taken_up_where_it_was() -> None:
     assert (again.requests, ann.requests) == ([], [])
     assert "inner one" in bob.requests[0].messages[-1].content
     assert [record.text for record in (run.trace.steps[1].inner or Trace()).steps] == ["inner one", "checked"]
-    assert notices(inner(events, 2)) == [f"taken over from run {earlier.id}.2: finished steps 1"]
+    assert notices(inner(events, 2)) == [f"taken over from run {earlier.id}.2: finished step 1"]
     assert run.trace.answer == "checked"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -138,7 +139,7 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     """Each of the three ends the attempt as a timeout, at its time and with its name."""
     patience = Patience(first=10, idle=5, total=30)
-    scripts = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
+    scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
     run, events = play(setting("A | - | one", {"ann": Scripted(scripts)}, patience=patience, limits=Limits(attempts=4)))
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
         "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: no end after 30 s",
@@ -188,7 +189,10 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
 
 def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
     """All unreachable is exit code 8, all keys 4, a mixture 1 with the first reason."""
-    for reasons, code in ((("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1)):
+    groups: list[tuple[tuple[ModelErrorKind, ...], int]] = [
+        (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
+    ]  # fmt: skip
+    for reasons, code in groups:
         workers = {
             name: failing(ModelError(reason, "no")) for name, reason in zip(("ann", "bob"), reasons, strict=True)
         }

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ def test_without_a_grammar_a_step_starts_when_the_next_line_shows_itself() -> No
 
 def test_steps_that_do_not_see_each_other_overlap() -> None:
     """Two steps of three seconds take three seconds."""
-    workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3), "cyd": says("both")}
+    workers: dict[str, Any] = {"ann": Counting(seconds=3), "bob": Counting(seconds=3), "cyd": says("both")}
     _, events = play(setting("A | - | one\nB | - | two\nC | 1 2 | three", workers))
     assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 0.0), (3, 3.0)]
 
@@ -96,7 +97,7 @@ def test_a_substitute_keeps_its_own_bound() -> None:
     cyd = Counting(seconds=3)
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="cyd", kind="scripted", parallel=1)))
     down = ModelError("refused", "no")
-    workers = {"ann": Scripted([[down]]), "bob": Scripted([[down], [down], ["end"]]), "cyd": cyd}
+    workers: dict[str, Any] = {"ann": Scripted([[down]]), "bob": Scripted([[down], [down], ["end"]]), "cyd": cyd}
     _, events = play(setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool))
     assert cyd.most == 1
     assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
@@ -166,7 +167,7 @@ class Timed(Counting):
         super().__init__()
         self.seconds_of = seconds_of
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         subtask = request.messages[-1].content.split("Your subtask: ")[1].split("\n")[0]
         self.text, self.seconds = f"did {subtask}", self.seconds_of[subtask]
         text = self.text
@@ -216,7 +217,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
 
     async def main() -> None:
         run = setting("A | - | one\nA | 1 | two", {"ann": ann}).run(QUESTION)
-        async with aclosing(aiter(run)) as events:
+        async with aclosing(cast("AsyncGenerator[ev.Event, None]", aiter(run))) as events:
             async for event in events:
                 if isinstance(event, ev.StepDelta):
                     break
@@ -319,7 +320,8 @@ def test_absent_workers_are_told_and_left_out() -> None:
 @pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
 def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
     """An exception that no adapter may raise ends the stream with its reason; every step is closed by its own event."""
-    workers = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": Scripted([["slow", 60.0, "answer"]])}
+    bob = Scripted([["slow", 60.0, "answer"]])
+    workers: dict[str, Any] = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": bob}
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
     assert run.trace.error is not None
     assert run.trace.error.kind == "internal"
@@ -327,12 +329,12 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
     assert [record.state for record in run.trace.steps] == ["failed", "stopped", "skipped"]
     assert [event.reason for event in of(events, ev.StepStopped)] == ["cannot", "cannot"]
     assert run.trace.exit_code == 1
-    assert workers["bob"].closed == 1
+    assert bob.closed == 1
 
 
 def test_a_fault_beats_a_partial_answer() -> None:
     """A run that broke has failed, even if a step had finished."""
-    workers = {"ann": says("fine"), "bob": Raising(lambda: KeyError("gone"))}
+    workers: dict[str, Any] = {"ann": says("fine"), "bob": Raising(lambda: KeyError("gone"))}
     run, _ = play(setting(CHAIN, workers))
     assert (run.trace.state, run.trace.exit_code) == ("failed", 1)
 
@@ -412,7 +414,7 @@ def test_a_call_that_does_not_say_what_it_used_is_estimated() -> None:
     """Without usage at the end the tokens are counted by length."""
 
     class Silent(Counting):
-        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
             yield Chunk(text="a" * 35)
 
     run, _ = play(setting("A | - | one", {"ann": Silent()}))

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
@@ -90,7 +91,7 @@ def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
 
 def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
     """It counts as a call and as no tokens; one that had begun is estimated, its thinking included."""
-    begun = [Chunk(thinking="x" * 35), "y" * 35, ModelError("broken", "gone")]
+    begun: list[Any] = [Chunk(thinking="x" * 35), "y" * 35, ModelError("broken", "gone")]
     ann = Scripted([[ModelError("connect", "down")], begun, ["yes"]])
     _, events = play(setting("A | - | one", {"ann": ann}))
     first, second = (event.usage for event in of(events, ev.StepFailed))
@@ -103,7 +104,7 @@ def test_a_step_that_was_stopped_tells_what_its_model_had_said() -> None:
     spent = Usage(tokens_in=5, tokens_out=7, calls=1)
 
     class Lingering(Counting):
-        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
             yield Chunk(text="all", usage=spent, finish="stop")
             async for chunk in super().stream(request):
                 yield chunk

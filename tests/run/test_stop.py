@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncGenerator
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ def test_stopping_now_keeps_what_was_written() -> None:
 
 def test_stopping_after_what_runs_lets_it_end() -> None:
     """A running call is waited for; a step that waits for it is not started."""
-    workers = {"ann": Counting("first", 9), "bob": says("second")}
+    workers: dict[str, Any] = {"ann": Counting("first", 9), "bob": says("second")}
     run, events = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled", "running")
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (9.0, "first", True)
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cancelled")]
@@ -141,7 +141,7 @@ def test_a_model_that_takes_its_time_to_close_is_waited_for() -> None:
     closed: list[float] = []
 
     class Slow(Counting):
-        async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
             try:
                 async for chunk in super().stream(request):
                     yield chunk

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Final
+
+_QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 FENCE: Final = 300
 """Characters that the tags around one block of a prompt may take."""
@@ -12,11 +15,18 @@ FENCE: Final = 300
 
 def fenced(tag: str, text: str, **origin: str) -> str:
     """`text` between tags that it cannot contain, with where it came from."""
+    mark = _mark(tag, text)
+    attributes = "".join(f" {key}={_QUOTED(value)}" for key, value in origin.items())
+    return f"<{mark}{attributes}>\n{text}\n</{mark}>"
+
+
+@lru_cache(maxsize=16)
+def _mark(tag: str, text: str) -> str:
+    """A tag that `text` does not contain. Every step is shown the question, and an answer goes to several steps."""
     digest = text
     while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
         digest += mark  # someone searched for a text that holds its own mark
-    attributes = "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in origin.items())
-    return f"<{mark}{attributes}>\n{text}\n</{mark}>"
+    return mark
 
 
 def shortened(text: str, limit: int) -> str:

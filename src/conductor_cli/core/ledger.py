@@ -91,8 +91,8 @@ class Ledger:
         self._held.remove(reservation)
 
     def _check_calls(self, today: Today) -> None:
-        limit, made = self._limits.calls, self._calls + sum(held.call for held in self._held)
-        if limit is not None and made >= limit:
+        limit = self._limits.calls
+        if limit is not None and self._calls + sum(held.call for held in self._held) >= limit:
             raise LimitReached(f"the limit of {limit} worker calls is reached", hint=f"{RAISE}--max-calls {2 * limit}")
         limit = today.limits.calls
         if limit is not None and today.calls >= limit:

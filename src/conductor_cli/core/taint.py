@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from conductor_cli.core.errors import PolicyError
@@ -63,8 +64,8 @@ class _May:
 class Taint:
     """A guard at work on one question. `given` is what item 0 of a nested run may carry; `single`: one worker answers.
 
-    `names` are the workers of the pool. `sights` has a row for each that is known, and one for `self` where there is a
-    conductor. `barred` are the workers that no plan may name.
+    `names` are the workers of the pool. What follows from all that is worked out when it is first asked for: where
+    there is no rule, that is hardly ever.
     """
 
     def __init__(
@@ -75,18 +76,40 @@ class Taint:
         self.given = given
         self.idle = guard.policy == NO_POLICY
         """Whether there is no rule at all."""
-        workers = [name for name in names if name != SELF]
-        self._may = {name: _rules(guard, name) for name in dict.fromkeys((*guard.parties, *workers, SELF))}
-        self.sights = {name: self._sight(name) for name in self._may if name != SELF}
-        offered = [name for name in workers if not self._may[name].forbidden and not self._hidden(name, given)]
-        if single:
-            offered = [name for name in offered if not self.withheld(name)]
-        self.barred = frozenset(workers) - frozenset(offered)
-        self.offered = tuple(offered)
-        self.conductor = self._conductor_sight()
+        self._single = single
+        self._workers = tuple(name for name in names if name != SELF)
+
+    @cached_property
+    def offered(self) -> tuple[str, ...]:
+        """The workers that a plan may name."""
+        may = [name for name in self._workers if not self._may[name].forbidden and not self._hidden(name, self.given)]
+        return tuple(name for name in may if not (self._single and self._lacks(self._sight(name))))
+
+    @cached_property
+    def barred(self) -> frozenset[str]:
+        """The workers that no plan may name."""
+        return frozenset() if self.idle else frozenset(self._workers) - frozenset(self.offered)
+
+    @cached_property
+    def sights(self) -> Mapping[str, Sight]:
+        """What each worker that is known may see, and a nested run (`self`) where there is a conductor."""
+        known = {name: self._sight(name) for name in self._may if name != SELF}
+        return known | {SELF: self._nested_sight()} if SELF in self.guard.parties else known
+
+    @cached_property
+    def conductor(self) -> Sight:
         """What the conductor's own prompt may hold."""
-        if SELF in guard.parties:
-            self.sights[SELF] = self._nested_sight()
+        names = () if self.idle else (SELF, *self.offered)
+        return Sight(
+            readers=(self._may[SELF].reader,),
+            history=all(self._earlier(name) for name in names),
+            files=all(self._may[name].files for name in names),
+        )
+
+    @cached_property
+    def _may(self) -> Mapping[str, _May]:
+        names = dict.fromkeys((*self.guard.parties, *self._workers, SELF))
+        return {name: _rules(self.guard, name) for name in names}
 
     def _sight(self, name: str) -> Sight:
         may = self._may[name]
@@ -98,17 +121,9 @@ class Taint:
         may = self._may[name]
         return may.others and (may.files or not self.question.files)
 
-    def _conductor_sight(self) -> Sight:
-        names = () if self.idle else (SELF, *self.offered)
-        return Sight(
-            readers=(self._may[SELF].reader,),
-            history=all(self._earlier(name) for name in names),
-            files=all(self._may[name].files for name in names),
-        )
-
     def _nested_sight(self) -> Sight:
         """All that may be looked at in a nested run, and by whom."""
-        eyes = [self.conductor, *(self.sights[name] for name in self.offered)]
+        eyes = [self.conductor, *map(self._sight, self.offered)]
         return Sight(
             readers=tuple(dict.fromkeys(reader for sight in eyes for reader in sight.readers)),
             history=any(sight.history for sight in eyes),
@@ -129,7 +144,7 @@ class Taint:
 
     def withheld(self, name: str) -> tuple[str, ...]:
         """The parts of the question that a worker is not shown: question, history, files."""
-        return self._lacks(self.sights.get(name, EVERYTHING))
+        return () if self.idle else self._lacks(self.sights.get(name, EVERYTHING))
 
     def _lacks(self, sight: Sight) -> tuple[str, ...]:
         there = {"question": True, "history": bool(self.question.history), "files": bool(self.question.files)}
@@ -139,13 +154,17 @@ class Taint:
         """The question as a worker is shown it; without its text for one that never sees the question."""
         return _without(self.question, self.withheld(name))
 
+    def withheld_from_conductor(self) -> tuple[str, ...]:
+        """The same of the conductor."""
+        return self._lacks(self.conductor)
+
     def seen_by_conductor(self) -> Question:
         """The question as the conductor is shown it."""
-        return _without(self.question, self._lacks(self.conductor))
+        return _without(self.question, self.withheld_from_conductor())
 
     def told(self, terms: Terms) -> tuple[str, ...]:
         """What the conductor is told of all this, a line each."""
-        hidden = self._lacks(self.conductor)
+        hidden = self.withheld_from_conductor()
         lines = [f"Not shown to you: {_named(hidden)}."] if hidden else []
         for part, said in (
             ("files", "is not shown the attached files, nor answers that come from them"),
@@ -182,15 +201,18 @@ class Taint:
 
     def _leak(self, step: Step, number: int, before: Sequence[Reach]) -> str:
         for item in step.access:
-            why = self._hidden_in(step.worker, carried_by((item,), before, self.given))
+            why = self.hidden_in(step.worker, carried_by((item,), before, self.given))
             if why:
                 what = f"the answer of step {item}" if item else "what was given"
                 return f"step {number} shows {step.worker} {what}, which {why} {step.worker}"
-        together = self._hidden_in(step.worker, carried_by(step.access, before, self.given))
+        together = self.hidden_in(step.worker, carried_by(step.access, before, self.given))
         return f"step {number} shows {step.worker} answers that together {together} every worker" if together else ""
 
-    def _hidden_in(self, name: str, carried: Carried) -> str:
-        """As `_hidden`; a nested run also needs a worker that may be shown what the conductor is."""
+    def hidden_in(self, name: str, carried: Carried) -> str:
+        """Why a text that carries so much must be kept from a worker, or from a nested run (`self`); empty where not.
+
+        A nested run also needs a worker that may be shown what the conductor is.
+        """
         why = self._hidden(name, carried)
         if why or name != SELF:
             return why
@@ -208,9 +230,7 @@ class Taint:
         if self.idle:
             return step
         found = self.reaches(before, asked)
-        seen = (
-            item for item in step.access if not self._hidden_in(step.worker, carried_by((item,), found, self.given))
-        )
+        seen = (item for item in step.access if not self.hidden_in(step.worker, carried_by((item,), found, self.given)))
         return replace(step, access=tuple(seen))
 
     def may_replace(self, name: str, planned: str) -> bool:

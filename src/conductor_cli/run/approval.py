@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Plan, Refusal, Step
+from conductor_cli.run.guarding import may_show_steps
 from conductor_cli.run.planning import announce, problem, write
 from conductor_cli.run.reading import REVIEW
 
@@ -78,7 +79,8 @@ def may_edit(run: Workflow) -> bool:
 
 def may_plan_again(run: Workflow) -> bool:
     """Whether there is a model that can be told what is wrong: one that was trained on its own words cannot."""
-    return may_edit(run) and run.setting.model is not None and run.setting.profile.render is None
+    able = run.setting.model is not None and run.setting.profile.render is None
+    return may_edit(run) and able and may_show_steps(run)
 
 
 def problem_of(run: Workflow, plan: Plan) -> Failure | None:

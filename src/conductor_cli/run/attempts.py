@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Finish, Request
+from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import WHERE
@@ -18,7 +17,7 @@ from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.taint import not_shown
 from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.models.port import Model
-from conductor_cli.run.calls import estimated, within
+from conductor_cli.run.calls import estimated, tokens_of, within
 from conductor_cli.run.guarding import may_not
 
 if TYPE_CHECKING:
@@ -50,19 +49,17 @@ class Attempt:
 
     async def make(self) -> None:
         """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it says what it cost."""
-        request = self._request()
-        wanted = request.max_tokens or 0
+        prompt = self._prompt()
         model = self.run.setting.workers[self.worker.name]
         async with self.run.shared.turn(model), self.run.shared.places:
-            read = estimated(request, "").tokens_in
-            reservation = await self.run.shared.reserve(read, wanted, self.worker.price)
+            reservation = await self.run.shared.reserve(tokens_of(prompt), self._wanted(), self.worker.price)
             began = self.run.now()
             try:
-                await self._call(model, replace(request, max_tokens=reservation.answer))
+                await self._call(model, self._request(prompt, reservation.answer))
             finally:
                 self.run.busy.discard(self.number)
-                taken = self.usage.seconds or round(self.run.now() - began, 4)
-                self.usage = replace(self.usage, seconds=taken)
+                if not self.usage.seconds:
+                    self.usage += Usage(seconds=round(self.run.now() - began, 4))
                 self.run.shared.settle(reservation, self.usage, self.worker, kept=self._kept)
         self.run.emit(
             ev.StepFinished(
@@ -75,7 +72,7 @@ class Attempt:
             )
         )
 
-    def _request(self) -> Request:
+    def _prompt(self) -> tuple[Message, ...]:
         run = self.run
         forbidden = may_not(run, self.number, self.worker.name)
         if forbidden:
@@ -96,13 +93,20 @@ class Attempt:
                 run.notice(f"step {number} failed; step {self.number} is told so in its place", self.number)
             if notice:
                 run.notice(notice, self.number)
-        options = self.worker.options
+        return messages
+
+    def _wanted(self) -> int:
+        """The most tokens that the worker should answer with."""
+        return int(self.worker.options.get("max_tokens") or self.run.setting.worker_profile.max_tokens)
+
+    def _request(self, prompt: tuple[Message, ...], most: int) -> Request:
+        setting, options = self.run.setting, self.worker.options
         return Request(
-            messages=messages,
-            max_tokens=int(options.get("max_tokens") or run.setting.worker_profile.max_tokens),
+            messages=prompt,
+            max_tokens=most,
             temperature=options.get("temperature"),
-            seed=options.get("seed", run.setting.seed),
-            deadline=run.setting.patience.total,
+            seed=options.get("seed", setting.seed),
+            deadline=setting.patience.total,
         )
 
     async def _call(self, model: Model, request: Request) -> None:
@@ -132,7 +136,7 @@ class Attempt:
         self.usage = self._spent(request)
 
     async def _stream(self, model: Model, request: Request) -> None:
-        async with aclosing(within(model.stream(request), self.run.setting.patience)) as chunks:
+        async with within(model.stream(request), self.run.setting.patience) as chunks:
             async for chunk in chunks:
                 self._take(chunk)
         if not self.text.strip():
@@ -155,7 +159,7 @@ class Attempt:
         self.finish = chunk.finish or self.finish
 
     def _spent(self, request: Request) -> Usage:
-        return priced(self._said or estimated(request, self._written), self.worker.price)
+        return priced(self._said or estimated(request.messages, self._written), self.worker.price)
 
 
 def seen_by(run: Workflow, step: Step) -> list[Seen]:

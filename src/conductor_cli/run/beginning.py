@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 def begin(run: Workflow) -> None:
     """Open the stream, and say who is left out from the start."""
-    setting = run.setting
-    name = "plan file" if run.given_plan is not None and setting.model is None else setting.name
+    setting, earlier = run.setting, run.resumed
     run.emit(
         ev.RunStarted(
             at=run.now(),
@@ -23,10 +22,11 @@ def begin(run: Workflow) -> None:
             pool=setting.pool.public(),
             limits=setting.limits,
             mode=setting.mode,
-            conductor=name,
+            conductor=_planner(run),
             profile=setting.profile.name,
             reader=setting.reader,
             policy=setting.guard.policy,
+            resumed=earlier.run if earlier is not None else "",
         )
     )
     if not run.nested:
@@ -34,3 +34,10 @@ def begin(run: Workflow) -> None:
             run.notice(text)
         for worker, why in setting.absent.items():
             run.notice(f"{worker} is left out: {why.message}")
+
+
+def _planner(run: Workflow) -> str:
+    """Whose plan it is: where no model is at hand to plan, that of the run that is resumed, or of a file."""
+    if run.setting.model is None and run.resumed is not None:
+        return run.resumed.conductor
+    return "plan file" if run.setting.model is None and run.given_plan is not None else run.setting.name

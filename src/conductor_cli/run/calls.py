@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Patience
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
@@ -22,29 +22,66 @@ LONGEST_WAIT: Final = 30.0
 """The longest wait before another attempt, whatever a server asks for."""
 
 
-async def within(chunks: AsyncIterator[Chunk], patience: Patience) -> AsyncGenerator[Chunk, None]:
-    """The same chunks; a `ModelError` of reason `timeout` when the first one, the next one or the last is late."""
-    started = asyncio.get_running_loop().time()
-    ends = started + patience.total
-    wait, what = patience.first, "first"
-    async with aclosing(chunks) as stream:  # type: ignore[type-var]  # adapters give generators
-        while True:
-            try:
-                async with asyncio.timeout_at(min(asyncio.get_running_loop().time() + wait, ends)):
-                    chunk = await anext(stream)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                late = asyncio.get_running_loop().time() >= ends
-                said = f"no end after {patience.total:g} s" if late else f"no {what} token within {wait:g} s"
-                raise ModelError("timeout", said) from None
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                raise ModelError("broken", "the call was cancelled from inside") from None
-            yield _sound(chunk)
-            wait, what = patience.idle, "next"
+@asynccontextmanager
+async def within(chunks: AsyncGenerator[Chunk, None], patience: Patience) -> AsyncGenerator[AsyncIterator[Chunk], None]:
+    """The chunks of one call, to be read inside the block; they are closed behind it.
+
+    Raises `ModelError` of reason `timeout` when the first one, the next one or the last is late.
+    """
+    heard = _Heard(chunks, patience)
+    try:
+        async with aclosing(chunks), heard.alarm:
+            yield heard
+    except TimeoutError:
+        raise ModelError("timeout", heard.late()) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ModelError("broken", "the call was cancelled from inside") from None
+    finally:
+        heard.timer.cancel()
+
+
+class _Heard:
+    """Chunks, each of which puts off the alarm.
+
+    It only notes until when: to set a timer for each would cost more than all else here. One timer looks at the note,
+    at least as often as the alarm could be due.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[Chunk, None], patience: Patience) -> None:
+        self.alarm = asyncio.timeout(None)
+        self._chunks = chunks
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._loop.time() + patience.total
+        self._first = True
+        self._due = min(self._loop.time() + patience.first, self._ends)
+        self.timer = self._loop.call_later(min(patience.first, patience.idle, patience.total), self._look)
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        chunk = await anext(self._chunks)
+        self._first = False
+        self._due = min(self._loop.time() + self._patience.idle, self._ends)
+        return _sound(chunk)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now < self._due:
+            self.timer = self._loop.call_at(min(self._due, now + self._patience.idle), self._look)
+        else:
+            self.alarm.reschedule(now)
+
+    def late(self) -> str:
+        """What did not come in time."""
+        if self._loop.time() >= self._ends:
+            return f"no end after {self._patience.total:g} s"
+        what, wait = ("first", self._patience.first) if self._first else ("next", self._patience.idle)
+        return f"no {what} token within {wait:g} s"
 
 
 def _sound(chunk: Chunk) -> Chunk:
@@ -62,10 +99,14 @@ def wait_before(turn: int, retry_after: float | None, chance: random.Random) -> 
     return round(min(BACKOFF * 2.0 ** (turn - 2) * chance.uniform(0.5, 1.5), LONGEST_WAIT), 3)
 
 
-def estimated(request: Request, written: str) -> Usage:
+def estimated(messages: Iterable[Message], written: str) -> Usage:
     """Tokens by length, for a call that ended before its model said what it used."""
-    read = "".join(message.content for message in request.messages)
-    return Usage(tokens_in=_tokens(read), tokens_out=_tokens(written), calls=1)
+    return Usage(tokens_in=tokens_of(messages), tokens_out=_tokens(written), calls=1)
+
+
+def tokens_of(messages: Iterable[Message]) -> int:
+    """Tokens of a prompt by its length, since its model's tokenizer is not at hand."""
+    return _tokens("".join(message.content for message in messages))
 
 
 def _tokens(text: str) -> int:

@@ -72,8 +72,8 @@ class Conductor(Setting):
 
     def asks(self, question: Question) -> Request:
         """What the model is first asked to plan `question`."""
-        terms = self.terms(down=(), given=bool(question.given), depth_left=max(self.limits.recursion, 1))
-        return conductor_request(question, self.pool, self.profile, terms)
+        rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
+        return conductor_request(question, self.pool, self.profile, self.terms(rules))
 
     async def prepare(self) -> Usage:
         """Have the model read all that stands before a question, so that one that remembers need not do it again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import Failure, PolicyError
 from conductor_cli.core.flow import EARLIER, Carried, carried_by
@@ -13,6 +13,9 @@ from conductor_cli.core.policy import WHERE
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
+
+FROM_FILES: Final = Carried(files=True)
+"""Of a text that may tell of the attached files."""
 
 
 def check(run: Workflow, *, plans: bool) -> None:
@@ -40,20 +43,37 @@ def fault(run: Workflow, step: Step, behind: Sequence[Step] = ()) -> str:
 
 def may_not(run: Workflow, number: int, worker: str) -> str:
     """Why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
+    if run.taint.idle:
+        return ""
     step = run.record(number).step
-    earlier = run.resumed
-    if earlier is not None and "files" in run.taint.withheld(worker):
-        before, now = earlier.policy.files_only, run.setting.guard.policy.files_only
-        if before != now and any(record.step == step for record in earlier.steps):
-            return f"step {number} was planned when other rules held for files, so its subtask may tell of them"
+    if _may_tell_of_files(run, step) and run.taint.hidden_in(worker, FROM_FILES):
+        return f"step {number} was planned when other rules held for files, so its subtask may tell of them"
     steps, asked = _before(run, number)
     return run.taint.fault(steps, replace(step, worker=worker), asked)
 
 
+def may_show_steps(run: Workflow) -> bool:
+    """Whether the conductor may be shown the steps that stand: one that is not shown files must not read of them."""
+    told = any(_may_tell_of_files(run, record.step) for record in run.trace.steps)
+    return not told or "files" not in run.taint.withheld_from_conductor()
+
+
+def _may_tell_of_files(run: Workflow, step: Step) -> bool:
+    """Whether the subtask was written when other rules held for files: in the run that is resumed."""
+    earlier = run.resumed
+    if earlier is None or not run.question.files:
+        return False
+    if earlier.policy.files_only == run.setting.guard.policy.files_only:
+        return False
+    return any(record.step == step for record in earlier.steps)
+
+
 def carried(run: Workflow, number: int) -> Carried:
-    """What the answers that step `number` sees may hold."""
+    """What step `number` may hold: its subtask, and the answers that it sees."""
+    step = run.record(number).step
     steps, asked = _before(run, number)
-    return carried_by(run.record(number).step.access, run.taint.reaches(steps, asked), run.taint.given)
+    seen = carried_by(step.access, run.taint.reaches(steps, asked), run.taint.given)
+    return seen | FROM_FILES if _may_tell_of_files(run, step) else seen
 
 
 def visible(run: Workflow, step: Step) -> Step:
@@ -65,12 +85,14 @@ def visible(run: Workflow, step: Step) -> Step:
 def _before(run: Workflow, number: int) -> tuple[tuple[Step, ...], dict[int, tuple[str, ...]]]:
     """The steps before `number`, and who did those that somebody else did than planned.
 
-    What was done when other rules held may hold all that could be seen: it counts as done by somebody unknown, too.
+    What was done when other rules held may hold all that could be seen: it counts as done by somebody unknown, too. So
+    does what was planned when other rules held for files: who sees a step is shown its subtask.
     """
     records = [record for record in run.trace.steps if record.number < number]
     earlier = run.resumed
     other_rules = earlier is not None and earlier.policy != run.setting.guard.policy
     old = {*earlier.done()} if earlier is not None and other_rules else set()
+    old |= {record.number for record in records if _may_tell_of_files(run, record.step)}
     asked: dict[int, tuple[str, ...]] = {
         record.number: (record.worker, EARLIER) if record.number in old else (record.worker,)
         for record in records

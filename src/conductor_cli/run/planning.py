@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
-from conductor_cli.core.plan import SELF, Accept, Plan, Step, check
-from conductor_cli.core.policy import WHERE, rules_for
+from conductor_cli.core.plan import SELF, Accept, Plan, Rules, Step, check
+from conductor_cli.core.policy import WHERE
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.spellings.terms import DIRECT
@@ -46,15 +46,18 @@ async def make_plan(run: Workflow) -> Failure | None:
         return None
     if run.setting.model is None:
         return Failure(kind="conductor", message="there is no conductor model to plan with")
+    if not guarding.may_show_steps(run):
+        return _fall_back(run, "the conductor may not see what was planned when other rules held for files")
     return await write(run, run.setting.model)
 
 
 def _terms(run: Workflow, first: int = 1) -> Terms:
+    return replace(run.setting.terms(_rules(run)), first=first)
+
+
+def _rules(run: Workflow) -> Rules:
     given = bool(run.question.given)
-    terms = run.setting.terms(
-        down=run.shared.down, given=given, depth_left=run.depth_left, barred=run.taint.barred
-    )  # fmt: skip
-    return replace(terms, first=first)
+    return run.setting.rules(given=given, depth_left=run.depth_left, down=run.shared.down, barred=run.taint.barred)
 
 
 def announce(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | None:
@@ -82,7 +85,7 @@ def problem(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | N
         if why is not None:
             return replace(why, message=f"the plan names {step.worker}, which is left out: {why.message}")
     try:
-        rules = _terms(run).rules
+        rules = _rules(run)
         # A step on the conductor itself needs no worker, and only what a model writes is held to `MAX_STEPS`.
         most = run.setting.limits.steps + (run.appended if reviewed else 0)
         check(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
@@ -93,9 +96,10 @@ def problem(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | N
 
 def _take_over(run: Workflow, earlier: Trace) -> bool:
     """Take over the steps of an earlier run: what is done counts, what is not is done. Returns whether that is all."""
-    done = ", ".join(map(str, earlier.done()))
+    done = [str(number) for number in earlier.done()]
     if earlier.steps:
-        run.notice(f"taken over from run {earlier.run}: {f'finished steps {done}' if done else 'the plan'}")
+        taken = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
+        run.notice(f"taken over from run {earlier.run}: {taken}")
     for record in earlier.steps:
         if record.state == "done":
             _show_finished(run, record)
@@ -150,7 +154,7 @@ async def write(run: Workflow, model: Model) -> Failure | None:
             return None
         finally:
             reader.settle()
-    return _fall_back(run)
+    return _fall_back(run, "no valid plan")
 
 
 def _conductor_failed(error: ConductorError) -> Failure:
@@ -162,7 +166,7 @@ def _conductor_failed(error: ConductorError) -> Failure:
     return Failure(kind=kind, message=f"the conductor cannot plan: {failure.message}", hint=hint)
 
 
-def _fall_back(run: Workflow) -> Failure | None:
+def _fall_back(run: Workflow, why: str) -> Failure | None:
     """A plan nobody wrote: the best worker answers, seeing whatever stands and whatever was given.
 
     The policy may keep some of that from it; who sees all of the question is taken first. Returns why nobody can.
@@ -170,8 +174,8 @@ def _fall_back(run: Workflow) -> Failure | None:
     number = len(run.trace.steps) + 1
     worker = _best(run)
     if worker is None:
-        return Failure(kind="policy", message="no valid plan, and the policy lets nobody answer alone", hint=WHERE)
-    run.notice(f"no valid plan: {worker} takes the question")
+        return Failure(kind="policy", message=f"{why}, and the policy lets nobody answer alone", hint=WHERE)
+    run.notice(f"{why}: {worker} takes the question")
     everything = _terms(run).everything_before(number)
     step = Step(worker=worker, subtask=FINISH if number > 1 else DIRECT, access=everything)
     announce_step(run, Parsed(number=number, step=guarding.visible(run, step), last=True))
@@ -181,9 +185,7 @@ def _fall_back(run: Workflow) -> Failure | None:
 
 def _best(run: Workflow) -> str | None:
     setting, taint = run.setting, run.taint
-    rules = rules_for(
-        setting.pool, setting.limits, down=run.shared.down, given=False, depth_left=0, barred=taint.barred
-    )  # fmt: skip
+    rules = setting.rules(given=False, depth_left=0, down=run.shared.down, barred=taint.barred)
     seeing = [name for name in rules.workers if "question" not in taint.withheld(name)]
     names = [name for name in seeing if not taint.withheld(name)] or seeing
     return Pool(workers=tuple(setting.pool[name] for name in names)).best().name if names else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +21,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import Parsed, Terms
 from conductor_cli.core.usage import NOTHING, Usage, priced
 from conductor_cli.run import guarding
-from conductor_cli.run.calls import estimated, within
+from conductor_cli.run.calls import estimated, tokens_of, within
 
 if TYPE_CHECKING:
     from conductor_cli.models.port import Model
@@ -79,7 +78,7 @@ class Reader:
         run = self.run
         wanted, price = request.max_tokens or 0, run.setting.price
         async with run.shared.turn(self.model):
-            reservation = await run.shared.reserve(estimated(request, "").tokens_in, wanted, price, call=False)
+            reservation = await run.shared.reserve(tokens_of(request.messages), wanted, price, call=False)
             request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
             began, self.said, self.kept = run.now(), None, False
             self.sent = request.messages
@@ -92,13 +91,13 @@ class Reader:
                 self.said = error.usage or self.said or (None if self.text else unread)
                 raise
             finally:
-                used = priced(self.said or estimated(request, self.text), price)
+                used = priced(self.said or estimated(request.messages, self.text), price)
                 used = replace(used, seconds=used.seconds or round(run.now() - began, 4))
                 self.usage += used
                 run.shared.settle(reservation, used, None, kept=self.kept)
 
     async def _stream(self, request: Request) -> None:
-        async with aclosing(within(self.model.stream(request), self.run.setting.patience)) as chunks:
+        async with within(self.model.stream(request), self.run.setting.patience) as chunks:
             async for chunk in chunks:
                 self._tell()
                 self.said = chunk.usage or self.said
@@ -175,15 +174,20 @@ def _spelled(odds: Mapping[str, float], terms: Terms) -> str:
 
 def announce_step(run: Workflow, item: Parsed) -> None:
     """A planned step; behind the last one, with `--recursion`, a review by the conductor itself."""
-    review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
-    appended = item.last and run.appended > 0
-    forbidden = guarding.fault(run, review, behind=[item.step]) if appended else ""
-    if forbidden:
-        run.notice(f"there is no review: {forbidden}")
-    appended = appended and not forbidden
-    run.planned(item.number, item.step, last=item.last and not appended)
-    if appended:
+    review = _review(run, item) if item.last and run.appended > 0 else None
+    run.planned(item.number, item.step, last=item.last and review is None)
+    if review is not None:
         run.planned(item.number + 1, review, last=True)
+
+
+def _review(run: Workflow, item: Parsed) -> Step | None:
+    """The review behind the last step, unless the policy forbids it."""
+    review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
+    forbidden = guarding.fault(run, review, behind=[item.step])
+    if not forbidden:
+        return review
+    run.notice(f"there is no review: {forbidden}")
+    return None
 
 
 def plan_of(run: Workflow, reasoning: str = "") -> Plan:

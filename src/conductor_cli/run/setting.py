@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
+from conductor_cli.core.plan import Rules
 from conductor_cli.core.policy import rules_for
 from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
@@ -60,7 +61,12 @@ class Setting:
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
 
-    def terms(self, *, down: Collection[str], given: bool, depth_left: int, barred: Collection[str] = ()) -> Terms:
-        """The terms in which the conductor writes; see `rules_for`."""
-        rules = rules_for(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
+    def rules(
+        self, *, given: bool, depth_left: int, down: Collection[str] = (), barred: Collection[str] = ()
+    ) -> Rules:  # fmt: skip
+        """The rules of one plan; see `rules_for`."""
+        return rules_for(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
+
+    def terms(self, rules: Rules) -> Terms:
+        """The terms in which the conductor writes a plan that keeps `rules`."""
         return terms_for(self.profile, self.pool, rules, self.mode, exact=self.exact)

@@ -60,7 +60,7 @@ class Run(Workflow):
         self._read = True
         driver = asyncio.create_task(self._drive())
         try:
-            while (event := await self._events.get()) is not None:
+            while (event := await self._next()) is not None:
                 yield event
             await driver
         finally:
@@ -143,7 +143,7 @@ class Run(Workflow):
             self._finish()
             raise
         finally:
-            self._events.put_nowait(None)
+            self._put(None)
 
     async def _wait_for_the_end(self) -> None:
         """Until the run is over, or its reader is gone; then whatever still runs is cancelled."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -76,7 +77,9 @@ class Workflow(ABC):
     refused: tuple[Refusal, ...] = field(init=False, default=())
     """The plans that the user did not take, and why."""
     _why: ev.StopReason | None = field(init=False, default=None)
-    _events: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
+    _events: deque[ev.Event | None] = field(init=False, default_factory=deque)
+    """What has not been read yet; None behind the last one. `asyncio.Queue` takes far longer for each token."""
+    _news: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._start = self.setting.clock()
@@ -125,7 +128,17 @@ class Workflow(ABC):
     def emit(self, event: ev.Event) -> None:
         """Put an event on the stream and fold it into `trace`."""
         self.trace = apply(self.trace, event)
-        self._events.put_nowait(event)
+        self._put(event)
+
+    def _put(self, event: ev.Event | None) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    async def _next(self) -> ev.Event | None:
+        while not self._events:
+            self._news.clear()
+            await self._news.wait()
+        return self._events.popleft()
 
     def notice(self, text: str, step: int = 0) -> None:
         self.emit(ev.Notice(at=self.now(), text=text, step=step))
@@ -170,7 +183,7 @@ class Workflow(ABC):
 
     def rest(self) -> Iterator[ev.Event]:
         """What is left in the stream of a run whose reader was interrupted, its end among it."""
-        while not self._events.empty():
-            event = self._events.get_nowait()
+        while self._events:
+            event = self._events.popleft()
             if event is not None:
                 yield event
