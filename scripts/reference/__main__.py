@@ -9,7 +9,7 @@ from pathlib import Path
 from conductor_cli import __version__
 from scripts.reference import bash, commands, fish, man, markdown, powershell, topics, zsh
 
-APPLICATION = "conductor_cli.cli:app"
+APPLICATION = "conductor_cli.cli.commands:app"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -39,7 +39,10 @@ _conductor() {{
             esac ;;
     esac
 
-    [[ -z $asked ]] || words+=" $("${{1:-conductor}}" $asked 2>/dev/null)"
+    if [[ -n $asked ]]; then
+        words+=" $("${{1:-conductor}}" $asked 2>/dev/null)"
+        compopt -o nosort 2>/dev/null
+    fi
     # names that are parted by commas: those before the last one stay
     [[ -z $many || $cur != *,* ]] || head="${{cur%,*}},"
     COMPREPLY=($(compgen -P "$head" -W "$words" -- "${{cur#"$head"}}"))

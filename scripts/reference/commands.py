@@ -163,10 +163,9 @@ def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:  # noqa: ANN401
 
 
 def _metavar(each: Any, choices: tuple[str, ...]) -> str:  # noqa: ANN401
-    """The name of the value; brackets and dots of an argument's own are left to the usage line."""
+    """The name of the value."""
     if each.metavar:
-        name = str(each.metavar)
-        return name.strip("[]").removesuffix("...") if each.param_type_name == "argument" else name
+        return str(each.metavar)
     if choices:
         return "|".join(choices)
     annotation = each.type_descriptor.annotation

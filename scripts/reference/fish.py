@@ -87,7 +87,8 @@ def _value(parameter: Parameter) -> str:
     offers = f"(__conductor_after {offers})" if offers and parameter.listed else offers
     directories = " -x -a '(__fish_complete_directories)'"
     paths = {"file": " -r -F", "directory": directories, "text": " -x", "choice": " -x"}.get(parameter.kind, "")
-    return f"{paths} -a {_quoted(offers)}" if offers else paths
+    order = " -k" if asked else ""  # runs come newest first
+    return f"{paths}{order} -a {_quoted(offers)}" if offers else paths
 
 
 def _quoted(text: str) -> str:

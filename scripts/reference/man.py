@@ -20,7 +20,7 @@ def pages(root: Command, topics: Sequence[Topic], version: str) -> dict[str, str
     below = [f"{_page(command)}(1)" for command in root.commands]
     found = {"conductor.1": _text(root, version, [*below, *(f"conductor-{t.name}({t.section})" for t in topics)])}
     for command in root.commands:
-        found[f"{_page(command)}.1"] = _text(command, version, ["conductor(1)"])
+        found[f"{_page(command)}.1"] = _text(command, version, ["conductor(1)", "conductor-config(5)"])
     for topic in topics:
         found[f"conductor-{topic.name}.{topic.section}"] = "\n".join(_topic(topic, version)) + "\n"
     return found
@@ -128,7 +128,7 @@ def _tail(command: Command, see: list[str]) -> Iterator[str]:
 
 def _see(pages: Sequence[str]) -> Iterator[str]:
     yield ".SH SEE ALSO"
-    yield " ,\n".join(f".BR {_plain(page.partition('(')[0])} ({page.partition('(')[2]}" for page in pages)
+    yield " ,\n".join(f".BR \\%{_plain(page.partition('(')[0])} ({page.partition('(')[2]}" for page in pages)
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -150,7 +150,10 @@ def _marked(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is an escape; characters beyond ASCII by their number, for every reader of roff."""
+    r"""Text in which nothing is an escape; characters beyond ASCII by their number, for every reader of roff.
+
+    `\%` keeps a name from being hyphenated.
+    """
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
-    escaped = escaped.replace("\x02", "\\fB").replace("\x03", "\\fR")
+    escaped = escaped.replace("\x02", "\\fB\\%").replace("\x03", "\\fR")
     return "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in escaped)

@@ -9,14 +9,14 @@ from scripts.reference.commands import Command, Parameter
 HEAD = """#compdef conductor conductor-llm
 # Completion of `conductor` for zsh. Generated from the commands: see CONTRIBUTING.md.
 
-# The names that a command of the program prints, and more words: with files, or parted by commas.
+# The names that a command of the program prints, in its order, and more words: with files, or parted by commas.
 _conductor_values() {
   local -a expl conductor_values
   local ret=1
   [[ $2 != list ]] || compset -P '*,'
   conductor_values=(${@[3,-1]})
   [[ -z $1 ]] || conductor_values+=(${(f)"$(_call_program names $service $1 2>/dev/null)"})
-  (( $#conductor_values )) && _wanted values expl value compadd -a conductor_values && ret=0
+  (( $#conductor_values )) && _wanted -V values expl value compadd -a conductor_values && ret=0
   [[ $2 != files ]] || { _files && ret=0 }
   return ret
 }

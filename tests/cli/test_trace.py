@@ -51,7 +51,7 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
         "How many?",
         "1. alpha  sees nothing  done",
         "2. beta",
-        "3. alpha  sees 1 2",
+        "3. alpha  sees 1 and 2",
         "ANSWER  (whole)",
         "4 calls",
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,28 @@ def test_a_run_is_run_again_from_a_step_on(stage: Stage) -> None:
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "beta"]
     assert f"taken over from run {one}: finished steps 1, 2" in str(done.json["notices"])
     assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
+
+
+def test_a_run_that_takes_steps_over_says_from_which(stage: Stage) -> None:
+    """Every way of looking at it tells the first run: fields in JSON, words elsewhere."""
+    one = asked(stage)
+    again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
+    assert again["resumed"] == one
+    assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [one, None]
+    assert "again: How many" in stage.inside("trace", "list").out
+    assert f"resumes    {one}" in stage.inside("trace", "show").out
+    assert f"resumes {one}" in stage.inside("trace", "diff", one, "last").out
+    assert f"resumes run {one}" in stage.inside("trace", "export").out
+    assert one in stage.inside("trace", "export", "--format", "markdown").out.replace("\\", "")
+
+
+def test_a_run_is_run_again_under_rules(stage: Stage) -> None:
+    """A worker that may not be asked any more is not; another takes its step."""
+    one = asked(stage)
+    calls = len(stage.asked("beta"))
+    done = stage.inside("trace", "rerun", one, "--deny", "beta", "--yes", "--format", "json")
+    assert (done.code, len(stage.asked("beta"))) == (0, calls)
+    assert {step["worker"] for step in done.json["steps"]} == {"alpha"}
 
 
 @pytest.mark.parametrize("options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]])
@@ -264,7 +287,8 @@ def test_pruning_asks_on_a_terminal(stage: Stage) -> None:
 def test_found_texts_stand_out_on_a_terminal(stage: Stage) -> None:
     """They are bold and underlined there, and plain where no colour is wanted; a list fits the terminal."""
     asked(stage)
-    for env, marked in (({}, True), ({"NO_COLOR": "1"}, False)):
+    looks: tuple[tuple[dict[str, Any], bool], ...] = (({}, True), ({"NO_COLOR": "1"}, False))
+    for env, marked in looks:
         with terminal(stage, "trace", "search", "another", **env) as shown:
             assert shown.end() == 0
             assert ("\x1b[1;4manother\x1b[0m" in shown.raw, "another" in shown.screen) == (marked, True)

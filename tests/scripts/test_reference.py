@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from conductor_cli import __version__
-from conductor_cli.cli import app as conductor
+from conductor_cli.cli.commands import app as conductor
 from conductor_cli.config.table import SETTINGS
 from conductor_cli.core.events import KINDS
 from conductor_cli.names import names
@@ -181,7 +181,7 @@ LINES = [
 PROGRAM = """#!/bin/sh
 case "$*" in
 "model names --here") echo small.v1 ;;
-"model names --known") printf "big\\nsmall.v1\\n" ;;
+"model names --known") printf "small.v1\\nbig\\n" ;;
 "workers names") printf "alpha\\nbeta\\n" ;;
 "workers names --own") echo mine ;;
 *) echo "$*" >&2; exit 2 ;;
@@ -276,6 +276,17 @@ def test_zsh_offers(place: Path, line: str, offered: set[str]) -> None:
     shell.close(force=True)
     names = {text.replace("\\ ", " ") for text in place.joinpath("offered").read_text().splitlines()}
     assert names - {""} == offered
+
+
+def test_names_keep_their_order(place: Path) -> None:
+    """The program says the newest run first; a shell would sort it to the end."""
+    shown = run(place, need("fish"), "--no-config", "-c", "source c.fish; complete -C 'conductor model pull '")
+    assert shown.split() == ["small.v1", "big"]
+    shell = pexpect.spawn(need("bash"), ["--norc", "-i"], cwd=str(place), encoding="utf-8", timeout=20)
+    shell.sendline("source c.bash")
+    shell.send("conductor model pull \t\t")
+    shell.expect(r"small\.v1\s+big")
+    shell.close(force=True)
 
 
 @pytest.mark.parametrize(

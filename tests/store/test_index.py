@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,6 +247,11 @@ def test_a_process_that_dies_while_it_reads_leaves_what_it_has(store: Store, mon
     with pytest.raises(KeyboardInterrupt):
         listed(store)
     read.clear()
-    monkeypatch.setattr(reading, "summary", lambda directory, run: read.append(run) or whole(directory, run))
+
+    def again(directory: Any, run: str) -> Any:
+        read.append(run)
+        return whole(directory, run)
+
+    monkeypatch.setattr(reading, "summary", again)
     assert len(listed(store)) == 5
     assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]

@@ -76,15 +76,17 @@ def parts_of(one: Trace, other: Trace) -> Iterator[Part]:
 
 
 def _about(trace: Trace) -> str:
-    return f"{trace.run}\n{trace.mode}, {trace.conductor}"
+    resumes = f"\nresumes {trace.resumed}" if trace.resumed else ""
+    return f"{trace.run}\n{trace.mode}, {trace.conductor}{resumes}"
 
 
 def _planned(record: StepRecord | None) -> str:
     if record is None:
         return ""
-    sees = " ".join(map(str, record.step.access)) or "nothing"
+    from conductor_cli.views.words import sees
+
     instead = f" (planned: {record.step.worker})" if record.worker != record.step.worker else ""
-    return f"{record.worker}{instead}, sees {sees}\n{record.step.subtask}"
+    return f"{record.worker}{instead}, {sees(record.step.access)}\n{record.step.subtask}"
 
 
 def _answer(record: StepRecord | None) -> str:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, TextIO
-
-import typer
 
 from conductor_cli.core.clean import clean, json_safe, one_line
 from conductor_cli.core.errors import ConductorError, Failure
@@ -26,6 +25,9 @@ NARROWEST: Final = 20
 
 GAP: Final = 2
 """Spaces between two columns of a table."""
+
+_BEGINNING: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
+"""What the rest of a broken line is aligned behind: its indent, with the number or the label that stands there."""
 
 
 def say(text: str = "") -> None:
@@ -49,7 +51,9 @@ def _write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         leave_stdout()
-        raise typer.Exit from None
+        from typer import Exit  # a chat begins before it is loaded
+
+        raise Exit from None
 
 
 def explain(text: str) -> None:
@@ -65,10 +69,13 @@ def remark(text: str) -> None:
 
 
 def width_of(stream: TextIO) -> int:
-    """The columns of the terminal behind a stream, at least `NARROWEST`; 0 where there is none to break lines for."""
+    """The columns of the terminal behind a stream, or COLUMNS, at least `NARROWEST`; 0 where no terminal is."""
     with suppress(OSError, ValueError):  # it has no file, or is closed
-        columns = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
-        return max(columns, NARROWEST) if columns else 0
+        if stream.isatty():
+            told = os.environ.get("COLUMNS", "")
+            columns = int(told) if told.isdecimal() else 0
+            columns = columns or os.get_terminal_size(stream.fileno()).columns
+            return max(columns, NARROWEST) if columns else 0
     return 0
 
 
@@ -78,8 +85,9 @@ def broken(text: str, width: int) -> str:
 
 
 def _broken(line: str, width: int) -> str:
-    indent = line[: len(line) - len(line.lstrip(" "))]
-    return _filled(line.strip(), width, indent, indent)
+    found = _BEGINNING.match(line)
+    begin = found[0] if found else ""
+    return _filled(line[len(begin) :].strip(), width, begin, " " * len(begin))
 
 
 def _filled(text: str, width: int, first: str, others: str) -> str:
@@ -109,7 +117,8 @@ def _stacked(lines: Sequence[Sequence[str]]) -> Iterator[str]:
     heads, *rows = lines
     for first, *others in rows:
         yield first
-        yield "    " + ", ".join(f"{head.lower()} {cell}" for head, cell in zip(heads[1:], others, strict=True) if cell)
+        named = zip(heads[1:], others, strict=True)
+        yield "    " + ", ".join(f"{head.lower()} {cell}".strip() for head, cell in named if cell)
 
 
 def tell(failure: Failure | ConductorError) -> None:

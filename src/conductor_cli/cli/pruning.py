@@ -33,7 +33,7 @@ def prune(
     json: opt.Json = False,
 ) -> None:
     """Delete old runs. With both options a run must be older and not among the newest."""
-    from conductor_cli.cli.output import remark, say, say_json
+    from conductor_cli.cli.output import explain, remark, say, say_json
     from conductor_cli.store.rows import data_of
 
     if older_than is None and keep is None:
@@ -52,7 +52,7 @@ def prune(
         say_json({"deleted": not dry_run, "runs": listed, "bytes": _bytes(going if dry_run else gone)})
     elif dry_run:
         for row in going:
-            say(f"{row.run}  {row.title}".rstrip())
+            explain(_named(row))
         say(f"would delete {_freed(going)}")
     else:
         say(f"deleted {_freed(gone)}")
@@ -90,7 +90,7 @@ def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{_runs(len(going))} would go, and only after a yes", hint="look with --dry-run, then --yes")
     for row in going[:SHOWN]:
-        remark(f"  {row.run}  {row.title[:50]}")
+        remark(f"  {_named(row)}")
     if len(going) > SHOWN:
         remark(f"  and {len(going) - SHOWN} more")
     if not agreed(f"Delete {_freed(going)}?", otherwise=False):
@@ -111,6 +111,10 @@ def _delete(store: Store, going: Sequence[Row]) -> tuple[list[Row], list[UsageEr
     finally:
         store.refresh()
     return gone, refused
+
+
+def _named(row: Row) -> str:
+    return f"{row.run}  {row.title[:50]}".rstrip()
 
 
 def _freed(rows: Sequence[Row]) -> str:

@@ -17,13 +17,20 @@ def rerun(
     worker: Annotated[
         str | None, typer.Option("--worker", metavar="NAME", help="Who does that step now, instead of who did it.")
     ] = None,
+    conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
     max_cost: opt.MaxCost = None,
     max_tokens: opt.MaxTokens = None,
     max_calls: opt.MaxCalls = None,
     max_time: opt.MaxTime = None,
     seed: opt.Seed = None,
+    gpu_layers: opt.GpuLayers = None,
+    approve: opt.Approve = None,
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
+    brief: opt.Brief = False,
     no_trace: opt.NoTrace = False,
 ) -> None:
     """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
@@ -32,15 +39,15 @@ def rerun(
     from conductor_cli.core.errors import UsageError
 
     flags = opt.limit_flags(steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time)
-    flags |= {"output.progress": progress.value if progress else None}
-    session = Session(context.obj, opt.checked(flags), output=format_.value, keep=not no_trace)
-    found = session.store.find(run)
-    if session.store.is_running(found):
-        raise UsageError(f"run {found} is still going on", hint="wait for its end, or stop it first")
-    trace = session.store.trace(found)
+    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
+    flags |= opt.approval(approve) | opt.policy_flags(allow, deny, local_only)
+    flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
+    session = Session(
+        context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, approved=approve is False
+    )
+    trace = session.store.ended(run)
     if not trace.steps:
-        raise UsageError(
-            f"run {found} has no steps to run again", hint=f"conductor trace show {found} shows what it has"
-        )
+        hint = f"conductor trace show {trace.run} shows what it has"
+        raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
     again = from_step(trace, from_, worker)
     raise typer.Exit(session.run(again.question, resume=again, seed=seed, needs=(worker,) if worker else ()))

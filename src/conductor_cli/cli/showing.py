@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from conductor_cli.core.clean import one_line
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import dump
-from conductor_cli.views.words import alone, dollars
+from conductor_cli.views.words import alone, count, money, sees
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
     """The whole run on a page: question, plan, steps with usage, notices, answer; with `prompts` what workers saw."""
     parts = [
-        f"run        {trace.run}  ({trace.time})",
-        f"conductor  {trace.conductor}, profile {trace.profile}, mode {trace.mode}",
-        f"workers    {', '.join(f'{worker.name} ({worker.kind})' for worker in trace.pool) or 'none'}",
-        f"policy     {policy_text(trace.policy)}",
+        _labelled("run", trace.run),
+        _labelled("begun", trace.time),
+        _labelled("conductor", f"{trace.conductor}, profile {trace.profile}, mode {trace.mode}"),
+        _labelled("workers", ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none"),
+        _labelled("policy", policy_text(trace.policy)),
+        *([_labelled("resumes", trace.resumed)] if trace.resumed else []),
         "",
         "QUESTION",
         _indented(trace.question.text),
@@ -39,6 +42,10 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
         f"total: {usage_text(trace.usage)}",
     ]
     return "\n".join([*parts, *filter(None, [alone(trace)])])
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label:<11}{one_line(text)}"
 
 
 def policy_text(policy: Policy) -> str:
@@ -75,17 +82,18 @@ def _prompt(record: StepRecord) -> list[str]:
 
 def usage_text(usage: Usage) -> str:
     """Tokens and money, with what is not known said."""
-    money = "no price known" if usage.cost is None else dollars(usage.cost)
-    more = f" + {usage.unpriced} unpriced" if usage.unpriced and usage.cost is not None else ""
-    cached = f" ({usage.tokens_cached} cached)" if usage.tokens_cached else ""
-    thought = f" ({usage.tokens_reasoning} reasoning)" if usage.tokens_reasoning else ""
-    return f"{usage.tokens_in} tokens in{cached}, {usage.tokens_out} out{thought}, {usage.calls} calls, {money}{more}"
+    if not usage.calls and not usage.tokens:
+        return "no call"
+    cached = f" ({usage.tokens_cached:,} cached)" if usage.tokens_cached else ""
+    thought = f" ({usage.tokens_reasoning:,} reasoning)" if usage.tokens_reasoning else ""
+    tokens = f"{count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{thought}"
+    cost = "no price known" if usage.cost is None else money(usage)
+    return f"{tokens}, {count(usage.calls, 'call')}, {cost}"
 
 
 def _step_line(record: StepRecord, now: float) -> str:
-    sees = " ".join(map(str, record.step.access)) or "nothing"
     took = f"{record.seconds(now):.1f} s  ({usage_text(record.usage)})"
-    head = f"  {record.number}. {record.worker}  sees {sees}  {record.state}  {took}"
+    head = f"  {record.number}. {one_line(record.worker)}  {sees(record.step.access)}  {record.state}  {took}"
     lines = [head, _indented(record.step.subtask, 5)]
     lines += [_indented(f"failed: {record.error.message}", 5)] if record.error is not None else []
     if record.inner is not None:
@@ -98,7 +106,7 @@ def _ending(trace: Trace, *, live: bool) -> str:
     if not trace.ended:
         return "the run goes on" if live else "the run was interrupted"
     if trace.error is not None:
-        return f"{'partial' if trace.partial else 'failed'}: {trace.error.message}"
+        return f"{'partial' if trace.partial else 'failed'}: {one_line(trace.error.message)}"
     return "partial" if trace.partial else "whole"
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from conductor_cli.cli import comparing, exporting, pruning, rerunning
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.tracing import Run, store_of
-
-if TYPE_CHECKING:
-    from conductor_cli.store.rows import Wanted
 
 app = typer.Typer(
     help="Stored runs: list, search, show, replay, compare, run again, export, remove.", no_args_is_help=True
@@ -54,14 +51,14 @@ def list_(
     from conductor_cli.cli.tracing import show_runs, wanted
 
     chosen = wanted(state or (), worker, mode, since, text or ())
-    show_runs(context, chosen, count, hits=False, json=json, none="no run is stored yet" if _is_every(chosen) else "")
+    show_runs(context, chosen, count, hits=False, json=json, none="" if any(chosen) else "no run is stored yet")
 
 
 @app.command("search")
 def search(
     context: typer.Context,
     text: Annotated[
-        list[str], typer.Argument(metavar="TEXT...", help="Texts that a run must hold, each of them, in any case.")
+        list[str], typer.Argument(metavar="TEXT", help="Texts that a run must hold, each of them, in any case.")
     ],
     count: Count = 20,
     state: State = None,
@@ -74,10 +71,6 @@ def search(
     from conductor_cli.cli.tracing import show_runs, wanted
 
     show_runs(context, wanted(state or (), worker, mode, since, text), count, hits=True, json=json)
-
-
-def _is_every(chosen: Wanted) -> bool:
-    return not any(chosen)
 
 
 @app.command("show")
@@ -93,9 +86,9 @@ def show(
 ) -> None:
     """Show a stored run: question, plan, who did what, answer, usage; or who read what of it."""
     from conductor_cli.cli.flowing import tell_flow
-    from conductor_cli.cli.output import say, say_json
+    from conductor_cli.cli.output import explain, say_json
     from conductor_cli.cli.showing import prompts_data, step_text, trace_text
-    from conductor_cli.core.errors import UsageError
+    from conductor_cli.core.again import check
     from conductor_cli.views.report import report
 
     store = store_of(context)
@@ -105,15 +98,15 @@ def show(
         return
     live = store.is_running(found)
     trace = store.trace(found)
-    if step is not None and step not in [record.number for record in trace.steps]:
-        raise UsageError(f"run {trace.run} has no step {step}", hint=f"it has {len(trace.steps)} steps")
+    if step is not None:
+        check(trace, step)
     if json:
         data = report(trace, live=live)
         if prompts:
             data["steps"] = prompts_data(trace, data["steps"])
         say_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    say(trace_text(trace, live=live, prompts=prompts) if step is None else step_text(trace, step))
+    explain(trace_text(trace, live=live, prompts=prompts) if step is None else step_text(trace, step))
 
 
 @app.command("replay")
@@ -142,7 +135,7 @@ app.command("prune")(pruning.prune)
 @app.command("path")
 def path(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; without one, the directory.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; without one, the directory.")] = None,
 ) -> None:
     """Print where traces are, or the file of one run."""
     from conductor_cli.cli.output import say
@@ -153,7 +146,7 @@ def path(
 
 @app.command("rm")
 def rm(
-    context: typer.Context, runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to delete.")]
+    context: typer.Context, runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to delete.")]
 ) -> None:
     """Delete stored runs."""
     from conductor_cli.cli.output import say

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conductor_cli.store import Store
     from conductor_cli.store.rows import Wanted
 
-Run = Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id, its beginning, last, or last~1 and so on.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning, last, or last~1 and so on.")]
 
 STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "unreadable")
 

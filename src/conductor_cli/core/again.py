@@ -15,7 +15,7 @@ def from_step(trace: Trace, number: int, worker: str | None = None) -> Trace:
 
     Raises `UsageError` where there is no such step, or the one before it has no answer to start from.
     """
-    _check(trace, number)
+    check(trace, number)
     again = frozenset(record.number for record in trace.steps if record.number >= number)
     missing = [record.number for record in trace.steps if record.number < number and record.state != "done"]
     if missing:
@@ -29,7 +29,7 @@ def of_step(trace: Trace, number: int, worker: str | None = None) -> Trace:
 
     Raises `UsageError` where there is no such step.
     """
-    _check(trace, number)
+    check(trace, number)
     again = {number}
     for record in trace.steps:
         if again & {*record.step.access}:
@@ -37,9 +37,12 @@ def of_step(trace: Trace, number: int, worker: str | None = None) -> Trace:
     return _reset(trace, again, number, worker)
 
 
-def _check(trace: Trace, number: int) -> None:
+def check(trace: Trace, number: int) -> None:
+    """Raise `UsageError` where a run has no such step."""
     if number not in [record.number for record in trace.steps]:
-        raise UsageError(f"run {trace.run} has no step {number}", hint=f"it has {len(trace.steps)} steps")
+        count = len(trace.steps)
+        hint = f"it has {count} step{'s' if count != 1 else ''}"
+        raise UsageError(f"run {trace.run} has no step {number}", hint=hint)
 
 
 def _reset(trace: Trace, again: Collection[int], number: int, worker: str | None) -> Trace:

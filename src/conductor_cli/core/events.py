@@ -36,6 +36,7 @@ class RunStarted:
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
     `reader` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    `resumed` is the run whose finished steps this one takes over, empty where it is none.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -51,6 +52,7 @@ class RunStarted:
     format: int = FORMAT
     reader: str = ""
     policy: Policy = NO_POLICY
+    resumed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,11 @@ class StepFailed:
     usage: Usage
     retry_in: float | None = None
     substitute: str | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether no attempt follows."""
+        return self.retry_in is None and self.substitute is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

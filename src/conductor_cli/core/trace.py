@@ -6,7 +6,7 @@ file gives the same one as folding the live stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, assert_never
 
 from conductor_cli.core import events as ev
@@ -67,6 +67,7 @@ class Trace:
     format: int = ev.FORMAT
     reader: str = ""
     policy: Policy = NO_POLICY
+    resumed: str = ""
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""
@@ -139,9 +140,11 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 
             assert_never(event)
 
 
+_STARTED: Final = tuple(item.name for item in fields(ev.RunStarted) if item.name != "at")
+
+
 def _of_start(event: ev.RunStarted) -> dict[str, Any]:
-    names = ("run", "time", "question", "pool", "limits", "mode", "conductor", "profile", "format", "reader", "policy")
-    return {name: getattr(event, name) for name in names}
+    return {name: getattr(event, name) for name in _STARTED}
 
 
 _PlanEvent = ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided

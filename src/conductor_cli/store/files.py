@@ -102,6 +102,13 @@ class Store:
             trace = apply(trace, event)
         return trace
 
+    def ended(self, name: str) -> Trace:
+        """The fold of the run that `name` means. Raises `UsageError`, also while another process is busy with it."""
+        run = self.find(name)
+        if self.is_running(run):
+            raise UsageError(f"run {run} is still going on", hint="wait for its end, or stop it first")
+        return self.trace(run)
+
     def is_running(self, run: str) -> bool:
         """Whether another process still writes this run."""
         return is_live(self.path(run))
@@ -114,7 +121,9 @@ class Store:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise UsageError(f"{path} cannot be removed: {error.strerror}", hint="mend its rights") from None
+            raise UsageError(
+                f"{path} cannot be removed: {error.strerror}", hint="mend its rights, or remove it by hand"
+            ) from None
 
 
 def _before_last(runs: list[str], back: int) -> str:

@@ -21,7 +21,7 @@ from typing import Final
 
 from conductor_cli.store.rows import BETWEEN, EVERY, SUFFIX, Found, Row, Texts, Wanted, condition
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raise it when rows are made differently: an index of another version is made anew."""
 
 SETTLED: Final = 3_000_000_000

@@ -66,7 +66,7 @@ def _table(rows: Sequence[Row], width: int, now: datetime) -> list[list[str]]:
     widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
     begins = ["".join(padded(cell, room) + GAP for cell, room in zip(line, widths, strict=True)) for line in cells]
     room = max(width - cells_of(begins[0]), 1) if width else WIDE
-    titles = ["QUESTION", *[row.title or row.problem for row in rows]]
+    titles = ["QUESTION", *map(_title, rows)]
     return [[f"{begin}{cropped(title, room)}".rstrip()] for begin, title in zip(begins, titles, strict=True)]
 
 
@@ -90,8 +90,12 @@ def _stacked(row: Row, width: int, now: datetime) -> list[str]:
     return [
         cropped(f"{row.run} {row.state}", width),
         cropped(f"  {when(row.time, now)}, plan {row.shape or '-'}, {money(row)}", width),
-        cropped(f"  {row.title or row.problem}", width),
+        cropped(f"  {_title(row)}", width),
     ]
+
+
+def _title(row: Row) -> str:
+    return ("again: " if row.resumed else "") + (row.title or row.problem)
 
 
 def _told(found: Found, terms: Sequence[str], width: int, mark: Mark) -> list[str]:

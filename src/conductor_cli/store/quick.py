@@ -92,8 +92,12 @@ def _listed(traces: str, terms: tuple[str, ...], count: int, json: bool) -> str 
 
 
 def _width() -> int:
-    """The columns of a terminal, at least as many as anything else here is broken for; 0 for a pipe."""
-    return max(os.get_terminal_size(sys.stdout.fileno()).columns, NARROWEST) if sys.stdout.isatty() else 0
+    """The columns of a terminal, or COLUMNS, at least as many as anything else is broken for; 0 for a pipe."""
+    if not sys.stdout.isatty():
+        return 0
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else 0
+    return max(columns or os.get_terminal_size(sys.stdout.fileno()).columns, NARROWEST)
 
 
 def reading(number: int) -> None:

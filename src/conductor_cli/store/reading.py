@@ -42,7 +42,8 @@ def row_of(trace: Trace, run: str, *, live: bool, problem: str) -> Row:
         run=run, state=_state(trace, live=live, problem=problem), time=trace.time,
         mode=trace.mode if trace.run else "", conductor=one_line(trace.conductor), shape=shape(trace),
         workers=BETWEEN.join(map(one_line, workers)), cost=_money(usage.cost), unpriced=usage.unpriced,
-        tokens=usage.tokens, seconds=trace.at, problem=one_line(problem), title=one_line(trace.question.text)[:TITLE],
+        tokens=usage.tokens, seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
+        title=one_line(trace.question.text)[:TITLE],
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ class Row(NamedTuple):
 
     Times are ISO 8601 in UTC, `seconds` how long it took, `size` bytes and `written` nanoseconds of its file. `shape`
     counts the steps that need each other: `2 > 1` are two at once, then one. `cost` is US dollars as text, empty where
-    nothing has a price; `unpriced` calls had none. `state` is finished, partial, failed, running, interrupted or
-    unreadable, then `problem` says why.
+    nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished steps it takes over. `state` is
+    finished, partial, failed, running, interrupted or unreadable, then `problem` says why.
     """
 
     run: str
@@ -40,6 +40,7 @@ class Row(NamedTuple):
     unpriced: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    resumed: str = ""
     problem: str = ""
     title: str = ""
 
@@ -81,7 +82,8 @@ def data_of(row: Row, directory: str) -> dict[str, Any]:
         "run": row.run, "time": row.time, "state": row.state, "question": row.title, "mode": row.mode or None,
         "conductor": row.conductor or None, "plan": row.shape or None,
         "workers": row.workers.split(BETWEEN) if row.workers else [], "cost": row.cost or None,
-        "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds, "problem": row.problem or None,
+        "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
+        "resumed": row.resumed or None, "problem": row.problem or None,
         "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
     }  # fmt: skip
 
