@@ -22,7 +22,7 @@ def greet(arguments: Sequence[str]) -> bool:
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_possible() or is_plain():
         return False
     try:
-        sys.stderr.write(f"{hello(rehearsal=len(arguments) > 1)}{mark()}")
+        sys.stderr.write(f"{_fitting(hello(rehearsal=len(arguments) > 1))}{mark()}")
         sys.stderr.flush()
     except (OSError, ValueError):  # ValueError: the stream is closed
         return False
@@ -32,6 +32,16 @@ def greet(arguments: Sequence[str]) -> bool:
 def hello(*, rehearsal: bool) -> str:
     """The head of a chat."""
     return f"{HELLO}{REHEARSAL if rehearsal else ''}"
+
+
+def _fitting(text: str) -> str:
+    """The text broken between words, where the terminal is too narrow for it."""
+    columns, lines = os.get_terminal_size(sys.stderr.fileno()).columns, text.splitlines()
+    if not 0 < columns < max(map(len, lines)):
+        return text
+    from textwrap import fill
+
+    return "".join(f"{fill(line, columns, break_on_hyphens=False)}\n" for line in lines)
 
 
 def mark() -> str:

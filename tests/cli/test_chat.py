@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from conductor_cli.cli import driving
 from conductor_cli.cli.loaded import Loaded
 from conductor_cli.cli.options import Globals
 from conductor_cli.cli.repl.commands import acted, command_in
@@ -294,11 +297,12 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
             prompt = Prompt(None)
             prompt.desk = cast("Desk", SimpleNamespace(stopped=stopped, standing=lambda narrow: []))
-            prompt.twice = 3600
             keyboard.send_text(keys)
             return await prompt.read("Why?" if editor else "", editor=editor)
 
-    return asyncio.run(read())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driving, "TWICE", 3600)
+        return asyncio.run(read())
 
 
 @pytest.mark.parametrize(
@@ -385,7 +389,7 @@ def test_a_worker_is_opened_once() -> None:
 def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
     """What is mended meanwhile, in another terminal, is found at the next question."""
     stage.configure(conductor="/nowhere.gguf")
-    failed = []
+    failed: list[Any] = []
     desk = Desk(Globals(), {"output.progress": "none"})
     desk.failed = failed.append
 
@@ -441,6 +445,15 @@ def test_a_history_that_is_a_directory_is_said_and_done_without(
 
 
 # The way in
+
+
+def test_the_prompt_comes_before_what_a_run_needs() -> None:
+    """Neither Typer nor the settings nor anything that draws is loaded for where one types."""
+    code = "import sys, conductor_cli.cli.start, conductor_cli.cli.repl.talk\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    late = {"typer", "pydantic", "rich", "conductor_cli.cli.commands", "conductor_cli.config", "conductor_cli.run"}
+    assert late & {*loaded} == set()
+    assert "prompt_toolkit" in loaded
 
 
 def test_a_chat_without_a_terminal_is_refused(stage: Stage) -> None:

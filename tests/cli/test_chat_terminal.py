@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from tests.cli.stage import TWO, Stage
-from tests.cli.test_terminal import Terminal, terminal
+from tests.cli.test_terminal import Gate, Terminal, terminal
 from tests.servers import Seen, Wire, delta
 
 MARK = "\u203a"
@@ -19,7 +22,7 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 @contextmanager
-def chat(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **env: str) -> Iterator[Terminal]:
+def chat(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **env: Any) -> Iterator[Terminal]:
     """A chat whose prompt is there and whose conductor is open."""
     with terminal(stage, "chat", *arguments, size=size, **env) as opened:
         opened.until("$0.00")
@@ -79,11 +82,25 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         shown = screen.until(lambda shown: shown.splitlines()[-1].startswith(MARK))
         assert "conductor: partial answer: interrupted" in shown
         assert "resume: conductor ask --resume" in shown
+        assert "here: /redo" in shown
         assert stalling.gone.wait(2)
         del stage.models["alpha"]
         asked(screen, "And now?", "alpha answers")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
+
+
+def test_ctrl_d_while_a_run_goes_on_leaves_after_it(stage: Stage) -> None:
+    """What is typed meanwhile is there at the next prompt: at an empty one, Ctrl-D leaves."""
+    gate = stage.models["alpha"] = Gate("so ", "far")
+    with chat(stage) as screen:
+        screen.program.send("Why?\r")
+        gate.let()
+        screen.until("so")
+        screen.program.send(CTRL_D)
+        gate.let()
+        assert screen.end() == 0
+    assert "so far" in screen.scrolled
 
 
 def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
@@ -119,11 +136,33 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_as_it_was(stage: Stage) -> No
         assert screen.raw.rindex("\x1b[?2004l") > screen.raw.rindex("\x1b[?2004h")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_chat_that_is_ended_while_a_run_goes_on_stops_it_and_leaves(stage: Stage, number: signal.Signals) -> None:
+    """The stream is closed, the trace has its end, and no prompt comes back: 143."""
+    stalling = stage.models["alpha"] = Stalling("so ", "far")
+    with chat(stage) as screen:
+        screen.program.send("Why?\r")
+        screen.until("so far")
+        screen.program.kill(number)
+        assert screen.end() == 143
+    assert stalling.gone.wait(2)
+    (trace,) = stage.traces.glob("*.jsonl")
+    assert json.loads(trace.read_text().splitlines()[-1])["kind"] == "run_finished"
+
+
+def test_a_small_terminal_has_room_for_a_menu(stage: Stage) -> None:
+    """In five rows the line stays with as many completions as there is room for; the head is broken between words."""
+    with chat(stage, size=(20, 5)) as screen:
+        assert "Enter asks," in screen.scrolled.splitlines()
+        screen.program.send("/")
+        screen.until(lambda shown: f"{MARK} /" in shown and "/mode" in shown)
+
+
 def test_the_prompt_follows_the_terminal(stage: Stage) -> None:
     """The right edge says less in less room; Ctrl-C clears the line; a history that is a directory is only told of."""
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:
-        assert "nothing typed here is remembered" in " ".join(screen.screen.split())
+        assert "\nnothing typed here is remembered" in screen.screen
         screen.until(lambda shown: shown.endswith(" auto · 2 workers · $0.00"))
         screen.resize(40, 12)
         screen.until("auto · 2 · $0.00")
@@ -147,7 +186,7 @@ def test_no_command_on_a_terminal_is_a_chat(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"ACCESSIBLE": "1"}], ids=["dumb", "accessible"])
-def test_a_plain_terminal_is_enough(stage: Stage, env: dict[str, str]) -> None:
+def test_a_plain_terminal_is_enough(stage: Stage, env: dict[str, Any]) -> None:
     """Where nothing may be redrawn, a question stands once, is answered, and Ctrl-D leaves."""
     with terminal(stage, "chat", **env) as screen:
         screen.until(MARK)

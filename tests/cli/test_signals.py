@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGKILL on a real process; what is left behind, and going on from there."""
+"""Ctrl-C, SIGTERM, SIGHUP and SIGKILL on a real process; what is left behind, and going on from there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stage import ONE, TWO, Stage, explained, finished, says, stalls, until
+from tests.cli.test_terminal import Gate
 
 
 def test_ctrl_c_prints_what_there_is(stage: Stage) -> None:
@@ -76,6 +77,32 @@ def test_a_signal_before_the_run_ends_the_process_quietly(
         done = finished(process)
     assert (done.code, done.out, done.err) == (code, "", "")
     assert not stage.traces.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_has_an_end(stage: Stage, number: signal.Signals) -> None:
+    """SIGTERM, or a terminal that closes: what is finished stands in the trace with its cost, and 143."""
+    stage.plan = TWO
+    stage.models["beta"] = stalls()
+    with stage.start("ask", "hi", "--format", "jsonl") as process:
+        until(process.stdout, "step_started", 2)
+        os.killpg(process.pid, number)
+        done = finished(process)
+    assert done.code == 143
+    (entry,) = stage.inside("trace", "list", "--json").json
+    assert entry["state"] == "partial"
+
+
+def test_a_run_under_nohup_goes_on(stage: Stage) -> None:
+    """Who starts it so that no hang-up ends it gets its answer."""
+    gate = stage.models["alpha"] = Gate("wise ", "words")
+    with stage.start("ask", "hi", "--format", "jsonl", under=["nohup"]) as process:
+        until(process.stdout, "step_started")
+        os.killpg(process.pid, signal.SIGHUP)
+        gate.let(2)
+        done = finished(process)
+    assert done.code == 0
+    assert done.events[-1]["kind"] == "run_finished"
 
 
 def test_sigterm_ends_a_replay(stage: Stage) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import UsageError
-from conductor_cli.greeting import hello, is_possible
+from conductor_cli.greeting import is_possible
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.options import Globals
     from conductor_cli.cli.repl.desk import Desk
 
 Continued = Annotated[
@@ -74,38 +69,9 @@ def chat(
         )  # fmt: skip
         desk.files += [file_at(path) for path in file or ()]
         if continued is not None:
-            desk.go_on(desk.session.store.trace(desk.session.store.find(continued)))
+            desk.go_on(desk.session.store.ended(continued))
         return desk
 
-    raise typer.Exit(_talk(make, context.obj, rehearsal=rehearsal, kept=not no_trace))
-
-
-def begin(options: Globals) -> int:
-    """A chat without any option of its own; returns the exit code."""
-
-    def make() -> Desk:
-        from conductor_cli.cli.repl.desk import Desk
-
-        return Desk(options, {})
-
-    return _talk(make, options)
-
-
-def _talk(make: Callable[[], Desk], options: Globals, *, rehearsal: bool = False, kept: bool = True) -> int:
-    from conductor_cli.cli.output import remark
     from conductor_cli.cli.repl.talk import talk
 
-    if not (options.quiet or options.greeted):
-        remark(hello(rehearsal=rehearsal).rstrip())
-    return talk(make, _state() if kept else None, quiet=options.quiet)
-
-
-def _state() -> Path:
-    """Where the state of this program is; where that is known without it, the settings are not loaded for it."""
-    if sys.platform == "linux":
-        from conductor_cli.store.quick import state_directory
-
-        return Path(state_directory(os.environ))
-    from conductor_cli.config import places
-
-    return places(os.environ).state
+    raise typer.Exit(talk(make, rehearsal=rehearsal, kept=not no_trace, quiet=context.obj.quiet))

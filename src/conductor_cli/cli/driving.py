@@ -162,7 +162,7 @@ class _Shown:
 
 
 class _Signals:
-    """The first Ctrl-C or SIGTERM stops the run and keeps what is finished; a second Ctrl-C ends the process.
+    """The first Ctrl-C, SIGTERM or hang-up stops the run and keeps what is finished; a second Ctrl-C ends the process.
 
     Plain signal handlers: those of the event loop would wait while a full pipe holds the loop up.
     """
@@ -185,7 +185,10 @@ class _Signals:
         def terminate(*_: object) -> None:
             loop.call_soon_threadsafe(lambda: self.run.stop("terminated", message="terminated"))
 
-        for number, handler in ((signal.SIGINT, interrupt), (signal.SIGTERM, terminate)):
+        handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows; nohup
+            handlers[signal.SIGHUP] = terminate
+        for number, handler in handlers.items():
             before = signal.getsignal(number)
             # Any thread may be given the signal, and a loop that waits would then sleep on: this has it woken.
             with suppress(NotImplementedError, RuntimeError, ValueError):

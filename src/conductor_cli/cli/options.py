@@ -23,8 +23,6 @@ class Globals:
     color: str | None = None
     debug: bool = False
     quiet: bool = False
-    greeted: bool = False
-    """The head of a chat stands there already."""
 
 
 class Color(StrEnum):
@@ -62,7 +60,7 @@ class Progress(StrEnum):
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[QUESTION...]", help="The question; - reads it from stdin.", show_default=False),
+    typer.Argument(metavar="QUESTION", help="The question; - reads it from stdin.", show_default=False),
 ]
 Files = Annotated[
     list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Attach a text file; may be repeated.")

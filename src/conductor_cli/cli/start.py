@@ -37,16 +37,20 @@ def start(*, greeted: bool = False) -> NoReturn:
 
 
 def run(arguments: Sequence[str], *, greeted: bool = False) -> int:
-    """Run one command and return its exit code. Errors are told on stderr."""
+    """Run one command and return its exit code. Errors are told on stderr. A chat that was greeted needs no Typer."""
     debug = "--debug" in arguments
     if debug:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_Redacted("%(relativeCreated)7d ms %(name)s: %(message)s"))
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
-    from conductor_cli.cli import app  # loads every command's wiring
-
     try:
-        return app(list(arguments), prog_name="conductor", standalone_mode=False, obj=greeted) or 0
+        if greeted:
+            from conductor_cli.cli.repl.talk import begin
+
+            return begin(rehearsal="--rehearsal" in arguments)
+        from conductor_cli.cli.commands import app  # loads every command's wiring
+
+        return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
     except Exception as error:
         if debug:
             logging.getLogger(__name__).exception("the command failed")

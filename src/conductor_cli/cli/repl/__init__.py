@@ -8,6 +8,7 @@ prompt      where lines are typed: prompt_toolkit, its keys, the right edge
 completing  what a tab offers
 history     what was typed before, in a file
 hearing     signals while somebody waits
+keys        what is typed while no prompt is there
 
 prompt_toolkit is imported here and nowhere else, and this room only by `conductor chat`.
 """

@@ -15,6 +15,7 @@ from conductor_cli.cli.loaded import Loaded
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.cli.options import Globals, named
 from conductor_cli.cli.rehearsing import check_question
+from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
 from conductor_cli.cli.session import Session
 from conductor_cli.core import again
 from conductor_cli.core.conversation import first_kept
@@ -23,7 +24,7 @@ from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.usage import NOTHING, Usage
 from conductor_cli.views.words import count, money
 
-INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
@@ -208,8 +209,10 @@ class Desk:
         return await self._resume(last, self._set(await self.open()))
 
     async def _put(self, conductor: Conductor, question: Question, **how: Any) -> tuple[Run, int]:  # noqa: ANN401 - as `Session.put` takes it
-        """Run a question, and remember when somebody stopped it."""
+        """Run a question, and remember when somebody stopped it. Raises `Left` where the whole chat is to end."""
         run, code = await self.session.put(conductor, question, **how)
+        if code == TERMINATED:
+            raise Left(code)
         self.stopped = time.monotonic() if code == INTERRUPTED else self.stopped
         return run, code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,17 @@ LARGEST: Final = 1 << 20
 """Bytes that are kept of the file from one chat to the next."""
 LONGEST: Final = 100_000
 """Characters of an entry. What is longer was pasted, and lies in the trace."""
+
+
+def home() -> Path:
+    """The state directory; where it is known without them, the settings are not loaded for it."""
+    if sys.platform == "linux":
+        from conductor_cli.store.quick import state_directory
+
+        return Path(state_directory(os.environ))
+    from conductor_cli.config import places
+
+    return places(os.environ).state
 
 
 def history_at(place: Path) -> History:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 NARROW: Final = 60
 """Columns below which the right edge saves words."""
+MENU: Final = 6
+"""Rows that a menu of completions may take, with the line that is completed."""
 INTERRUPTED: Final = 130
 STYLE: Final = Style.from_dict({
     "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
@@ -56,10 +58,9 @@ class Prompt:
 
     def __init__(self, history: Path | None) -> None:
         """`history` is the directory that what is typed is remembered in, None for nowhere."""
+        _return()
         self.desk: Desk | None = None
         self.completer: Completer | None = None
-        self.twice = 0.0
-        """Seconds after a run was stopped in which another Ctrl-C leaves."""
         self._mark = mark()
         self._plain = plain = is_plain()
         # The commands alone are completed while one types: prose has no completions.
@@ -70,8 +71,9 @@ class Prompt:
             complete_while_typing=slash if not plain else False, enable_open_in_editor=True, tempfile_suffix=".md",
             auto_suggest=None if plain else AutoSuggestFromHistory(), key_bindings=self._keys(),
             rprompt=None if plain else self._right, style=STYLE, erase_when_done=not plain,
-            reserve_space_for_menu=6, include_default_pygments_style=False,
+            include_default_pygments_style=False,
         )  # fmt: skip
+        self._session.app.before_render += self._fit
 
     def forget(self) -> None:
         """Remember what is typed no longer than until the end."""
@@ -96,9 +98,7 @@ class Prompt:
     async def read(self, text: str = "", *, editor: bool = False) -> str:
         """The next message, `text` to begin with, or what the editor made of it. Raises `Left`."""
         app = self._session.app
-
-        sys.stdout.write("\r")  # over the mark that was there before anything was loaded
-        sys.stdout.flush()
+        _return()
 
         def open_editor() -> None:
             app.current_buffer.open_in_editor(validate_and_handle=True)
@@ -124,11 +124,18 @@ class Prompt:
     def _clear(self, event: KeyPressEvent) -> None:
         """Ctrl-C: what is typed is cleared. Right after one that stopped a run it is the second: the chat is left."""
         empty = not event.current_buffer.text
-        if empty and self.desk is not None and time.monotonic() - self.desk.stopped < self.twice:
+        if empty and self._was_just_stopped():
             event.app.exit(exception=Left(INTERRUPTED))
         elif empty:
             run_in_terminal(lambda: remark("Ctrl-D leaves"))
         event.current_buffer.reset()
+
+    def _was_just_stopped(self) -> bool:
+        if self.desk is None:
+            return False
+        from conductor_cli.cli.driving import TWICE  # came with the desk
+
+        return time.monotonic() - self.desk.stopped < TWICE
 
     # What is shown
 
@@ -138,6 +145,10 @@ class Prompt:
             return ""
         parts = self.desk.standing(narrow=self._columns < NARROW)
         return (" \u00b7 " if self._mark != "> " else ", ").join(parts)
+
+    def _fit(self, _: object) -> None:
+        """Leave room for a menu, and no more than there is: else nothing at all would be shown."""
+        self._session.reserve_space_for_menu = min(MENU, self._session.app.output.get_size().rows - 1)
 
     @property
     def _columns(self) -> int:
@@ -154,6 +165,12 @@ class Prompt:
         more = f" (+{len(lines) - 1:,} lines)" if len(lines) > 1 else ""
         sys.stderr.write(f"{self._mark}{screen.crop(lines[0], screen.width - len(self._mark) - len(more))}{more}\n")
         sys.stderr.flush()
+
+
+def _return() -> None:
+    """Go to the begin of the line, over the mark that was there before anything was loaded."""
+    sys.stdout.write("\r")
+    sys.stdout.flush()
 
 
 def _accept(event: KeyPressEvent) -> None:

@@ -9,13 +9,15 @@ from conductor_cli.cli.flowing import offer_of
 from conductor_cli.cli.output import explain, remark, say, table
 from conductor_cli.cli.showing import step_text, trace_text
 from conductor_cli.config import Setting, Settings, shown
+from conductor_cli.core.again import check
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.usage import NOTHING
 from conductor_cli.models.presets import reader_of
 from conductor_cli.views import words
 from conductor_cli.views.offer import offered
 from conductor_cli.views.port import Stdout
-from conductor_cli.views.printing import BLANK, Printer
+from conductor_cli.views.printing import Printer
+from conductor_cli.views.screen import BLANK
 
 if TYPE_CHECKING:
     from conductor_cli.core.question import File
@@ -78,9 +80,15 @@ def offer(run: Run, around: Surroundings) -> None:
 
 def trace(found: Trace, step: int | None = None) -> None:
     """A run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
-    if step is not None and step not in [record.number for record in found.steps]:
-        raise UsageError(f"run {found.run} has no step {step}", hint=f"it has {len(found.steps)} steps")
-    say(trace_text(found) if step is None else step_text(found, step))
+    if step is not None:
+        check(found, step)
+    explain(trace_text(found) if step is None else step_text(found, step))
+
+
+def unfinished(run: Trace) -> None:
+    """How a run that was broken off is finished in this chat."""
+    if run.error is not None and len(run.done()) < len(run.steps):
+        remark(f"  here: {'/limits NAME VALUE, then ' if run.error.kind == 'limit' else ''}/redo")
 
 
 def cost(runs: Sequence[Trace]) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import remark, tell
 from conductor_cli.cli.repl.hearing import hearing
+from conductor_cli.cli.repl.history import home
+from conductor_cli.cli.repl.keys import keeping
 from conductor_cli.cli.repl.prompt import Left, Prompt
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.greeting import hello
 
 if TYPE_CHECKING:
+    from conductor_cli.cli.options import Globals
     from conductor_cli.cli.repl.desk import Desk
 
 PATIENCE: Final = 0.3
@@ -27,13 +30,33 @@ LEAVING: Final = frozenset({"exit", "quit"})
 """Messages that mean the end, whatever a model could say to them."""
 
 
-def talk(make: Callable[[], Desk], history: Path | None, *, quiet: bool) -> int:
-    """Talk until the person leaves; returns the exit code. Raises what `make` does, a moment later."""
+def begin(options: Globals | None = None, *, rehearsal: bool = False) -> int:
+    """Talk without any option of a chat's own; returns the exit code. Without `options` its head is there already."""
+
+    def make() -> Desk:
+        from conductor_cli.cli.options import Globals
+        from conductor_cli.cli.repl.desk import Desk
+
+        return Desk(options or Globals(), {}, rehearsal=rehearsal)
+
+    return talk(make, rehearsal=rehearsal, quiet=options is not None and options.quiet, greeted=options is None)
+
+
+def talk(
+    make: Callable[[], Desk], *, rehearsal: bool = False, kept: bool = True, quiet: bool = False, greeted: bool = False
+) -> int:
+    """Talk until the person leaves; returns the exit code. Raises what `make` does, a moment later.
+
+    `kept`: whether what is typed is remembered; `greeted`: the head stands there already.
+    """
+    if not (quiet or greeted):
+        remark(hello(rehearsal=rehearsal).rstrip())
     before = signal.getsignal(signal.SIGINT)
     # Whoever waits hears Ctrl-C by itself; in between it means nothing, and nothing is broken off half-way.
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        return asyncio.run(_talk(make, history, quiet=quiet))
+        with keeping():
+            return asyncio.run(_talk(make, home() if kept else None, quiet=quiet))
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -82,10 +105,9 @@ def _made(prompt: Prompt, make: Callable[[], Desk]) -> tuple[Desk, bool]:
     """The desk, and whether no model is there that could plan. What is slow to load is loaded here."""
     desk = make()
     from conductor_cli.cli.choosing import nothing_here
-    from conductor_cli.cli.driving import TWICE
     from conductor_cli.cli.repl.completing import Words
 
-    prompt.completer, prompt.twice = Words(desk), TWICE
+    prompt.completer = Words(desk)
     return desk, not desk.rehearsal and nothing_here(desk.session.settings)
 
 
@@ -98,26 +120,34 @@ async def _put_away(making: asyncio.Task[Desk]) -> None:
 
 async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
     """Do what a message asks for. Returns what the person wants to edit next, None for nothing."""
+    from conductor_cli.cli.pulling import offer
     from conductor_cli.cli.repl.commands import acted, command_in
+    from conductor_cli.cli.repl.showing import unfinished
 
     if message.strip() in LEAVING:
         raise Left
     echoed = message.startswith("/") or "\n" in message.strip() or not _is_drawn(desk)
     if echoed:
         prompt.echo(message.strip())
+    text, before = None, len(desk.runs)
     try:
         found = command_in(message)
         if found is not None:
-            with _unechoed(desk):
-                return await acted(desk, *found)
-        if await _loaded(desk, quiet=quiet):
-            with _unechoed(desk):
-                await desk.ask(message.strip())
+            with _unseen(desk):
+                text = await acted(desk, *found)
+        else:
+            if desk.conductor is None and not desk.rehearsal:
+                offer(desk.session.settings, quiet=quiet)
+            with _unseen(desk):
+                if await _loaded(desk):
+                    await desk.ask(message.strip())
     except ConductorError as error:
         if not echoed:  # no run has shown it
             prompt.echo(message.strip())
         tell(error)
-    return None
+    if len(desk.runs) > before and not quiet:
+        unfinished(desk.last)
+    return text
 
 
 def _is_drawn(desk: Desk) -> bool:
@@ -127,12 +157,8 @@ def _is_drawn(desk: Desk) -> bool:
     return choose_progress("answer", desk.session.settings["output.progress"], desk.session.around) == "tree"
 
 
-async def _loaded(desk: Desk, *, quiet: bool) -> bool:
+async def _loaded(desk: Desk) -> bool:
     """Wait for the conductor's model; false where the person would rather not. Raises `ConductorError`."""
-    if desk.conductor is None and not desk.rehearsal:
-        from conductor_cli.cli.pulling import offer
-
-        offer(desk.session.settings, quiet=quiet)
     waiting = asyncio.ensure_future(desk.ready())
     with hearing(signal.SIGINT, waiting.cancel):
         if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
@@ -144,22 +170,6 @@ async def _loaded(desk: Desk, *, quiet: bool) -> bool:
     return True
 
 
-@contextmanager
-def _unechoed(desk: Desk) -> Iterator[None]:
-    """What is typed while a run goes on does not stand in its picture; it is there at the next prompt.
-
-    Not where the run may ask: a line that is typed then is seen.
-    """
-    before: list[Any] | None = None
-    with suppress(ImportError, OSError, ValueError):  # Windows, or no terminal
-        import termios
-
-        if not desk.session.approves:
-            before = termios.tcgetattr(sys.stdin)
-            silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
-    try:
-        yield
-    finally:
-        if before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+def _unseen(desk: Desk) -> AbstractContextManager[None]:
+    """What is typed while a run goes on does not stand in its picture, unless the run may ask for it."""
+    return nullcontext() if desk.session.approves else keeping(echo=False)
