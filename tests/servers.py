@@ -257,7 +257,9 @@ class Speaker:
         await self.wire.head()
         if self._anthropic:
             counts = {"input_tokens": 11, "output_tokens": 1}
-            more = {"role": "assistant", "content": [], "model": "m", "stop_reason": None, "stop_sequence": None}
+            more: dict[str, Any] = {
+                "role": "assistant", "content": [], "model": "m", "stop_reason": None, "stop_sequence": None,
+            }  # fmt: skip
             await self._event("message_start", message={"id": "1", "type": "message", "usage": counts} | more)
             await self._event("content_block_start", index=0, content_block={"type": "text", "text": ""})
 

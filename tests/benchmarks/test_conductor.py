@@ -36,7 +36,8 @@ def load() -> Any:
 
 @pytest.fixture
 def shapes(load: Any) -> ModuleType:
-    return load("shapes")
+    found: ModuleType = load("shapes")
+    return found
 
 
 def small(load: Any, **more: int) -> tuple[Any, Any]:
@@ -197,7 +198,8 @@ def run(script: str, job: Path, *more: str) -> dict[str, Any]:
     environ = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 @pytest.fixture(scope="module")

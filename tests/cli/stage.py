@@ -151,13 +151,14 @@ class Stage:
     ) -> subprocess.Popen[bytes]:
         """The command in a process group of its own, as under a shell with job control; `under` starts it."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-        return subprocess.Popen(
+        process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[assignment]
             [*under, *COMMAND, *map(str, arguments)],
             env=self.environ(env),
             start_new_session=True,
             bufsize=0,  # what a test reads must not be missing from what `communicate` reads
             **streams,
         )
+        return process
 
     def environ(self, more: dict[str, str] | None = None) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **(more or {})}
@@ -179,7 +180,7 @@ class Stage:
             for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
                 patch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
             code = start.run(start.with_run_id([*map(str, arguments)]))
-            texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[attr-defined]
+            texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
     found = stage.inside("cost", "--json").json
     assert (found["total"]["cost"], found["total"]["calls"], found["damaged"]) == ("0.000261", 3, 0)
     assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
+
+
+def test_a_price_on_a_model_file_is_paid(stage: Stage, tiny: Path) -> None:
+    """Whoever puts one on a GGUF file has its tokens counted at it; without one it costs nothing."""
+    file = f'[workers.alpha]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 8\n'
+    for price, paid in (("price = { input = 1000000, output = 0 }\n", True), ("", False)):
+        stage.configure(f"[limits]\nattempts = 1\n{file}{price}", workers=())
+        usage = stage.inside("ask", "How?", "--format", "json").json["steps"][0]["usage"]
+        assert usage["unpriced"] == 0
+        assert (Decimal(usage["cost"]) == usage["tokens_in"]) is paid
+        assert (Decimal(usage["cost"]) == 0) is not paid
 
 
 def test_a_day_on_which_nothing_was_called(stage: Stage) -> None:

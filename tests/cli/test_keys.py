@@ -370,6 +370,9 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         "openai": "good", "mistral": "wrong", "gemini": "expired", "xai": "rate-limited", "groq": "unreachable",
     }  # fmt: skip
     assert all(row["seconds"] > 0 for row in done.json)
+    words = {row["provider"]: row["said"] for row in done.json}
+    assert words["mistral"].endswith(f"; conductor keys set mistral --base-url {server.url}")
+    assert "start the server" in words["groq"]
     assert table.code == 0
     assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "STATE", "TIME", "SAID"]
     assert "good" in table.out

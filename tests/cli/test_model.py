@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,9 +78,10 @@ def chosen(stage: Stage) -> str:
     return str(tomllib.loads(text).get("conductor", {}).get("model", ""))
 
 
-def row(stage: Stage, name: str) -> dict[str, object]:
+def row(stage: Stage, name: str) -> dict[str, Any]:
     listed = stage.inside("model", "list", "--json").json
-    return next(item for item in listed if item["name"] == name)
+    found: dict[str, Any] = next(item for item in listed if item["name"] == name)
+    return found
 
 
 def taken(stage: Stage, file: Path, *more: str) -> Done:
@@ -535,13 +537,18 @@ def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None
     assert "trained is laid over it" in desk.inside("model", "rm", "whole", "--yes").err
 
 
-def test_an_adapter_that_does_not_fit_is_not_imported(desk: Stage, tmp_path: Path) -> None:
-    """A LoRA for another architecture than its base, which is here: 5 at once, and nothing is on the shelf."""
+@pytest.mark.parametrize(
+    ("other", "problem"), [({"architecture": "llama"}, "architecture"), ({"width": 32}, "it has 64 x 64")]
+)
+def test_an_adapter_that_does_not_fit_is_not_imported(
+    desk: Stage, tmp_path: Path, other: dict[str, Any], problem: str
+) -> None:
+    """A LoRA for another architecture or width than its base, which is here: 5, and nothing is on the shelf."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
-    done = desk.inside("model", "import", lora(tmp_path / "trained.gguf", architecture="llama"), "--base", "whole")
+    done = desk.inside("model", "import", lora(tmp_path / "trained.gguf", **other), "--base", "whole")
     assert done.code == 5
     explained(done)
-    assert "architecture" in done.err
+    assert problem in done.err
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
@@ -612,7 +619,7 @@ def mended(stage: Stage, told: str) -> None:
 def test_what_takes_the_place_of_a_damaged_model_leaves_nothing_of_it(desk: Stage, tmp_path: Path) -> None:
     """The same bytes under another file's name: the damaged file of the shelf goes."""
     source = make(tmp_path / "one.gguf", seed=3)
-    other = shutil.copy(source, tmp_path / "other.gguf")
+    other = Path(shutil.copy(source, tmp_path / "other.gguf"))
     taken(desk, source, "--copy")
     path = Path(str(row(desk, "one")["path"]))
     path.write_bytes(path.read_bytes()[:-50] + b"x" * 50)

@@ -29,6 +29,12 @@ def test_a_line_is_broken_between_words_only(width: int) -> None:
     assert " ".join(line.strip() for line in lines) == HINT.strip()
 
 
+def test_what_follows_a_label_or_a_number_stays_behind_it() -> None:
+    """The other lines begin under the first one's text."""
+    assert broken("conductor  qwen, mode auto", 20) == "conductor  qwen,\n           mode auto"
+    assert broken("  2. beta  sees 1 and 2  done", 20) == "  2. beta  sees 1\n     and 2  done"
+
+
 def test_what_fits_or_has_no_width_is_left_as_it_is() -> None:
     """A line with spaces of its own, several lines, a word that is longer than the terminal."""
     assert broken("a  b\n\n  c", 20) == "a  b\n\n  c"
@@ -53,6 +59,16 @@ def test_a_table_is_as_wide_as_the_terminal(width: int, lines: list[str]) -> Non
         sys.executable, ["-c", TABLE], env=environ, encoding="utf-8", timeout=30, dimensions=(24, width)
     )  # fmt: skip
     assert program.read().splitlines() == lines
+    program.close()
+
+
+def test_columns_says_how_wide_a_terminal_is() -> None:
+    """Whatever the terminal says of itself."""
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "30"}
+    program = pexpect.spawn(
+        sys.executable, ["-c", TABLE], env=environ, encoding="utf-8", timeout=30, dimensions=(24, 80)
+    )  # fmt: skip
+    assert program.read().splitlines()[:2] == ["a-name", "    size 12, note some words,"]
     program.close()
 
 

@@ -105,6 +105,16 @@ def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, 
     assert "Not shown to you: the earlier turns, the attached files." in text
 
 
+def test_a_rule_that_a_conversation_keeps_is_told_as_such(stage: Stage) -> None:
+    """It stands in no file: what ends it is a new conversation, and the hint says so."""
+    stage.plan = "alpha | - | Answer it."
+    assert stage.inside("ask", "--deny", "beta", "What?").code == 0
+    done = stage.inside("ask", "--continue", "last", "--workers", "beta", "And then?")
+    assert done.code == 3
+    assert "worker beta may not be asked: policy.deny names beta" in done.err
+    assert "one kept by --continue ends with a new conversation" in done.err
+
+
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
     """The line that resumes it need not name them again."""
     stage.plan = "alpha | - | one\nalpha | 1 | two"

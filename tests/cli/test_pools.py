@@ -91,6 +91,7 @@ WRONG = {
     "rm": (("pools", "rm", "nope"), 2, "no pool is named 'nope'"),
     "show": (("pools", "show", "nope"), 2, "no pool is named 'nope'"),
     "use": (("pools", "use", "nope"), 2, "no pool is named 'nope'"),
+    "use one that ships": (("pools", "use", "published"), 2, "not added yet\n  conductor pools add published"),
     "rehearsal": (
         ("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"),
         2,
@@ -268,7 +269,7 @@ def test_who_reads_a_worker_and_what_it_costs_is_shown(stage: Stage) -> None:
 
 
 def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None:
-    """The first token ends the call; a worker that is set to think is not cut off below its thinking."""
+    """The first token ends the call; a worker that is set to think has a bound, above its thinking."""
     thinking = stage.worker("beta", 'reasoning_effort = "low"')
     stage.configure(f"[limits]\nattempts = 1\n{thinking}", workers=("alpha",))
     stage.models["alpha"] = says("re", "ady", " now")
@@ -277,7 +278,7 @@ def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None
     assert next(row["text"] for row in rows if row["name"] == "alpha") == "re"
     assert stage.asked("alpha")[0].json["max_tokens"] == 16
     sent = stage.asked("beta")[0].json
-    assert (sent["reasoning_effort"], "max_tokens" in sent) == ("low", False)
+    assert (sent["reasoning_effort"], sent["max_tokens"]) == ("low", 16 + 16_384)
 
 
 def test_thinking_is_a_token_too(stage: Stage) -> None:
@@ -290,7 +291,7 @@ def test_thinking_is_a_token_too(stage: Stage) -> None:
 
     stage.models = {"alpha": thinks, "beta": says(finish="length")}
     done = stage.inside("workers", "test")
-    assert (done.code, "(it thinks)" in done.out, "(no word within 16 tokens)" in done.out) == (0, True, True)
+    assert (done.code, "(it thinks)" in done.out, "(no word within its few tokens)" in done.out) == (0, True, True)
 
 
 def test_a_refused_setting_is_named(stage: Stage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_what_lies_in_the_working_directory_is_not_run(
     """The process in the background is this program, not a file of its name where the user happens to be."""
     started: list[list[str]] = []
     monkeypatch.setattr(preparing, "LARGE", 0)
-    monkeypatch.setattr(preparing.subprocess, "Popen", lambda command, **_: started.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     monkeypatch.setenv("CONDUCTOR_LLM_CONFIG_DIR", str(tmp_path))
     preparing.prepare_in_background(Globals(quiet=True))

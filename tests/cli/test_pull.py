@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pytest
 
@@ -267,7 +267,7 @@ def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
     assert done.code == 5
     explained(done)
     assert "conductor model pull" in done.err
-    offline = ({"HF_HUB_OFFLINE": "1"}, {"TRANSFORMERS_OFFLINE": "1"})
+    offline: tuple[dict[str, Any], ...] = ({"HF_HUB_OFFLINE": "1"}, {"TRANSFORMERS_OFFLINE": "1"})
     for arguments, env in ((("--quiet", "ask", "hi"), {}), *((("ask", "hi"), more) for more in offline)):
         with terminal(stage, *arguments, **env) as shown:
             assert shown.end() == 5

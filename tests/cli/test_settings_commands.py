@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.cli import app
+from conductor_cli.cli.commands import app
 from tests.cli.stage import SOURCE, Stage, explained, finished, refuses, replies
 
 

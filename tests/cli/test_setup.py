@@ -202,7 +202,7 @@ def test_where_nothing_is_left_to_do_it_ends_well(stage: Stage) -> None:
     done = stage.inside("setup")
     assert (done.code, done.err) == (0, "")
     assert "here  alpha: openai-compatible alpha" in done.out
-    assert "here  limits.tokens_day: 5000 a day" in done.out
+    assert "here  limits.tokens_day: at most 5,000 tokens a day" in done.out
     assert done.out.endswith("conductor doctor proves that all of it works\n")
 
 
@@ -279,13 +279,14 @@ def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: 
 
 
 def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
-    """A file is imported and plans from now on; a name that is none is told, and nothing is lost."""
+    """A file is imported and plans from now on; a name that is none is told and asked for again: the code is 0."""
     person = Person(fresh)
     person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("[Y/n/other]", "maybe"), ("[Y/n/other]", "o"))
-    person.answers(("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
+    person.answers(("Enter for none:", "mistyped"), ("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
     assert "is no provider" in text
+    assert "mistyped" in text
     assert load(fresh.environ())["conductor.model"] == tiny.stem
 
 

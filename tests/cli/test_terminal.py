@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -326,3 +327,45 @@ def test_tmux_shows_a_run_and_a_clean_prompt_after_it(
     assert screen.count("What is it?") == 1
     assert screen.rstrip().endswith("code 0")
     assert tmux("display-message", "-p", "#{cursor_flag} #{alternate_on}").split() == ["1", "0"]
+
+
+WORKING = re.compile(r"^ (\d) running .* tokens$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("lost", ["at once", "in two steps"])
+def test_nothing_stands_twice_after_tmux_took_columns_and_lines_away(
+    stage: Stage, tmux: Callable[..., str], lost: str
+) -> None:
+    """Five steps at work at 120x40, then 70x30, twice: each head once. tmux tells the second of two sizes late."""
+    stage.plan = "\n".join(f"{'alpha' if number % 2 else 'beta'} | - | {'Look into it. ' * 9}" for number in range(5))
+    stage.models = dict.fromkeys(("alpha", "beta"), stalls("many words of no weight " * 40))
+    tmux(
+        "new-session",
+        "-d",
+        "-x",
+        "120",
+        "-y",
+        "40",
+        f"unset COLUMNS; echo prompt; {shlex.join((*COMMAND, 'ask', 'hi'))} > {os.devnull}",
+    )
+
+    def heads() -> list[str]:
+        return WORKING.findall(tmux("capture-pane", "-p", "-J"))
+
+    def all_heads() -> list[str]:
+        return re.findall(r"^ (\d) running ", tmux("capture-pane", "-p", "-S", "-"), re.MULTILINE)
+
+    for _ in range(2):
+        tmux("resize-window", "-x", "120", "-y", "40")
+        _until(lambda: heads() == list("12345"))
+        if lost == "in two steps":
+            tmux("resize-window", "-x", "119", "-y", "40")
+        tmux("resize-window", "-x", "70", "-y", "30")
+        _until(lambda: [len(row) for row in tmux("capture-pane", "-p").splitlines() if WORKING.match(row)] == [70] * 5)
+        assert all_heads() == list("12345"), tmux("capture-pane", "-p", "-S", "-")
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < end, "the screen never came to be as expected"

@@ -40,7 +40,8 @@ card = { strengths = { code = 0.5 }, measured = true }
     assert (worker.name, worker.parallel, worker.about, item.enabled) == ("re.viewer-2", 2, "careful", True)
     assert worker.options == {"base_url": "http://127.0.0.1:1/v1", "headers": {"x-team": "seven"}}
     assert worker.price is not None
-    assert (worker.price.input, worker.price.output, worker.price.cached) == (Decimal("0.30"), Decimal("1.2"), 0)
+    assert (worker.price.input, worker.price.output) == (Decimal("0.30"), Decimal("1.2"))
+    assert worker.price.cached == 0
     assert worker.card.strengths == {"code": 0.5}
 
 
@@ -55,7 +56,7 @@ def test_a_local_worker_costs_nothing_and_takes_turns(tmp_path: Path) -> None:
     """A file on this machine has the price 0, which is known, and does one step at a time."""
     (item,) = listed(tmp_path, '[workers.local]\nkind = "llama"\nmodel = "/x.gguf"\nthreads = 2')
     assert item.worker.price is not None
-    assert (item.worker.price.input, item.worker.parallel) == (0, 1)
+    assert (item.worker.price.input, item.worker.parallel) == (Decimal(0), 1)
 
 
 def test_later_files_win_key_by_key(tmp_path: Path) -> None:
@@ -204,6 +205,14 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"settings.toml"):
         set_value(where(tmp_path), "limits.steps", 2)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["settings.toml"]
+
+
+def test_what_is_no_text_is_not_written(tmp_path: Path) -> None:
+    """Bytes of a command line that are not UTF-8 are an error, and what stands in the file stays."""
+    set_value(where(tmp_path), "limits.steps", 2)
+    with pytest.raises(ConfigError, match="UTF-8"):
+        change(where(tmp_path), "w", {"kind": "openai", "about": "a \udcff"})
+    assert read(tmp_path / "settings.toml").values == {"limits": {"steps": 2}}
 
 
 def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def plans_for(draw: st.DrawFn, rules: Rules, subtasks: st.SearchStrategy[str], f
 
 
 @st.composite
-def terms_for_tests(draw: st.DrawFn, style: str = "letters", **fixed: Any) -> Terms:
+def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) -> Terms:
     """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without something given."""
     count = draw(st.integers(1, 12))
     names = tuple(f"worker-{number}" for number in range(count))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message
+from conductor_cli.core.fences import fenced, shortened
 from conductor_cli.core.fewshots import FEWSHOTS
 from conductor_cli.core.plan import Plan, Rules, Step
 from conductor_cli.core.pool import Card, Pool, Worker
@@ -20,9 +21,7 @@ from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     conductor_notice,
     conductor_request,
-    fenced,
     question_text,
-    shortened,
     spelling_for,
     terms_for,
     worker_messages,
@@ -77,10 +76,10 @@ def test_a_prompted_conductor_is_shown_names_and_cards() -> None:
     assert asked()[0].content.endswith("The workers:\nA  ann: sums and proofs (math 0.90, code 0.25)\nB  bob")
 
 
-def test_a_trained_conductor_is_shown_labels_and_cards_only() -> None:
-    """Names are hidden, in the examples too."""
+def test_a_conductor_of_the_published_recipe_is_shown_numbers_only() -> None:
+    """Names and what was measured are hidden, in the examples too: what it was trained on had none."""
     text = asked(profile=PUBLISHED)[0].content
-    assert text.endswith("The workers:\n0  (math 0.90, code 0.25)\n1")
+    assert text.endswith("The workers:\n0\n1")
     assert not any(name in text for name in ("ann", "bob", "quill", "abacus", "forge"))
 
 

@@ -11,10 +11,10 @@ from keyring.backend import KeyringBackend
 from keyring.errors import InitError, KeyringLocked, PasswordDeleteError, PasswordSetError
 
 
-class Kept(KeyringBackend):
+class Kept(KeyringBackend):  # type: ignore[misc]  # keyring is not looked into
     """A keyring that works, kept in a directory of its own; for the faults below to spoil."""
 
-    priority = 1  # type: ignore[assignment]
+    priority = 1
 
     def _path(self, username: str) -> Path:
         place = Path(os.environ["HOME"]) / "backend"

@@ -199,7 +199,8 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
     async def second() -> list[Chunk]:
         await asyncio.sleep(0.01)
         patience = Patience(first=1.0, idle=1.0, total=10.0)
-        return [chunk async for chunk in within(kept.stream(asked()), patience)]
+        async with within(kept.stream(asked()), patience) as chunks:
+            return [chunk async for chunk in chunks]
 
     async def both() -> list[Chunk]:
         first, gone = asyncio.create_task(heard(kept, asked())), asyncio.create_task(second())

@@ -272,11 +272,11 @@ def test_an_adapter_lies_over_a_divided_model_too(tiny: Path, model: Path, tmp_p
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"width": 32}, "incorrect shape"),
+        ({"width": 32}, "it changes blk.0.attn_q.weight of 32 x 64, there it has 64 x 64"),
         ({"architecture": "llama"}, "is for the architecture 'llama', not 'qwen2'"),
         ({"kind": "control_vector"}, "is no LoRA adapter"),
-        ({"target": "blk.9.attn_q.weight"}, "does not exist in base model"),
-        ({"target": "output.weight"}, "incorrect shape"),
+        ({"target": "blk.9.attn_q.weight"}, "is for another model than tiny.gguf: it changes blk.9.attn_q.weight"),
+        ({"target": "output.weight"}, "it changes output.weight of 64 x 64, there it has 64 x "),
         ({"type": "model"}, "is no LoRA adapter"),
         ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is no matrix"),
         ({"target": "blk.0.ffn_norm.weight", "rows": 1}, "it changes blk.0.ffn_norm.weight, which is no matrix"),

@@ -82,7 +82,7 @@ def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
     import gguf
     import numpy as np
 
-    class Writer(gguf.GGUFWriter):
+    class Writer(gguf.GGUFWriter):  # type: ignore[misc]  # gguf is not looked into
         def add_tensor(self, name_: str, tensor: Any, **more: Any) -> None:
             if name_ == name:
                 numbers, size = BLOCKS[kind]

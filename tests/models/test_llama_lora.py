@@ -278,7 +278,7 @@ def test_an_adapter_computes_what_merged_weights_do(tmp_path: Path, architecture
 
 
 RANKS = modules("self_attn.q_proj", rank=2) | modules("mlp.down_proj", rank=8)
-SCALES: dict[str, tuple[dict[str, object], dict[str, int], Callable[[str, int], float]]] = {
+SCALES: dict[str, tuple[dict[str, Any], dict[str, int], Callable[[str, int], float]]] = {
     "each-rank": ({}, RANKS, lambda _, rank: 8 / rank),
     "root": ({"use_rslora": True}, modules(*EVERY), lambda _, rank: 8 / math.sqrt(rank)),
     "root-each-rank": ({"use_rslora": True}, RANKS, lambda _, rank: 8 / math.sqrt(rank)),

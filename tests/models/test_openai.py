@@ -426,11 +426,12 @@ def test_questions_are_asked_side_by_side() -> None:
 
 
 def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
-    """A server given by its address alone is asked which model it has, once."""
+    """A server given by its address alone is asked which model it has, once: none of a cloud, none of embeddings."""
+    models = [{"id": "gpt-oss:120b-cloud"}, {"id": "nomic-embed-text"}, {"id": "first"}, {"id": "second"}]
 
     async def script(seen: Seen, wire: Wire) -> None:
         if seen.path == "/v1/models":
-            return await wire.json({"data": [{"id": "first"}, {"id": "second"}]})
+            return await wire.json({"data": models})
         return await saying(*YES)(seen, wire)
 
     both, seen = replies(script, ASKED, ASKED, model="")
@@ -439,7 +440,9 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
     assert seen[1].json["model"] == "first"
 
 
-@pytest.mark.parametrize("listed", [{"data": []}, {"data": [{}]}, {"data": "m"}, {}])
+@pytest.mark.parametrize(
+    "listed", [{"data": []}, {"data": [{}]}, {"data": "m"}, {}, {"data": [{"id": "kimi:cloud"}]}, {"data": [{"id": 7}]}]
+)
 def test_a_server_that_lists_no_model_is_told_so(listed: Any) -> None:
     """Where the model cannot be known, the error says that it has to be named."""
 
@@ -448,7 +451,7 @@ def test_a_server_that_lists_no_model_is_told_so(listed: Any) -> None:
 
     error = failure(script, model="")
     assert error.reason == "missing"
-    assert "name the worker's model" in error.hint
+    assert "workers add NAME --model MODEL" in error.hint
 
 
 KEY = "sk-supersecret-123456"

@@ -39,7 +39,7 @@ def test_the_table_of_providers_is_dated_and_read_when_it_is_needed() -> None:
     assert date.fromisoformat(as_of()) >= date(2026, 11, 1)
     code = (
         "import sys\n"
-        "import conductor_cli.cli\n"
+        "import conductor_cli.cli.commands\n"
         "import conductor_cli.models.presets as p, conductor_cli.models.priors as c\n"
         "print(p._providers.cache_info().misses, p.shipped.cache_info().misses, c._lines.cache_info().misses)\n"
         "len(p.PRESETS)\n"

@@ -103,6 +103,14 @@ def test_the_key_is_never_echoed() -> None:
     assert str(error) == "host refused the key (401): Incorrect API key: [key]"
 
 
+def test_whoever_sent_no_key_is_told_that_one_is_wanted() -> None:
+    """There is none to check: the hint says how to name one. A key that was refused is to be checked."""
+    without, refused = refusal(401, {"error": "who are you"}), refusal(401, {"error": "no"}, ("sk-abcdef123",))
+    assert str(without).startswith("host wants a key (401)")
+    assert "--key-env" in without.hint
+    assert refused.hint == "check the key: conductor keys test"
+
+
 def test_a_value_too_short_to_be_secret_is_left_in_the_words() -> None:
     """Without a key, and with a header as short as a digit, a message stays readable."""
     assert cleaned("Error 1 of 1", ("", "1")) == "Error 1 of 1"
@@ -358,7 +366,8 @@ def test_a_body_without_words_says_nothing_of_length() -> None:
 @pytest.mark.parametrize("status", [404, 405])
 def test_what_is_no_model_server_is_told_from_one(status: int) -> None:
     """A web server that knows no such page is not asked for its models: the address is wrong."""
-    for body in (b"<html><h1>Not Found</h1></html>", b"", b"404 page not found", {"detail": "Not Found"}):
+    bodies: tuple[Any, ...] = (b"<html><h1>Not Found</h1></html>", b"", b"404 page not found", {"detail": "Not Found"})
+    for body in bodies:
         found = refusal(status, body)
         assert (found.reason, found.message.startswith("host answers, but not as a model server does")) == (
             "missing",

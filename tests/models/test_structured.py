@@ -239,7 +239,7 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 
     async def go(server: Loopback) -> list[str]:
         made = OpenAI("m", f"{server.url}/v1", dialect=dialect)
-        found = [await made.holds(), await made.holds()]
+        found: list[str] = [await made.holds(), await made.holds()]
         await chunks_of(made, JSON)
         await made.close()
         return found

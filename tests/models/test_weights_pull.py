@@ -55,7 +55,9 @@ QUICK = Pace(stall=20.0, waits=(0.0, 0.0, 0.0))
 
 
 def entry(*parts: Part, **more: Any) -> Entry:
-    told = {"name": "tiny", "repo": REPO, "revision": "main", "licence": "Apache-2.0", "about": "", "memory": 0}
+    told: dict[str, Any] = {
+        "name": "tiny", "repo": REPO, "revision": "main", "licence": "Apache-2.0", "about": "", "memory": 0,
+    }  # fmt: skip
     return Entry(**(told | {"parts": parts or (Part(file=FILE),)} | more))
 
 

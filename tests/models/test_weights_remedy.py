@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def take(shelf: Shelf) -> Callable[..., Receipt]:
     return taken
 
 
-def receipt(path: Path, source: str, name: str = "some", **more: str) -> Receipt:
+def receipt(path: Path, source: str, name: str = "some", **more: Any) -> Receipt:
     files = (File(path=path, size=path.stat().st_size, sha256=sha256_of(path)),)
     return replace(Receipt(name=name, files=files, source=source), **more)
 

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
+from conductor_cli.models import disk
 from conductor_cli.models.weights import adopt as adopting
-from conductor_cli.models.weights import disk
 from conductor_cli.models.weights.adopt import Given, adopt, name_of
 from conductor_cli.models.weights.digest import PIECE, sha256_of
 from conductor_cli.models.weights.keeping import check, check_plain, clear, remove
@@ -76,7 +77,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return write
 
 
-def receipt(name: str, *files: Path, **more: str) -> Receipt:
+def receipt(name: str, *files: Path, **more: Any) -> Receipt:
     """A receipt of files as they are now."""
     found = tuple(File(path=path, size=path.stat().st_size, sha256=sha256_of(path)) for path in files)
     return replace(Receipt(name=name, files=found, source="file:/x"), **more)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, Literal
 
 import pytest
 
@@ -192,7 +193,9 @@ def test_the_directory_of_the_user_is_not_imported_from(line: Line, monkeypatch:
 def test_lines_without_a_new_byte_are_no_life() -> None:
     """A child that repeats itself is as good as silent; each higher count is a sign of life."""
     most: dict[str, int] = {}
-    said = [{"ready": True}, {"done": 0}, {"done": 5}, {"done": 5}, {"moved": 1}, {"done": 4}, {"done": 6}]
+    said: list[dict[str, Any]] = [
+        {"ready": True}, {"done": 0}, {"done": 5}, {"done": 5}, {"moved": 1}, {"done": 4}, {"done": 6},
+    ]  # fmt: skip
     assert [transfer._grown(message, most) for message in said] == [True, True, True, False, True, False, True]
 
 
@@ -223,7 +226,7 @@ def test_plain_http_goes_on_at_any_byte(line: Line, begun: int) -> None:
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
 @pytest.mark.parametrize("after", [0, 1, XORB, len(DATA) - 1])
-def test_plain_http_goes_on_after_a_break(line: Line, kind: str, after: int) -> None:
+def test_plain_http_goes_on_after_a_break(line: Line, kind: Literal["cut", "stall"], after: int) -> None:
     """A connection that is cut or silent, at any byte, is opened again there."""
     line.hub.faults = [Fault(kind=kind, after=after)]
     line.plainly(Pace(stall=0.3, waits=(0.0, 0.0, 0.0)))

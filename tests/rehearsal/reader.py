@@ -51,7 +51,7 @@ def phrased(text: str, form: str, it: str | None = None) -> Iterator[str]:
                 continue
             given = match.groupdict()
             inner = {it} if "x" not in given or given["x"] in PRONOUNS else value(given["x"])
-            for x in inner - {None}:
+            for x in filter(None, inner):
                 if (result := done(operation, x, int(given.get("k") or 0))) is not None:
                     yield result
 

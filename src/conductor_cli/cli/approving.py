@@ -12,7 +12,8 @@ from conductor_cli.cli.keypress import Gone, Keyboard, can_ask
 from conductor_cli.cli.output import tell
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.views.port import Stderr
-from conductor_cli.views.printing import BLANK, Printer
+from conductor_cli.views.printing import Printer
+from conductor_cli.views.screen import BLANK
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run

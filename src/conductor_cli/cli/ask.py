@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from conductor_cli.core.trace import Trace
-    from conductor_cli.store import Store
 
 Continued = Annotated[
     str | None,
@@ -78,22 +74,12 @@ def ask(
         context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, rehearsal=rehearsal,
         approved=approve is False,
     )  # fmt: skip
-    earlier = _earlier(session.store, resume)
+    earlier = session.store.ended(resume) if resume is not None else None
     if earlier is not None:
         asked = earlier.question
     else:
-        before = _earlier(session.store, continued)
+        before = session.store.ended(continued) if continued is not None else None
         if before is not None:
             session.hold(before)
         asked = question_from(question or (), file or (), system, schema, before)
     raise typer.Exit(session.run(asked, only=only, resume=earlier, seed=seed))
-
-
-def _earlier(store: Store, name: str | None) -> Trace | None:
-    """The stored run that a flag names. Raises `UsageError`, also for one that another process is still busy with."""
-    if name is None:
-        return None
-    run = store.find(name)
-    if store.is_running(run):
-        raise UsageError(f"run {run} is still going on", hint="wait for its end, or stop it first")
-    return store.trace(run)

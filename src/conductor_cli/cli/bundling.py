@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.redact import MARK, SECRETS
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.looking import Check
+    from conductor_cli.cli.doctor_check import Check
     from conductor_cli.config import Settings
 
 CONTENTS: Final = {

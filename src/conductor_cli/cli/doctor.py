@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from conductor_cli.cli import looking, surveying
+from conductor_cli.cli import doctor_installation, doctor_model
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.looking import Check
+from conductor_cli.cli.doctor_check import Check
 from conductor_cli.core.errors import ConductorError, UsageError
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ NARROW: Final = 60
 """Columns below which what was found stands under its name."""
 
 INSTALLED: Final[tuple[Look, ...]] = (
-    surveying.versions, looking.llama, looking.gpu, looking.memory, surveying.keyring, surveying.disk,
-    surveying.prices, surveying.project, surveying.commands,
+    doctor_installation.versions, doctor_model.llama, doctor_model.gpu, doctor_model.memory,
+    doctor_installation.keyring, doctor_installation.disk, doctor_installation.prices, doctor_installation.project,
+    doctor_installation.commands,
 )  # fmt: skip
 """What the rehearsal needs, too."""
 
-CHOSEN: Final[tuple[Look, ...]] = (looking.known, looking.conductor_model)
+CHOSEN: Final[tuple[Look, ...]] = (doctor_model.known, doctor_model.conductor_model)
 """What hangs on a model of the user's own."""
 
 
@@ -87,7 +88,7 @@ def _examined(settings: Settings, *, offline: bool, rehearsal: bool, quiet: bool
     """Make all checks; tell each as soon as it can be told, unless they are wanted as JSON."""
     looks = INSTALLED if rehearsal else (*INSTALLED, *CHOSEN)
     done = looked(looks, settings)
-    workers = [] if rehearsal else _workers(settings)
+    workers = [] if rehearsal else _workers(settings, offline=offline)
     names = [*(check.name for check in done), "planning", *(f"worker {item.worker.name}" for item in workers)]
     page = Page(names)
     if not json:
@@ -111,29 +112,29 @@ def _examined(settings: Settings, *, offline: bool, rehearsal: bool, quiet: bool
     return done
 
 
-def _workers(settings: Settings) -> list[Listed]:
-    from conductor_cli.cli.proving import listed
+def _workers(settings: Settings, *, offline: bool) -> list[Listed]:
+    from conductor_cli.cli.doctor_live import listed
 
-    return listed(settings)
+    return listed(settings, offline=offline)
 
 
 def _rehearse(settings: Settings, tell: Callable[[Check], None]) -> None:
     import asyncio
 
-    from conductor_cli.cli.proving import rehearsal
+    from conductor_cli.cli.doctor_live import rehearsal
 
     tell(asyncio.run(rehearsal(settings)))
 
 
 def _look(settings: Settings, workers: Sequence[Listed], tell: Callable[[Check], None]) -> None:
+    from conductor_cli.cli.doctor_live import none_listed, unasked
     from conductor_cli.cli.keyring_rows import stored_keys
-    from conductor_cli.cli.proving import none_listed, unasked
 
     safe = stored_keys(settings)
     for item in workers:
         tell(unasked(item, settings, safe))
     if not workers:
-        tell(none_listed())
+        tell(none_listed(offline=True))
 
 
 def _prove(
@@ -141,8 +142,8 @@ def _prove(
 ) -> None:
     import asyncio
 
+    from conductor_cli.cli.doctor_live import live, none_listed
     from conductor_cli.cli.output import remark
-    from conductor_cli.cli.proving import live, none_listed
 
     asked = ["the conductor model"] if plans else []
     asked += [f"{len(workers)} worker{'s' if len(workers) > 1 else ''}"] if workers else []
@@ -155,7 +156,7 @@ def _prove(
             raise typer.Exit from None
         raise
     if not workers:
-        tell(none_listed())
+        tell(none_listed(offline=False))
 
 
 def looked(looks: Sequence[Look], settings: Settings) -> list[Check]:

@@ -77,13 +77,13 @@ def exported(trace: Trace, chosen: Exported, *, live: bool = False) -> str:
     from conductor_cli.core.clean import json_safe
     from conductor_cli.core.redact import SECRETS
     from conductor_cli.views.markdown import markdown
-    from conductor_cli.views.story import story
+    from conductor_cli.views.page import page
 
     if chosen is Exported.json:
         return (
             json_safe(json.dumps(SECRETS.redact_data(data_of(trace, live=live)), ensure_ascii=False, indent=2)) + "\n"
         )
-    return SECRETS.redact(story(trace, live=live) if chosen is Exported.html else markdown(trace, live=live))
+    return SECRETS.redact(page(trace, live=live) if chosen is Exported.html else markdown(trace, live=live))
 
 
 def data_of(trace: Trace, *, live: bool = False) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def planned_flow(run: Run) -> tuple[Sending, ...]:
 def flow_of(run: Run, screen: Screen) -> list[Line]:
     """The same as lines, and who else may come to read it."""
     from conductor_cli.views.flows import flow_lines, stand_ins
-    from conductor_cli.views.printing import BLANK
+    from conductor_cli.views.screen import BLANK
 
     readers = [] if len(run.setting.pool) == 1 else _readers(run.setting.pool).values()
     return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_ins(readers, screen)] if readers else [])]
@@ -66,7 +66,8 @@ def tell_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> 
     from conductor_cli.core.planfile import write
     from conductor_cli.views.offer import offered
     from conductor_cli.views.port import Stderr, Stdout
-    from conductor_cli.views.printing import BLANK, Printer
+    from conductor_cli.views.printing import Printer
+    from conductor_cli.views.screen import BLANK
 
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(around.stdout)

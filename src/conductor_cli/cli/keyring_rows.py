@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.errors import ConductorError, KeyMissing
 from conductor_cli.keys.entry import Entry, same_address
 from conductor_cli.keys.safe import Safe, State
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
@@ -118,20 +118,37 @@ def variables_set(provider: str, environ: Mapping[str, str]) -> list[str]:
     return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()] if provider in PRESETS else []
 
 
+def key_state(worker: Worker, environ: Mapping[str, str], safe: Safe) -> str:
+    """`not needed`, the name of the variable that holds the key, where it is stored, or `missing`. Never the key."""
+    from conductor_cli.models.catalog import key_of
+
+    if worker.kind not in PRESETS:
+        return "not needed"
+    entry = None if worker.options.get("key_env") else safe.entry(worker.kind, base_url_of(worker))
+    try:
+        key = key_of(worker, environ, lambda _kind, _url: entry.where if entry else None)
+    except KeyMissing:
+        return "missing"
+    if entry is not None and key == entry.where:
+        return entry.where
+    names = (str(worker.options.get("key_env") or ""), *PRESETS[worker.kind].keys)
+    return next((name for name in names if key and environ.get(name, "").strip() == key), "not needed")
+
+
 def stored_keys(settings: Settings) -> Safe:
     """What gives the workers of these settings their stored keys; all that they may need with the first one."""
     workers = [item.worker for item in settings.workers if item.enabled]
 
     def wanted() -> Collection[str]:
         if not workers:
-            return at_hand(safe)
+            return stored_at_hand(safe)
         return {worker.kind for worker in workers if _asks(worker, settings.environ)}
 
     safe = Safe(settings.places.data, settings.environ, wanted)
     return safe
 
 
-def at_hand(safe: Safe) -> tuple[str, ...]:
+def stored_at_hand(safe: Safe) -> tuple[str, ...]:
     """The providers with a key that is stored for their own address."""
     return tuple(name for name, preset in PRESETS.items() if preset.base_url and safe.entry(name, preset.base_url))
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.cli.keyring_rows import Row, in_variables, of_workers, stored_row
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.redact import SECRETS
-from conductor_cli.keys.entry import checked_key
+from conductor_cli.keys.entry import checked_key, same_address
 from conductor_cli.models.keycheck import Checked, check_key
+from conductor_cli.models.presets import PRESETS
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -24,6 +25,9 @@ _CODES: Final = {
     "wrong": 4, "expired": 4, "unreadable": 4, "unreachable": 8, "failed": 1, "no credit": 1, "rate-limited": 1,
 }  # fmt: skip
 """The exit code of each state that is not good. A key that is refused counts before everything else."""
+
+REFUSED: Final = frozenset({"wrong", "expired"})
+"""What a provider may say of a key that is not worth keeping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +104,25 @@ async def _test(row: Row) -> Tested:
     except UsageError as error:
         return Tested(row=row, state="wrong", said=error.message)
     checked = await check_key(row.provider, row.base_url, key, seconds=PATIENCE, ca_file=row.ca_file)
-    return Tested(row=row, state=checked.verdict, seconds=checked.seconds, said=_said(checked), left=checked.left)
+    return Tested(row=row, state=checked.verdict, seconds=checked.seconds, said=_said(row, checked), left=checked.left)
 
 
-def _said(checked: Checked) -> str:
-    """What the provider said, or what is left; and what to do where the key is the matter."""
+def _said(row: Row, checked: Checked) -> str:
+    """What the provider said, or what is left; and what to do."""
     if checked.verdict == "good":
         return f"{checked.left} left" if checked.left else ""
     if checked.verdict == "restricted":
         return f"{checked.said}; it may do for models: conductor workers test"
-    return checked.said
+    hint = _renewed(row) if checked.verdict in REFUSED else checked.hint
+    return f"{checked.said}; {hint}" if hint else checked.said
+
+
+def _renewed(row: Row) -> str:
+    """How another key takes the place of one that is refused."""
+    if row.kind == "environment":
+        return f"set {row.source} anew"
+    own = row.provider in PRESETS and same_address(row.base_url, PRESETS[row.provider].base_url)
+    return f"conductor keys set {row.provider}{'' if own else f' --base-url {row.base_url}'}"
 
 
 def _one(hint: str) -> str:

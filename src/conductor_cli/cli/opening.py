@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.choosing import described, planner_of, profile_for, shelf_of
-from conductor_cli.cli.keyring_rows import at_hand, stored_keys
+from conductor_cli.cli.keyring_rows import stored_at_hand, stored_keys
 from conductor_cli.cli.options import named
 from conductor_cli.cli.output import remark
 from conductor_cli.cli.policing import guard_of, may_work, on_duty
@@ -123,7 +123,9 @@ async def open_planner(settings: Settings) -> Opened:
     pool, _ = await pool_of(settings, planner, ())
     guard_of(settings, pool, planner).check_conductor()
     model = _open_planner(planner, settings, stored_keys(settings), _opener())
-    return Opened(conductor=await _conductor(settings, planner, model, pool), models=[model])
+    conductor = await _conductor(settings, planner, model, pool)
+    conductor = replace(conductor, daybook=_daybook(settings, planner, held=True))
+    return Opened(conductor=conductor, models=[model])
 
 
 def _priced(planner: Worker, settings: Settings) -> Worker:
@@ -167,7 +169,7 @@ async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str
     if not settings.workers:
         from conductor_cli.models.discover import discover
 
-        found = await discover(settings.environ, at_hand(stored_keys(settings)))
+        found = await discover(settings.environ, stored_at_hand(stored_keys(settings)))
         listed = tuple(map(settings.cards.on, may_work(settings, found)))
         if not listed:
             listed = (replace(planner or _as_worker(settings), name="local", about="the conductor's own model"),)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.cli.checking import key_state
-from conductor_cli.cli.keyring_rows import stored_keys
+from conductor_cli.cli.keyring_rows import key_state, stored_keys
 from conductor_cli.cli.output import explain, say_json, table
 from conductor_cli.cli.policing import forbidden
 from conductor_cli.config.pools import members
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 def rows_of(item: Listed, key: str, price: str, settings: Settings) -> list[list[str]]:
     """What there is to say of a worker, a row for each thing; its key and its price in words."""
-    from conductor_cli.models.presets import reader_of
+    from conductor_cli.models.presets import model_of, reader_of
 
     worker = item.worker
     pools = ", ".join(pool.name for pool in settings.pools if worker.name in pool.workers)
     why = forbidden(settings, worker)
     rows = {
-        "kind": worker.kind, "model": worker.model or "-", "about": worker.about or "-",
+        "kind": worker.kind, "model": model_of(worker) or "-", "about": worker.about or "-",
         "settings": settings_text(worker.public().options) or "-", "at once": str(worker.parallel),
         "read by": reader_of(worker), "tags": ", ".join(worker.tags) or "-", "pools": pools or "-",
         "price": price, "good at": card_text(worker.card), "key": key,

@@ -42,11 +42,11 @@ def held_to(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ..
     return replace(settings, values=values, origins=origins), tuple(changed)
 
 
-def forbidden(settings: Settings, worker: Worker) -> str:
-    """Why the policy does not let a worker be asked, empty where it does."""
+def forbidden(settings: Settings, worker: Worker, *, plans: bool = False) -> str:
+    """Why the policy does not let a worker, or the conductor that `plans`, be asked; empty where it does."""
     from conductor_cli.models.presets import party_of
 
-    return settings.policy.forbids(party_of(worker))
+    return settings.policy.forbids(party_of(worker), plans=plans)
 
 
 def check_asked(guard: Guard, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Whom a run may choose from: the pool that a flag or the settings name, or every worker that is enabled."""
+"""Whom a run may choose from: a pool by name, every worker that is enabled, or those at hand where none is set up."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def on_offer(settings: Settings) -> tuple[Worker, ...]:
         hint = f"{error.hint}; {SETTING} is from {settings.origins[SETTING]}"
         raise ConfigError(error.message, hint=hint) from None
     return offered(pool, settings.workers)
+
+
+def at_hand(settings: Settings, *, offline: bool = False) -> tuple[Listed, ...]:
+    """The workers that are found where the settings name none; `offline` those of keys only, and nobody is asked."""
+    import asyncio
+
+    from conductor_cli.cli.keyring_rows import stored_at_hand, stored_keys
+    from conductor_cli.config import Listed
+    from conductor_cli.models.discover import discover, keyed
+
+    stored = stored_at_hand(stored_keys(settings))
+    found = keyed(settings.environ, stored) if offline else asyncio.run(discover(settings.environ, stored))
+    return tuple(Listed(worker=worker, enabled=True, source="found at hand") for worker in found)
 
 
 def is_given(settings: Settings) -> bool:

@@ -44,6 +44,8 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
         for pool in settings.pools:
             for worker in _data(pool, settings)["unknown"]:
                 remark(f"{pool.where}: pool {pool.name} names {worker}, which is no worker")
+    else:
+        remark("no pools are set up: every enabled worker is on offer")
     for one in rest:
         remark(f"not added yet: {one.name}, {one.about}; conductor pools add {one.name}")
 

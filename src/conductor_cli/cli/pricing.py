@@ -23,13 +23,11 @@ def rows(found: Sequence[Listed], settings: Settings) -> list[list[str]]:
 
 
 def _row(item: Listed, settings: Settings) -> list[str]:
-    from conductor_cli.models.presets import PRESETS
+    from conductor_cli.models.presets import model_of
 
-    worker, preset = item.worker, PRESETS.get(item.worker.kind)
     price, whence = price_of(item, settings)
-    model = worker.model or (preset.model if preset else "") or "-"
     amounts = [_amount(value) for value in ((price.input, price.output, price.cached) if price else (None, None, None))]
-    return [worker.name, model, *amounts, whence]
+    return [item.worker.name, model_of(item.worker) or "-", *amounts, whence]
 
 
 def price_of(item: Listed, settings: Settings) -> tuple[Price | None, str]:

@@ -115,7 +115,7 @@ def _fit(entry: Entry, settings: Settings) -> list[str]:
 
 
 def _check_room(offer: Quote) -> None:
-    from conductor_cli.models.weights.disk import check_room
+    from conductor_cli.models.disk import check_room
 
     check_room(offer.where, offer.missing, "HF_HOME")
 

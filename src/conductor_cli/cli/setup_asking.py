@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
 OTHER: Final = {**YES_NO, "o": "o", "other": "o"}
-REFUSED: Final = frozenset({"wrong", "expired"})
-"""What a provider may say of a key that is not worth keeping."""
-
 EACH: Final = {**YES_NO, "e": "e", "each": "e"}
 
 
@@ -59,7 +56,7 @@ class Asking:
         """Ask for a key without showing it, keep it, and ask its provider. Whether it is kept."""
         from conductor_cli.cli import keys
         from conductor_cli.cli.keyring_rows import stored_keys
-        from conductor_cli.cli.keyring_testing import test_keys
+        from conductor_cli.cli.keyring_testing import REFUSED, test_keys
 
         try:
             keys.set_(self.work.context, name, insecure_storage=not self.work.found.keyring)
@@ -118,20 +115,25 @@ class Asking:
             return
         answer = chosen("Take it?", OTHER, "Y/n/other")
         if answer == "o":
-            step = self._other()
-        if answer != "n" and step is not None:
+            self._other()
+        elif answer == "y":
             self.work.do(step)
 
-    def _other(self) -> Step | None:
+    def _other(self) -> None:
+        """Another model than the one proposed: asked for until there is one, or none is wanted after all."""
         from conductor_cli.cli.setup_model import model_step
 
         explain("  conductor model list shows those that can be pulled")
-        name = written("Its name, a GGUF file, a URL or provider/model; Enter for none:")
-        return model_step(self.work.found, self.work.settings, name) if name else None
+        before = self.work.code
+        while name := written("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
+            step = model_step(self.work.found, self.work.settings, name)
+            if step is None or self.work.do(step):
+                self.work.code = before  # what was mistyped is mended
+                return
 
     def _first_try(self) -> None:
         """Offer a question to the shipped models, where nothing was ever asked."""
-        from conductor_cli.cli.proving import REHEARSED
+        from conductor_cli.cli.doctor_live import REHEARSED
         from conductor_cli.cli.session import Session
         from conductor_cli.core.question import Question
 

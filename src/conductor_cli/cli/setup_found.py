@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,9 +67,9 @@ class Found:
 
 def look(settings: Settings) -> Found:
     """Look at this machine; takes no longer than its keyring is allowed. Raises `ConfigError`."""
+    from conductor_cli.models import disk
     from conductor_cli.models.llama.cores import physical_cores
     from conductor_cli.models.machine import gpus, memory
-    from conductor_cli.models.weights import disk
     from conductor_cli.models.weights.cache import Cache
 
     ring = _Ring(settings)
@@ -120,10 +119,9 @@ def keys_of(settings: Settings) -> tuple[Row, ...]:
 
 def workers_at_hand(settings: Settings) -> tuple[Worker, ...]:
     """A worker for each provider whose key is here, and for the models of servers on this machine."""
-    from conductor_cli.cli.keyring_rows import at_hand, stored_keys
-    from conductor_cli.models.discover import discover
+    from conductor_cli.cli.pooling import at_hand
 
-    return asyncio.run(discover(settings.environ, at_hand(stored_keys(settings))))
+    return tuple(item.worker for item in at_hand(settings))
 
 
 def planner_name(settings: Settings) -> str:

@@ -84,7 +84,7 @@ def _wanted(wanted: str, settings: Settings) -> Step:
 
 def fitting(found: Found, settings: Settings) -> Entry | None:
     """The registry's default where memory and disk have room for it, else the largest that they have room for."""
-    from conductor_cli.models.weights.disk import MARGIN
+    from conductor_cli.models.disk import MARGIN
     from conductor_cli.models.weights.pull import quote
     from conductor_cli.models.weights.registry import registry
 
@@ -123,11 +123,11 @@ def _pulled(entry: Entry, settings: Settings) -> Step:
 
 def _hosted(found: Found, settings: Settings) -> Step | None:
     """A provider's model as the conductor, where this machine has no room for a local one."""
-    from conductor_cli.cli.proving import forbidden
+    from conductor_cli.cli.policing import forbidden
     from conductor_cli.models.presets import PRESETS
 
     fit = (worker for worker in found.at_hand if PRESETS[worker.kind].adapter == "openai" and worker.model)
-    away = next((worker for worker in fit if not forbidden(worker, settings, plans=True)), None)
+    away = next((worker for worker in fit if not forbidden(settings, worker, plans=True)), None)
     if away is None:
         return None
     name = f"{away.kind}/{away.model}"

@@ -26,10 +26,11 @@ Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a mi
 def worker_steps(found: Found, settings: Settings) -> list[Step]:
     """The workers: those that are set up, then those at hand that are not and that no rule forbids."""
     from conductor_cli.cli.policing import may_work
+    from conductor_cli.models.presets import model_of
 
     steps = [_listed(item, settings) for item in settings.workers]
     taken = {item.worker.name for item in settings.workers}
-    known = {(item.worker.kind, _model(item.worker)) for item in settings.workers}
+    known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
     for worker in priced(may_work(settings, found.at_hand), settings):
         if (worker.kind, worker.model) not in known:
             steps.append(_added(worker, _free_name(worker.name, taken)))
@@ -37,22 +38,16 @@ def worker_steps(found: Found, settings: Settings) -> list[Step]:
     return steps
 
 
-def _model(worker: Worker) -> str:
-    from conductor_cli.models.presets import PRESETS
-
-    return worker.model or (PRESETS[worker.kind].model if worker.kind in PRESETS else "")
-
-
 def _free_name(name: str, taken: set[str]) -> str:
     return next(new for new in (name, *(f"{name[:36]}-{number}" for number in range(2, 99))) if new not in taken)
 
 
 def _listed(item: Listed, settings: Settings) -> Step:
-    from conductor_cli.cli.checking import key_state
-    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.keyring_rows import key_state, stored_keys
+    from conductor_cli.models.presets import model_of
 
     [worker] = priced([item.worker], settings)
-    model = _model(worker) if worker.kind == worker.name else f"{worker.kind} {_model(worker)}".rstrip()
+    model = model_of(worker) if worker.kind == worker.name else f"{worker.kind} {model_of(worker)}".rstrip()
     parts = [model, price_text(worker)]
     parts += [] if item.enabled else ["disabled"]
     if key_state(worker, settings.environ, stored_keys(settings)) == "missing":
@@ -93,15 +88,20 @@ def _limit(over: str, settings: Settings, *, known: bool) -> Step:
     """The bound on a run or a day that there is, or the one that is proposed."""
     cost, tokens = LIMITS[over]
     end = OF_A_DAY if over == "day" else ""
-    for name in (f"limits.{kind}{end}" for kind in ("cost", "tokens", "calls")):
-        if settings[name] is not None:
-            return Step(what="limit", name=name, text=f"{settings[name]} a {over}", here=True)
-    name = f"limits.{'cost' if known else 'tokens'}{end}"
-    value = f"{cost}" if known else f"{tokens}"
-    text = f"at most {f'${cost}' if known else f'{tokens:,} tokens'} a {over}"
+    for kind in ("cost", "tokens", "calls"):
+        name = f"limits.{kind}{end}"
+        if (most := settings[name]) is not None:
+            return Step(what="limit", name=name, text=_at_most(kind, most, over), here=True)
+    kind, most = ("cost", cost) if known else ("tokens", tokens)
+    name = f"limits.{kind}{end}"
     return Step(
-        what="limit", name=name, text=text, command=f"conductor config set {name} {value}", details={"value": value}
+        what="limit", name=name, text=_at_most(kind, most, over), command=f"conductor config set {name} {most}",
+        details={"value": f"{most}"},
     )  # fmt: skip
+
+
+def _at_most(kind: str, most: Decimal | int, over: str) -> str:
+    return f"at most {f'${most:f}' if kind == 'cost' else f'{most:,} {kind}'} a {over}"
 
 
 def _planner(settings: Settings) -> list[Worker]:

@@ -56,7 +56,6 @@ def _shipped(name: str) -> ShippedPool:
 
 
 def _lacks_key(worker: ShippedWorker, settings: Settings) -> bool:
-    from conductor_cli.cli.checking import key_state
-    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.keyring_rows import key_state, stored_keys
 
     return key_state(worker.worker, settings.environ, stored_keys(settings)) == "missing"

@@ -36,10 +36,10 @@ def list_(
 ) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
     from conductor_cli.cli import pricing
-    from conductor_cli.cli.checking import at_hand, key_state
-    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.keyring_rows import key_state, stored_keys
     from conductor_cli.cli.output import remark, say_json, table
     from conductor_cli.cli.policing import forbidden
+    from conductor_cli.cli.pooling import at_hand
 
     settings = _settings(context)
     safe = stored_keys(settings)
@@ -53,7 +53,8 @@ def list_(
         say_json([_row(item, state, settings) for item, state in zip(found, states, strict=True)])
         return
     if not settings.workers:
-        remark("no workers are configured" + ("; found at hand:" if found else " and none was found at hand"))
+        none = " and none was found at hand: conductor setup, or conductor workers add NAME --kind KIND"
+        remark("no workers are configured" + ("; found at hand:" if found else none))
     if found:
         tagged = any(item.worker.tags for item in found)
         heads = ("NAME", "KIND", "MODEL", "ENABLED", *(["TAGS"] if tagged else []), "KEY")
@@ -64,10 +65,12 @@ def list_(
 
 
 def _cells(item: Listed, key: str, *, tagged: bool, why: Mapping[str, str]) -> list[str]:
+    from conductor_cli.models.presets import model_of
+
     worker = item.worker
     tags = [", ".join(worker.tags) or "-"] if tagged else []
     enabled = "forbidden" if why.get(worker.name) else "yes" if item.enabled else "no"
-    return [worker.name, worker.kind, worker.model or "-", enabled, *tags, key]
+    return [worker.name, worker.kind, model_of(worker) or "-", enabled, *tags, key]
 
 
 def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
@@ -88,10 +91,10 @@ def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
 def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at."""
     from conductor_cli.cli import pricing
-    from conductor_cli.cli.checking import at_hand, key_state
-    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.keyring_rows import key_state, stored_keys
     from conductor_cli.cli.output import say_json, table
     from conductor_cli.cli.picturing import rows_of
+    from conductor_cli.cli.pooling import at_hand
 
     settings = _settings(context)
     listed = {item.worker.name: item for item in settings.workers or at_hand(settings)}
@@ -198,8 +201,8 @@ def ask_for_a_token(
     json: opt.Json = False,
 ) -> None:
     """Ask each worker for a token, all at once, with its own settings; a cheap live call each."""
-    from conductor_cli.cli.checking import test_workers
     from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.worker_testing import test_workers
 
     wanted = names or ()
     results = test_workers(_settings(context), wanted if pool is None else _which(context, wanted, pool))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.core.wire import WireError, dump, load
+from conductor_cli.models.disk import write
 from conductor_cli.models.lock import alone
 from conductor_cli.models.priors import prior
 
@@ -216,7 +216,7 @@ def write_cards(path: Path, new: Iterable[Measured], *, lock: Path | None = None
             fresh = tuple(new)
             again = {(item.key, item.hash) for item in fresh}
             kept = [item for item in known.measured if (item.key, item.hash) not in again]
-            _replace(path, _text([*kept, *fresh]))
+            write(path, _text([*kept, *fresh]))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and its rights") from None
     return aside
@@ -234,15 +234,3 @@ def _set_aside(path: Path) -> Path:
         if not aside.exists():
             return path.rename(aside)
     raise AssertionError
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)

@@ -6,11 +6,10 @@ Two files hold settings: `config.toml` is the user's and is never written; `sett
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -175,18 +174,14 @@ def _alone(path: Path) -> Iterator[None]:
 def _write(path: Path, values: Mapping[str, Any]) -> None:
     import tomli_w  # only where something is written
 
+    from conductor_cli.models import disk
+
     head = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
-    path = path.resolve()  # a link stays a link
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(head + tomli_w.dumps(values))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        disk.write(path, head + tomli_w.dumps(values), mode=0o600)
+    except UnicodeEncodeError:
+        raise ConfigError(f"{path} holds UTF-8 text, and what was given is none", hint="type it again") from None
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         raise _cannot_write(path, error) from None
 
 

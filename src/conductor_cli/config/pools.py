@@ -85,7 +85,11 @@ def pool_named(pools: Iterable[NamedPool], name: str) -> NamedPool:
     """The pool of this name. Raises `ConfigError` where there is none."""
     listed = {pool.name: pool for pool in pools}
     if name not in listed:
-        hint = f"known: {', '.join(listed)}" if listed else f"conductor pools add {name} WORKER…"
+        from conductor_cli.models.pools import shipped_pools  # only for the hint
+
+        if name in shipped_pools():
+            raise ConfigError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")
+        hint = f"known: {', '.join(listed)}" if listed else f"conductor pools add {name:.60} WORKER…"
         raise ConfigError(f"no pool is named {name!r:.60}", hint=hint)
     return listed[name]
 

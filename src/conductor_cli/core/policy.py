@@ -118,7 +118,7 @@ def nobody(why: Mapping[str, str]) -> PolicyError:
     return PolicyError(f"the policy allows no worker ({said}{more})", hint=WHERE)
 
 
-WHERE: Final = "conductor config show names where each rule stands"
+WHERE: Final = "conductor config show names where each rule stands; one kept by --continue ends with a new conversation"
 
 
 def check_selectors(policy: Policy, parties: Collection[Party], providers: Collection[str]) -> tuple[str, ...]:

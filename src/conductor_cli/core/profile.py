@@ -31,8 +31,8 @@ class Profile:
     """How a conductor reads and writes.
 
     `spelling` is a key of `spellings.SPELLINGS`; `order` the columns of the native one and `bar` what stands between
-    them; `labels` what workers are called; `names` whether the conductor is shown worker names and what they are about
-    (a prompted, untrained one must be, a trained one relies on cards); `fewshots` whether examples stand in the prompt.
+    them; `labels` what workers are called; `names` whether the conductor is shown more of them than that: names, what
+    they are about and good at; `fewshots` whether examples stand in the prompt.
 
     `render` writes the whole message from the question, the pool, the terms and the number of characters that may be
     shown of the question, for a conductor that was trained on words of its own, and to plan only: it is never asked to

@@ -153,12 +153,13 @@ def _example(example: Example, profile: Profile, terms: Terms) -> str:
 
 
 def _card_line(label: str, worker: Worker, profile: Profile) -> str:
-    """At most about 40 tokens: label, name, what it is about, its strongest tags."""
+    """At most about 40 tokens: label, name, what it is about, its strongest tags; or the label and nothing more."""
+    if not profile.names:
+        return label
     best = sorted(worker.card.strengths.items(), key=lambda item: -item[1])[:4]
     strengths = ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
     named = one_line(f"{worker.name}: {worker.about}" if worker.about else worker.name)
-    parts = [named[:100] if profile.names else "", f"({strengths})" if strengths else ""]
-    return f"{label}  {' '.join(part for part in parts if part)}".rstrip()
+    return f"{label}  {named[:100]}" + (f" ({strengths})" if strengths else "")
 
 
 def _changing_part(  # noqa: PLR0913, PLR0917 - all that changes

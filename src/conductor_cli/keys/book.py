@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,21 +73,14 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
 
 
 def _write(path: Path, entries: Mapping[str, Entry]) -> None:
+    from conductor_cli.models import disk  # only where something is written
+
     kept = {
         name: {field: value for field in _FIELDS if (value := getattr(entry, field))} for name, entry in entries.items()
     }
-    new = path.with_name(f".{NAME}.{os.getpid()}")
     try:
-        with suppress(FileNotFoundError):
-            new.unlink()
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"keys": kept}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        disk.write(path, json.dumps({"keys": kept}, indent=1), mode=0o600)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         raise _cannot_write(path, error) from None
 
 

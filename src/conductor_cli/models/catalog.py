@@ -11,7 +11,7 @@ from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import SECRETS
 from conductor_cli.models.port import Model
-from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_free, is_own_address
+from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.reply import Cost
 from conductor_cli.models.servers import is_sent_on
 from conductor_cli.models.tuning import fault_in
@@ -144,8 +144,7 @@ def _check_address(worker: Worker, environ: Mapping[str, str]) -> None:
 
 
 def _remote(worker: Worker, preset: Preset, key: str) -> Model:
-    opener = _litellm if preset.adapter == "litellm" else _openai
-    return opener(worker, preset, key)
+    return _litellm(worker, key) if preset.adapter == "litellm" else _openai(worker, preset, key)
 
 
 def _openai(worker: Worker, preset: Preset, key: str) -> Model:
@@ -160,7 +159,7 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
         )
     own = is_own_address(worker)
     cap = preset.cap if own else "max_tokens"
-    model = worker.model or (preset.model if own else "")
+    model = model_of(worker)
     form = preset.form if own or preset.local else "ask"
     schemas = preset.schemas and form == preset.form and not is_sent_on(model)
     dialect = Dialect(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas, budget=preset.budget)
@@ -168,13 +167,11 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
 
 
 def _cost(worker: Worker, preset: Preset) -> Cost:
-    """A server of this machine costs nothing unless it has a price; only OpenRouter's own word on a cost is taken."""
-    if is_free(worker):
-        return "unknown" if worker.price and any(worker.price.amounts()) else "free"
+    """Only OpenRouter's own word on a cost is taken."""
     return preset.cost if is_own_address(worker) else "unknown"
 
 
-def _litellm(worker: Worker, preset: Preset, key: str) -> Model:
+def _litellm(worker: Worker, key: str) -> Model:
     from conductor_cli.models.litellm import LiteLLM, preload
 
     if worker.options.get("ca_file"):
@@ -182,7 +179,7 @@ def _litellm(worker: Worker, preset: Preset, key: str) -> Model:
             f"worker {worker.name!r}: ca_file is not read by litellm",
             hint="set SSL_CERT_FILE in the environment instead",
         )
-    model = worker.model or preset.model
+    model = model_of(worker)
     if not model:
         raise ConfigError(f"worker {worker.name!r} names no model", hint='for example: model = "bedrock/…"')
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"

@@ -17,6 +17,7 @@ from conductor_cli.models.catalog import StoredKeys, key_of, none_stored
 from conductor_cli.models.http import get_json, preload
 from conductor_cli.models.keycheck import PATHS, credentials
 from conductor_cli.models.presets import PRESETS, base_url_of
+from conductor_cli.models.servers import is_own_chat
 
 SECONDS: Final = 0.3
 """How long a server on this machine may take to answer."""
@@ -149,9 +150,8 @@ def _names(listed: object) -> Iterable[str]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether this may be a model that answers questions, on this machine: none of Ollama's cloud."""
-    plain = 0 < len(name) <= 200 and name.isprintable()
-    return plain and "embed" not in name.lower() and not name.endswith("cloud")
+    """Whether a worker may be made of this: a model that answers questions, on this machine."""
+    return len(name) <= 200 and name.isprintable() and is_own_chat(name)
 
 
 def _short(name: str) -> str:

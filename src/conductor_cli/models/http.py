@@ -64,9 +64,11 @@ REASONS: Final[dict[str, tuple[ModelErrorKind, str]]] = {
 """What each httpx exception means, by the name of the nearest class in its line that stands here."""
 
 _HINTS: Final[dict[str, str]] = {
-    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE; `conductor doctor` tries each worker",
+    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE",
     "missing": "check base_url",
 }
+
+_NOT_STARTED: Final = "start the server, or mend its address: nothing answers there on this machine"
 
 
 class Answer:
@@ -191,7 +193,9 @@ class Server:
             return ModelError("timeout", f"{self.name} took longer than the time left for this call")
         reason, what = reason_of(error)
         said = "" if _shows_headers(error) else cleaned(str(error), self._secrets)
-        return ModelError(reason, f"{self.name} {what}{f': {said}' if said else ''}", hint=_HINTS.get(reason, ""))
+        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
+        hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
+        return ModelError(reason, f"{self.name} {what}{f': {said}' if said else ''}", hint=hint)
 
 
 async def get_json(url: str, *, headers: Mapping[str, str] | None = None, seconds: float, ca_file: str = "") -> Any:  # noqa: ANN401

@@ -45,9 +45,9 @@ REASONS: Final[dict[str, ModelErrorKind]] = {
 """What each exception of litellm and of openai means, by the name of the nearest class in its line that stands here."""
 
 _HINTS: Final[dict[ModelErrorKind, str]] = {
-    "auth": "check the key: conductor workers test",
+    "auth": "check the key: conductor keys test",
     "missing": "check the worker's model: litellm writes it provider/model",
-    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE; `conductor doctor` tries each worker",
+    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE",
 }
 
 _PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+(?:Exception|Error) - )?")

@@ -20,7 +20,7 @@ from conductor_cli.models.dialect import PLAIN, Dialect, Shape
 from conductor_cli.models.http import Server
 from conductor_cli.models.refusal import CAPS, FORMS, Refusal, cleaned, in_band, named
 from conductor_cli.models.reply import ESTIMATED, Reply
-from conductor_cli.models.servers import Hold, form_of, held, hold_of, is_held, keeps_schemas
+from conductor_cli.models.servers import Hold, first_chat, form_of, held, hold_of, is_held, keeps_schemas
 from conductor_cli.models.sse import Parser
 from conductor_cli.models.tuning import not_taken, setting_in, spelled
 
@@ -117,11 +117,10 @@ class OpenAI:
         listed: Mapping[str, Any] | None = None
         if not self._model:
             listed = await self._list(_left(ends))
-            models = listed.get("data")
-            first = models[0] if isinstance(models, list) and models else None
-            self._model = str(first.get("id") or "") if isinstance(first, Mapping) else ""
+            self._model = first_chat(listed)
         if not self._model:
-            raise ModelError("missing", f"{self._server.name} lists no model", hint="name the worker's model")
+            hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
+            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
         if self._form == "ask" and is_held(request):
             await self._learn_form(listed, _left(ends))
 

@@ -90,6 +90,14 @@ def base_url_of(worker: Worker) -> str:
     return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
 
 
+def model_of(worker: Worker) -> str:
+    """The model that a worker asks for: where it names none its provider's, empty where its server chooses."""
+    if worker.model or worker.kind not in PRESETS:
+        return worker.model
+    preset = PRESETS[worker.kind]
+    return preset.model if preset.adapter == "litellm" or is_own_address(worker) else ""
+
+
 def is_own_address(worker: Worker) -> bool:
     """Whether a worker talks to its provider's own address, the only one that the provider's key is sent to."""
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
@@ -160,4 +168,4 @@ def price_name(worker: Worker) -> str:
     preset = PRESETS.get(worker.kind)
     if preset is None or worker.kind in ("openai-compatible", "openrouter") or preset.local:
         return ""
-    return preset.prices + (worker.model or preset.model)
+    return preset.prices + model_of(worker)

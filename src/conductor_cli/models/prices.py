@@ -8,7 +8,6 @@ that it wants. Names match exactly; what the table does not say is not known.
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Final, TypeGuard
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MILLION, Price
 from conductor_cli.core.wire import WireError, load
+from conductor_cli.models import disk
 from conductor_cli.models.presets import PRESETS, is_own_address, price_name
 
 SOURCE: Final = "model_prices_and_context_window_backup.json"
@@ -156,20 +156,10 @@ def _made(source: Path, made_from: Mapping[str, Any], path: Path) -> Table:
         installed = "of unknown version"
     date = f"{datetime.fromtimestamp(made_from['time'] / 1e9, UTC):%Y-%m-%d}"
     head = {"from": made_from, "sum": zlib.crc32(rows), "version": installed, "date": date, "models": len(lines)}
-    _keep(path, json.dumps(head).encode() + rows)
-    return Table(version=installed, date=date, models=len(lines), rows=rows)
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Write the file whole or not at all."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            new.write_bytes(data)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        disk.write(path, json.dumps(head).encode() + rows)
+    return Table(version=installed, date=date, models=len(lines), rows=rows)
 
 
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode

@@ -76,10 +76,12 @@ _DOES: Final[dict[ModelErrorKind, str]] = {
 }
 
 _HINTS: Final[dict[ModelErrorKind, str]] = {
-    "auth": "check the key: conductor workers test",
+    "auth": "check the key: conductor keys test",
     "missing": "check the worker's model and base_url",
     "length": "ask for less, or use a model with a larger context",
 }
+
+_NO_KEY: Final = "none was sent; say which variable holds it: conductor workers add NAME --key-env VARIABLE"
 
 _NO_SERVER: Final = (
     "answers, but not as a model server does",
@@ -144,6 +146,8 @@ def read_refusal(
     reason = kind_of(status, said)
     words = cleaned(said.message or body, secrets)
     does, hint = _DOES.get(reason, "failed"), _HINTS.get(reason, "")
+    if reason == "auth" and not any(secrets):
+        does, hint = "wants a key", _NO_KEY
     if status in {404, 405} and not _is_error(_json(body)):
         does, hint = _NO_SERVER
     if 300 <= status < 400:

@@ -28,8 +28,8 @@ CHARACTERS_PER_TOKEN: Final = 4
 
 ESTIMATED: Final = f"does not count tokens: they are estimated, {CHARACTERS_PER_TOKEN} characters each"
 
-Cost = Literal["free", "stated", "unknown"]
-"""Whether a call costs nothing, costs what the provider states with it, or what a price table says."""
+Cost = Literal["stated", "unknown"]
+"""Whether a call costs what the provider states with it, or what the worker's price says."""
 
 
 class Reply:
@@ -41,7 +41,7 @@ class Reply:
         self._asked = sum(len(message.content) for message in request.messages)
         self._usage: Usage | None = None
         self._kind = cost
-        self._cost = Decimal(0) if cost == "free" else None
+        self._cost: Decimal | None = None
         self._said = self._thought = 0
         self._blank = True
         self._refused = False

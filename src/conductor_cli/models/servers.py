@@ -61,6 +61,17 @@ def is_sent_on(model: str) -> bool:
     return model.strip().lower().endswith("cloud")
 
 
+def is_own_chat(model: str) -> bool:
+    """Whether a model of this name answers questions on the server that lists it: no cloud's, none of embeddings."""
+    return bool(model) and not is_sent_on(model) and "embed" not in model.lower()
+
+
+def first_chat(listed: object) -> str:
+    """The first of the models that a server lists (`GET /models`) that may be asked unnamed; empty for none."""
+    names = (entry.get("id") for entry in _entries(listed))
+    return next((name for name in names if isinstance(name, str) and is_own_chat(name)), "")
+
+
 def hold_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Hold:
     """What a server with this field holds a reply to, once it has refused `dropped`; `schemas` if it keeps those."""
     if form not in ("ask", "response_format") and form not in dropped:
@@ -109,9 +120,13 @@ def for_xgrammar(grammar: str) -> str:
     return _SIGNS.sub(_without, grammar)
 
 
-def _owner(listed: object, model: str) -> str:
+def _entries(listed: object) -> list[Mapping[str, Any]]:
     data = listed.get("data") if isinstance(listed, Mapping) else None
-    entries = [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
+    return [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
+
+
+def _owner(listed: object, model: str) -> str:
+    entries = _entries(listed)
     named = [entry for entry in entries if entry.get("id") == model]
     return str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
 

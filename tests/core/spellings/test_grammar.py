@@ -136,10 +136,10 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
     """The longest text that can be drawn has a length that is known beforehand."""
     terms = Terms(
         rules=Rules(workers=("a", "b")),
-        labels=labels_of("ab", style(name)),
+        labels=labels_of("ab", style(name)),  # type: ignore[arg-type]
         exact=True,
         reasoning=name != "published",
-        subtask_chars=40,  # type: ignore[arg-type]
+        subtask_chars=40,
     )
     grammar, chance = Grammar(SPELLINGS[name].grammar(terms)), random.Random(2)
     longest = max(len(grammar.draw(chance)) for _ in range(300))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,8 @@ def fault(text: str, terms: Terms = TERMS) -> PlanError:
 @given(st.data(), st.booleans())
 def test_what_is_spelled_reads_back(data: st.DataObject, exact: bool) -> None:
     """Over any pool, any order of columns, with reasoning or without, whole or behind standing steps."""
-    terms = data.draw(terms_for_tests(exact=exact, **({} if exact else {"order": ("worker", "access", "subtask")})))
+    order: dict[str, Any] = {} if exact else {"order": ("worker", "access", "subtask")}
+    terms = data.draw(terms_for_tests(exact=exact, **order))
     terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
     drawn = data.draw(plans_for(terms.rules, one_line, terms.first))
     reasoning = data.draw(st.sampled_from(["", "- because\n- of that"])) if terms.reasons else ""

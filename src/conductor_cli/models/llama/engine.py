@@ -8,7 +8,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -73,7 +72,7 @@ class Engine:
                 end = yield from self._write(Reply(stop=request.stop, thinking=thinking), sampler, most)
         usage = Usage(
             tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thought,
-            cost=Decimal(0), seconds=time.monotonic() - began, calls=1,
+            seconds=time.monotonic() - began, calls=1,
         )  # fmt: skip
         yield replace(end.chunk, usage=usage)
 

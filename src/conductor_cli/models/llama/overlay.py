@@ -37,14 +37,21 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     if any(tensor.kind in UNFIT for tensor in tensors.values()):
         raise _damaged(path, "its numbers are of a type that cannot be multiplied")
     _check_pairs(path, tensors)
-    _check_targets(path, tensors, tensors_of(base_path))
+    _check_targets(path, tensors, tensors_of(base_path), base_path)
 
 
-def _check_targets(path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> None:
-    """llama.cpp takes a pair for a norm or a bias whose shape fits, and never uses it. What is missing it tells."""
+def _check_targets(path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], base_path: Path) -> None:
+    """Whether each pair changes a matrix of the base: of a norm or a bias llama.cpp takes one, and never uses it."""
     for name in (name.removesuffix(FIRST) for name in tensors if name.endswith(FIRST)):
-        if name in base and not is_matrix(name, base[name]):
+        if name not in base:
+            raise _of_another(path, base_path, f"it changes {plain(name)}, which is not there")
+        if not is_matrix(name, base[name]):
             raise _damaged(path, f"it changes {plain(name)}, which is no matrix: llama.cpp would leave that out")
+        first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
+        made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
+        if made != (there := base[name].shape[:2]):
+            why = f"it changes {plain(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
+            raise _of_another(path, base_path, why)
     if EMBEDDING + FIRST in tensors and "output.weight" not in base:
         raise _damaged(path, "it changes the embedding of a model that writes with the same one")
 
@@ -59,6 +66,11 @@ def _check_pairs(path: Path, tensors: Mapping[str, Tensor]) -> None:
         rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
         if len(first) != 2 or len(second) != 2 or second[0] != rank:
             raise _damaged(path, f"the two parts of {plain(name)} do not fit together")
+
+
+def _of_another(path: Path, base: Path, why: str) -> ModelError:
+    hint = "an adapter fits the model that it was trained on, and no other"
+    return ModelError("file", f"{path} is for another model than {base.name}: {why}", hint=hint)
 
 
 def _damaged(path: Path, problem: str) -> ModelError:

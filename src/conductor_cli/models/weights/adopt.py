@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.about import parts
 from conductor_cli.models.llama.overlay import check_adapter
-from conductor_cli.models.weights import disk
 from conductor_cli.models.weights.digest import Reading, pieces, sha256_of
 from conductor_cli.models.weights.receipts import File, Receipt, Shelf
 from conductor_cli.models.weights.registry import Entry, find, registry

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
-from conductor_cli.models.weights import disk
+from conductor_cli.models import disk
 from conductor_cli.models.weights.cache import Cache, held
 from conductor_cli.models.weights.digest import pieces
 from conductor_cli.models.weights.hub import Download, Found, Hub, Refused, ask, unusable

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_cli.core.errors import ConductorUnusable
-from conductor_cli.models.weights import disk
+from conductor_cli.models import disk
 from conductor_cli.models.weights.bring import Bringer, Setting, Wanted
 from conductor_cli.models.weights.cache import Cache, check_names
 from conductor_cli.models.weights.hub import Hub

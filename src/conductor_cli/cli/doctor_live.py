@@ -9,8 +9,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from conductor_cli.cli.looking import Check, too_large
-from conductor_cli.core.errors import ConductorError
+from conductor_cli.cli.doctor_check import Check
+from conductor_cli.cli.doctor_model import too_large
+from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits
@@ -19,11 +20,10 @@ from conductor_cli.core.question import Question
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from conductor_cli.cli.checking import Tested
     from conductor_cli.cli.opening import Opened
+    from conductor_cli.cli.worker_testing import Tested
     from conductor_cli.config import Listed, Settings
     from conductor_cli.core.events import Event
-    from conductor_cli.core.pool import Worker
     from conductor_cli.core.trace import Trace
     from conductor_cli.keys.safe import Safe
     from conductor_cli.run import Run
@@ -86,21 +86,20 @@ async def planning(settings: Settings) -> Check:
             finally:
                 await opened.close()
     except ConductorError as error:
-        broken = _broken("planning", error.message, error.hint, time.monotonic() - began)
-        return replace(broken, code=error.exit_code) if error.kind in ("policy", "config") else broken
+        return _broken(error.failure, time.monotonic() - began)
     except TimeoutError:
-        return _broken("planning", f"no plan within {PLANNING:g} s", "", PLANNING)
+        return _broken(Failure(kind="conductor", message=f"no plan within {PLANNING:g} s"), PLANNING)
 
 
 async def _planned(opened: Opened, began: float) -> Check:
     loaded = await _load(opened)
-    conductor = replace(opened.conductor, limits=Limits())  # what a run may use is not what is to be proved
+    # What a run may use is not what is to be proved; the limits of a day hold all the same.
+    conductor = replace(opened.conductor, limits=Limits())
     run = conductor.run(Question(text=QUESTION), only_plan=True)
     events = [event async for event in _events(run)]
     seconds, trace = time.monotonic() - began, run.trace
     if trace.error is not None or not isinstance(trace.plan, Plan):
-        error = trace.error
-        return _broken("planning", error.message if error else "no plan came", error.hint if error else "", seconds)
+        return _broken(trace.error or Failure(kind="conductor", message="no plan came"), seconds)
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
     count = len(trace.plan.steps)
     found = f"planned {count} step{'s' if count > 1 else ''} in {seconds:.1f} s: {loaded}first step after {first:.1f} s"
@@ -126,56 +125,54 @@ async def _load(opened: Opened) -> str:
     return f"loaded in {time.monotonic() - began:.1f} s, " if local else ""
 
 
-def _broken(name: str, message: str, hint: str, seconds: float) -> Check:
-    hint = hint or "choose another: conductor model use NAME | FILE.gguf | URL | provider/model"
-    return Check(name=name, state="failed", found=message, hint=hint, code=5, seconds=seconds)
+def _broken(failure: Failure, seconds: float) -> Check:
+    """No plan: the fault of the conductor model, unless a rule, a setting or a limit is in the way."""
+    code = failure.exit_code if failure.kind in {"policy", "config", "limit"} else 5
+    hint = failure.hint or "choose another: conductor model use NAME | FILE.gguf | URL | provider/model"
+    return Check(name="planning", state="failed", found=failure.message, hint=hint, code=code, seconds=seconds)
 
 
-def listed(settings: Settings) -> list[Listed]:
+def listed(settings: Settings, *, offline: bool) -> list[Listed]:
     """The workers that would be used: those on offer by the settings, or those at hand. Raises `ConductorError`."""
-    from conductor_cli.cli.checking import at_hand
-    from conductor_cli.cli.pooling import on_offer
+    from conductor_cli.cli.pooling import at_hand, on_offer
 
     if not settings.workers:
-        return list(at_hand(settings))
+        return list(at_hand(settings, offline=offline))
     offered = {worker.name for worker in on_offer(settings)}
     return [item for item in settings.workers if item.worker.name in offered]
 
 
-def forbidden(worker: Worker, settings: Settings, *, plans: bool = False) -> str:
-    """Why a rule forbids to ask a worker, or the conductor that `plans`; empty where none does."""
-    from conductor_cli.models.presets import party_of
-
-    return settings.policy.forbids(party_of(worker), plans=plans)
-
-
-def none_listed() -> Check:
-    """That there is no worker but the conductor itself."""
+def none_listed(*, offline: bool) -> Check:
+    """That there is no worker but the conductor itself, as far as is known `offline`."""
     found = "none configured and none at hand: the conductor model answers too"
+    if offline:
+        found = "none configured and no key at hand; model servers of this machine were not asked"
     hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
     return Check(name="workers", state="warning", found=found, hint=hint)
 
 
 def unasked(item: Listed, settings: Settings, safe: Safe) -> Check:
     """A worker as far as can be told without asking it: whether its key is there."""
-    from conductor_cli.cli.checking import key_state
+    from conductor_cli.cli.keyring_rows import key_state
 
     worker = item.worker
     key = key_state(worker, settings.environ, safe)
     name, found = f"worker {worker.name}", f"{worker.kind} {worker.model}".strip() + f", key {key}"
     if key == "missing":
-        hint = f"conductor keys set {worker.kind}, or set its variable, or name one: key_env"
+        named = worker.options.get("key_env")
+        hint = f"export {named}=…" if named else f"conductor keys set {worker.kind}, or set its variable"
         return Check(name=name, state="failed", found=found, hint=hint, code=4)
     return Check(name=name, state="ok", found=f"{found}, not asked")
 
 
 async def _worker(item: Listed, settings: Settings, safe: Safe) -> Check:
-    from conductor_cli.cli.checking import test_worker
+    from conductor_cli.cli.policing import forbidden
+    from conductor_cli.cli.worker_testing import test_worker
 
     check = unasked(item, settings, safe)
     if check.code:
         return check
-    if said := forbidden(item.worker, settings):
+    if said := forbidden(settings, item.worker):
         return replace(check, found=f"{check.found}: {said}")
     return _answered(check, await test_worker(item.worker, settings.environ, safe))
 
@@ -185,9 +182,7 @@ def _answered(check: Check, tested: Tested) -> Check:
     if tested.failure is None:
         return replace(check, found=f"{said}, answered in {tested.seconds:.2f} s", seconds=tested.seconds)
     failure = tested.failure
-    hint = failure.hint.partition("; `conductor doctor`")[0]
-    if "conductor keys" not in hint:
-        hint = f"{hint}\nor leave it out: conductor workers disable {tested.name}".strip()
+    hint = f"{failure.hint}\nor leave it out: conductor workers disable {tested.name}".strip()
     return replace(
         check, state="failed", found=f"{said}, {failure.message}", hint=hint, code=failure.exit_code,
         seconds=tested.seconds,
@@ -211,10 +206,19 @@ async def rehearsal(settings: Settings) -> Check:
             finally:
                 await opened.close()
     except ConductorError as error:
-        return replace(_broken("rehearsal", error.message, error.hint, 0.0), code=error.exit_code)
+        return _unrehearsed(error.failure, 0.0)
     except TimeoutError:
-        return _broken("rehearsal", f"no answer within {REHEARSING:g} s", "see: conductor doctor --offline", REHEARSING)
+        message = f"no answer within {REHEARSING:g} s"
+        slow = Failure(kind="conductor", message=message, hint="see: conductor doctor --offline")
+        return _unrehearsed(slow, REHEARSING)
     return _rehearsed(run.trace, right, time.monotonic() - began)
+
+
+def _unrehearsed(failure: Failure, seconds: float) -> Check:
+    return Check(
+        name="rehearsal", state="failed", found=failure.message, hint=failure.hint, code=failure.exit_code,
+        seconds=seconds,
+    )  # fmt: skip
 
 
 def _shipped_only(settings: Settings) -> Settings:
@@ -227,7 +231,7 @@ def _shipped_only(settings: Settings) -> Settings:
 
 def _rehearsed(trace: Trace, right: str, seconds: float) -> Check:
     if trace.error is not None:
-        return replace(_broken("rehearsal", trace.error.message, trace.error.hint, seconds), code=trace.exit_code)
+        return _unrehearsed(trace.error, seconds)
     count = len(trace.steps)
     found = f"the shipped models planned {count} step{'s' if count > 1 else ''} and answered in {seconds:.1f} s"
     if trace.answer.strip() == right:

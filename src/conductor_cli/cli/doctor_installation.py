@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.looking import Check
+from conductor_cli.cli.doctor_check import Check
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
     import tempfile
 
     from conductor_cli.cli.amounts import size_text
-    from conductor_cli.models.weights import disk
+    from conductor_cli.models import disk
 
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from conductor_cli.cli.doctor_check import Check
 from conductor_cli.core.errors import ConductorError, ModelError
 
 if TYPE_CHECKING:
@@ -26,26 +26,6 @@ WANTED: Final = frozenset({"AVX2", "FMA", "F16C", "AVX512", "AVX512_VNNI", "DOTP
 
 BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", "Metal"), "vulkan": ("Vulkan",)}
 """How llama.cpp calls them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was looked at. `state` is ok, warning or failed; a failure has the exit code it would lead to.
-
-    `seconds` is how long it took, where that says something.
-    """
-
-    name: str
-    state: str
-    found: str
-    hint: str = ""
-    code: int = 0
-    seconds: float | None = None
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        seconds = None if self.seconds is None else round(self.seconds, 3)
-        return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint, "seconds": seconds}
 
 
 def llama(settings: Settings) -> list[Check]:

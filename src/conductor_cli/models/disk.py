@@ -1,4 +1,4 @@
-"""The disk that models come to: its room, and files that take the place of others whole or not at all."""
+"""The disk: its room, and files that take the place of others whole or not at all."""
 
 from __future__ import annotations
 
@@ -54,11 +54,15 @@ def linked(path: Path, new: Path) -> None:
         shutil.copyfile(path, new)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file whole or not at all. Raises `OSError`."""
+def write(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Write a small file whole or not at all; a link stays a link. Raises `OSError`.
+
+    `mode` are its rights, of which the user's mask takes some away: 0o600 for what nobody else is to read.
+    """
+    path = path.resolve()
     with fresh(path) as new:
-        with new.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

@@ -1,4 +1,4 @@
-"""Live checks of workers, for `workers list|test` and `doctor`."""
+"""Live checks of workers, for `workers test` and `doctor`: one small question each."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.chat import Chunk, Message, Request
-from conductor_cli.core.errors import ConductorError, Failure, KeyMissing, PolicyError
+from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Listed, Settings
-    from conductor_cli.keys.safe import Safe
+    from conductor_cli.config import Settings
     from conductor_cli.models.catalog import StoredKeys
 
 PATIENCE: Final = 60.0
 """Seconds that a worker under test may take."""
 
-
 LIMIT: Final = 16
-"""Tokens of the answer: the least that all providers take. One that is set to think is stopped at its first token."""
+"""Tokens of the answer: the least that all providers take."""
+
+THOUGHT: Final = 16_384
+"""Tokens beside them for one that is set to think and has no budget: as many as litellm makes of the highest effort.
+
+A provider that streams its thinking is stopped at the first token of it; others would think without a bound.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,7 @@ class Tested:
     def said(self) -> str:
         """The first words of its answer, or what went wrong and what to do."""
         if self.failure is None:
-            silent = "(it thinks)" if self.thought else f"(no word within {LIMIT} tokens)"
+            silent = "(it thinks)" if self.thought else "(no word within its few tokens)"
             return " ".join(self.text.split())[:40] or silent
         return f"{self.failure.message}; {self.failure.hint}" if self.failure.hint else self.failure.message
 
@@ -70,39 +74,11 @@ class Tested:
         }  # fmt: skip
 
 
-def at_hand(settings: Settings) -> tuple[Listed, ...]:
-    """The workers that are found where the settings name none."""
-    from conductor_cli.cli.keyring_rows import at_hand as stored_at_hand
-    from conductor_cli.cli.keyring_rows import stored_keys
-    from conductor_cli.config import Listed
-    from conductor_cli.models.discover import discover
-
-    found = asyncio.run(discover(settings.environ, stored_at_hand(stored_keys(settings))))
-    return tuple(Listed(worker=worker, enabled=True, source="found at hand") for worker in found)
-
-
-def key_state(worker: Worker, environ: Mapping[str, str], safe: Safe) -> str:
-    """`not needed`, the name of the variable that holds the key, where it is stored, or `missing`. Never the key."""
-    from conductor_cli.models.catalog import key_of
-    from conductor_cli.models.presets import PRESETS, base_url_of
-
-    if worker.kind not in PRESETS:
-        return "not needed"
-    entry = None if worker.options.get("key_env") else safe.entry(worker.kind, base_url_of(worker))
-    try:
-        key = key_of(worker, environ, lambda _kind, _url: entry.where if entry else None)
-    except KeyMissing:
-        return "missing"
-    if entry is not None and key == entry.where:
-        return entry.where
-    names = (str(worker.options.get("key_env") or ""), *PRESETS[worker.kind].keys)
-    return next((name for name in names if key and environ.get(name, "").strip() == key), "not needed")
-
-
 def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
     from conductor_cli.cli.keyring_rows import stored_keys
     from conductor_cli.cli.options import named
+    from conductor_cli.cli.pooling import at_hand
 
     listed = settings.workers or at_hand(settings)
     pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
@@ -152,8 +128,8 @@ async def _first(chunks: AsyncIterator[Chunk], found: Tested) -> Tested:
 def _word(worker: Worker) -> Request:
     """A question that one word answers. A bound under a thinking budget would be refused for itself."""
     option = worker.options.get
-    thinks = bool(option("thinking_budget")) or option("reasoning_effort") not in (None, "none")
+    thought = option("thinking_budget") or (THOUGHT if option("reasoning_effort") not in (None, "none") else 0)
     return Request(
         messages=(Message(role="user", content="Reply with the one word: ready"),),
-        max_tokens=None if thinks else LIMIT, temperature=option("temperature"),
+        max_tokens=LIMIT + thought, temperature=option("temperature"),
     )  # fmt: skip

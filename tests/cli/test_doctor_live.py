@@ -12,8 +12,8 @@ import pexpect
 import pytest
 
 from conductor_cli.cli import doctor
-from conductor_cli.cli.looking import Check
-from conductor_cli.cli.surveying import is_ours, what_is
+from conductor_cli.cli.doctor_check import Check
+from conductor_cli.cli.doctor_installation import is_ours, what_is
 from conductor_cli.config import Settings, load
 from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says
 from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged
@@ -53,6 +53,26 @@ def test_offline_asks_nobody(stage: Stage) -> None:
     assert stage.server.requests == []
     assert checks(done)["worker alpha"]["found"] == "openai-compatible alpha, key not needed, not asked"
     assert "planning" not in checks(done)
+
+
+def test_offline_asks_no_server_of_this_machine(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no worker is set up, servers that may be here are not asked for their models, and that is said."""
+    monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{stage.server.port}")
+    stage.configure(workers=())
+    found = checks(stage.inside("doctor", "--offline", "--json"))
+    assert stage.server.requests == []
+    assert found["workers"]["found"].endswith("model servers of this machine were not asked")
+
+
+def test_planning_counts_for_the_day_and_is_held_to_it(stage: Stage) -> None:
+    """What the conductor uses is written down; where the limit of the day leaves no room, 6, and nobody is asked."""
+    assert stage.inside("doctor", "--json").code == 0
+    assert [row["worker"] for row in stage.inside("cost", "--json").json["rows"]] == ["conductor"]
+    stage.configure("[limits]\ntokens_day = 1")
+    done = stage.inside("doctor", "--json")
+    assert done.code == 6
+    assert "today's limit of 1 tokens" in checks(done)["planning"]["found"]
+    assert len(stage.asked(PLANNER)) == 1
 
 
 def test_lines_begin_with_their_state_and_end_with_a_sum(stage: Stage) -> None:

@@ -1,0 +1,55 @@
+"""Small files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.models import disk
+
+
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    """Text and bytes take the place of what stood there; no other name remains."""
+    path = tmp_path / "a"
+    disk.write(path, "ä\n")
+    assert path.read_bytes() == b"\xc3\xa4\n"
+    disk.write(path, b"\xff")
+    assert path.read_bytes() == b"\xff"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full in the middle of it leaves what stood there, and no part of the new one."""
+    path = tmp_path / "a"
+    path.write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        disk.write(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_private_file_is_its_owners_alone_however_open_the_old_one_was(tmp_path: Path) -> None:
+    """The rights are those that are asked for; those of the file before do not count."""
+    path = tmp_path / "a"
+    path.touch(mode=0o644)
+    disk.write(path, "secret", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """Whoever keeps settings elsewhere, and links them here, keeps them there."""
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "a", tmp_path / "a"
+    target.write_text("old")
+    link.symlink_to(target)
+    disk.write(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
