@@ -84,6 +84,14 @@ def test_enter_takes_the_plan_and_colours_are_left_out(three: Stage) -> None:
         assert "step 1 started: alpha" in shown.scrolled
 
 
+@pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 130)])
+def test_yes_and_no_are_understood(three: Stage, key: str, code: int) -> None:
+    """What people type wherever they are asked: yes runs the plan, no drops it."""
+    with terminal(three, "ask", "--approve", "hi") as shown:
+        press(shown, key)
+        assert shown.end() == code
+
+
 def test_a_key_that_means_nothing_asks_again(three: Stage) -> None:
     """What was typed before the plan was there is thrown away; an unknown key does nothing."""
     with terminal(three, "ask", "--approve", "hi", size=(80, 40)) as shown:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.doctor_model import gpu_check
+from conductor_cli.cli.doctor.model import gpu_check
 from conductor_cli.cli.installing import INDEX, Place, build, for_gpu
 from conductor_cli.config import load
 from conductor_cli.models.llama.build import Build, Device

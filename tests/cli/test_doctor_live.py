@@ -12,8 +12,8 @@ import pexpect
 import pytest
 
 from conductor_cli.cli import doctor
-from conductor_cli.cli.doctor_check import Check
-from conductor_cli.cli.doctor_installation import is_ours, what_is
+from conductor_cli.cli.doctor.check import Check
+from conductor_cli.cli.doctor.installation import is_ours, what_is
 from conductor_cli.config import Settings, load
 from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says
 from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged

@@ -19,7 +19,7 @@ import pytest
 from conductor_cli.cli import choosing, preparing
 from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.choosing import planner_of, profile_of
-from conductor_cli.cli.watching import Rate
+from conductor_cli.cli.model.watching import Rate
 from conductor_cli.config import load
 from conductor_cli.models.weights.registry import needs
 from tests.cli.stage import Done, Stage, explained

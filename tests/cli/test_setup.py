@@ -11,9 +11,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from conductor_cli.cli.setup_found import Found
-from conductor_cli.cli.setup_model import fitting, model_step
-from conductor_cli.cli.setup_pool import limit_steps, worker_steps
+from conductor_cli.cli.setup.found import Found
+from conductor_cli.cli.setup.model import fitting, model_step
+from conductor_cli.cli.setup.pool import limit_steps, worker_steps
 from conductor_cli.config import load
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price

@@ -80,12 +80,13 @@ class Approver:
     # What can be chosen
 
     def _choices(self, run: Run) -> list[_Choice]:
+        """Also y and n do what they say: many type them wherever something is asked."""
         from conductor_cli.run.approval import may_edit, may_plan_again
 
-        choices: list[_Choice] = [("r\r\n", "r or Enter: run it", _take)]
+        choices: list[_Choice] = [("ry\r\n", "r or Enter: run it", _take)]
         choices += [("e", "e: edit it", self._edit)] if may_edit(run) else []
         choices += [("p", "p: plan again", self._again)] if may_plan_again(run) else []
-        return [*choices, ("f", "f: who reads what", self._flow), ("dq", "d: drop it", _drop)]
+        return [*choices, ("f", "f: who reads what", self._flow), ("dnq", "d: drop it", _drop)]
 
     def _choose(self, run: Run, choices: list[_Choice]) -> Decision | None:
         """Have one of them chosen and do it. A key that means nothing shows them again."""

@@ -199,7 +199,7 @@ def _local(path: Path, settings: Settings) -> Worker:
 
 def missing_key(planner: Worker, settings: Settings) -> str:
     """What to say of a conductor behind an API whose key is not at hand, else nothing. Raises `ConfigError`."""
-    from conductor_cli.cli.keyring_rows import stored_keys
+    from conductor_cli.cli.keys.rows import stored_keys
     from conductor_cli.models.catalog import key_of
     from conductor_cli.models.presets import PRESETS
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def offer_of(run: Run) -> Offer:
     """The plan of a run with all that a user decides by."""
-    from conductor_cli.cli.spending import planner_of
+    from conductor_cli.cli.eval.spending import planner_of
     from conductor_cli.views.offer import Offer
 
     assert isinstance(run.trace.plan, Plan)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.choosing import described, planner_of, profile_for, shelf_of
-from conductor_cli.cli.keyring_rows import stored_at_hand, stored_keys
+from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
 from conductor_cli.cli.options import named
 from conductor_cli.cli.output import remark
 from conductor_cli.cli.policing import guard_of, may_work, on_duty

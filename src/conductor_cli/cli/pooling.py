@@ -43,7 +43,7 @@ def at_hand(settings: Settings, *, offline: bool = False) -> tuple[Listed, ...]:
     """The workers that are found where the settings name none; `offline` those of keys only, and nobody is asked."""
     import asyncio
 
-    from conductor_cli.cli.keyring_rows import stored_at_hand, stored_keys
+    from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
     from conductor_cli.config import Listed
     from conductor_cli.models.discover import discover, keyed
 

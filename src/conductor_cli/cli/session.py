@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from conductor_cli.cli.approving import approving, check_terminal
 from conductor_cli.cli.driving import drive, open_trace
+from conductor_cli.cli.model.pulling import offer
 from conductor_cli.cli.opening import open_conductor
 from conductor_cli.cli.options import Globals, named
 from conductor_cli.cli.output import remark
 from conductor_cli.cli.policing import check_asked, held_to
-from conductor_cli.cli.pulling import offer
 from conductor_cli.cli.rehearsing import check_question, is_ours
 from conductor_cli.config import Settings, load
 from conductor_cli.core.plan import Plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.flowing import offer_of
 from conductor_cli.cli.output import explain, remark, say, table
-from conductor_cli.cli.showing import step_text, trace_text
+from conductor_cli.cli.trace.showing import step_text, trace_text
 from conductor_cli.config import Setting, Settings, shown
 from conductor_cli.core.again import check
 from conductor_cli.core.errors import UsageError

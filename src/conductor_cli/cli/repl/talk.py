@@ -120,7 +120,7 @@ async def _put_away(making: asyncio.Task[Desk]) -> None:
 
 async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
     """Do what a message asks for. Returns what the person wants to edit next, None for nothing."""
-    from conductor_cli.cli.pulling import offer
+    from conductor_cli.cli.model.pulling import offer
     from conductor_cli.cli.repl.commands import acted, command_in
     from conductor_cli.cli.repl.showing import unfinished
 

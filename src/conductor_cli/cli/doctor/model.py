@@ -1,0 +1,245 @@
+"""What `doctor` looks at around the local model: the llama.cpp build, GPUs, memory, and the model itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.doctor.check import Check
+from conductor_cli.core.errors import ConductorError, ModelError
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.installing import Place
+    from conductor_cli.config import Settings
+    from conductor_cli.core.pool import Worker
+    from conductor_cli.models.llama.build import Build
+    from conductor_cli.models.machine import Gpu
+
+SHOWN: Final = (
+    "AVX", "AVX2", "FMA", "AVX_VNNI", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8", "NEON", "DOTPROD",
+    "MATMUL_INT8", "SVE", "OPENMP",
+)  # fmt: skip
+"""What matters for speed on a processor."""
+
+WANTED: Final = frozenset({"AVX2", "FMA", "F16C", "AVX512", "AVX512_VNNI", "DOTPROD", "MATMUL_INT8"})
+"""What a build should use where the processor has it."""
+
+BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", "Metal"), "vulkan": ("Vulkan",)}
+"""How llama.cpp calls them."""
+
+
+def llama(settings: Settings) -> list[Check]:
+    """The installed llama.cpp: its version, and what of the processor it uses."""
+    from conductor_cli.cli.installing import build
+    from conductor_cli.models.llama.build import RANGE
+    from conductor_cli.models.machine import features
+
+    del settings
+    name = "llama.cpp"
+    try:
+        found = _build()
+    except ModelError as error:
+        return [Check(name=name, state="failed", found=error.message, hint=error.hint, code=5)]
+    parts = [f"CPU with {' '.join(item for item in SHOWN if item in found.features)}".removesuffix(" with ")]
+    parts += [backend for backend in found.backends if backend != "CPU"]
+    text = f"llama-cpp-python {found.version}, {', '.join(parts)}"
+    if not found.supported:
+        hint = f"it was tested with {RANGE}; when something fails, install one of these"
+        return [Check(name=name, state="warning", found=text, hint=hint)]
+    lacking = sorted(features() & WANTED - found.features) if found.features else []
+    if lacking:
+        text = f"{text}; built without {' '.join(lacking)}, which the processor has"
+        return [Check(name=name, state="warning", found=text, hint=build(found.version, here()))]
+    return [Check(name=name, state="ok", found=text)]
+
+
+def gpu(settings: Settings) -> list[Check]:
+    """What the machine has beside what llama.cpp can use of it."""
+    from conductor_cli.models.machine import gpus
+
+    try:
+        found = _build()
+    except ModelError:
+        return []  # it was said
+    return [gpu_check(found, gpus(settings.environ), here())]
+
+
+def gpu_check(build: Build, gpus: tuple[Gpu, ...], place: Place) -> Check:
+    """The verdict on one build and the GPUs of one machine."""
+    from conductor_cli.cli.installing import for_gpu
+
+    used = [device.about or device.name for device in build.devices if device.kind == "gpu"]
+    if used or (build.gpu and not build.devices):
+        return Check(name="GPU", state="ok", found=f"{', '.join(used) or 'one'}, used by llama.cpp")
+    if not gpus:
+        return Check(name="GPU", state="ok", found="none found, models run on the processor")
+    names = ", ".join(_named(item) for item in gpus)
+    if any(backend in BACKENDS[gpus[0].kind] for backend in build.backends):
+        hint = "llama.cpp was built for it, so check the driver" + (": nvidia-smi" if gpus[0].kind == "cuda" else "")
+        return Check(name="GPU", state="warning", found=f"{names}, which llama.cpp does not see", hint=hint)
+    command, needs = for_gpu(gpus[0], build.version, place)
+    state = "ok" if gpus[0].kind == "vulkan" else "warning"  # whether one of these is faster is not known
+    found = f"{names}, which this build of llama.cpp cannot use"
+    return Check(name="GPU", state=state, found=found, hint="\n".join(filter(None, (command, needs))))
+
+
+def memory(settings: Settings) -> list[Check]:
+    """The RAM beside what the chosen model needs."""
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.machine import memory as memory_of
+    from conductor_cli.models.machine import processor
+
+    had = memory_of()
+    if not had.total:
+        return []
+    found = f"{size_text(had.total)}, {size_text(had.available)} free; {processor()}"
+    need = _need(settings)
+    if need == 0:
+        return [Check(name="memory", state="ok", found=found)]
+    found = f"{found}; the conductor model needs {size_text(need)}"
+    # On a GPU the weights are not in this memory, or only in part.
+    if need <= had.available or _uses_gpu():
+        return [Check(name="memory", state="ok", found=found)]
+    hint = "close other programs" if need <= had.total else "it will be very slow, or fail"
+    return [
+        Check(name="memory", state="warning", found=found, hint="\n".join((hint, *_fitting(had.available, settings))))
+    ]
+
+
+def too_large(settings: Settings) -> str:
+    """What to say of a local conductor that this machine has no memory for at all; empty for any other."""
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.machine import memory as memory_of
+
+    need, total = _need(settings), memory_of().total
+    if not 0 < total < need or _uses_gpu():
+        return ""
+    return f"the model needs {size_text(need)}, and this machine has {size_text(total)}"
+
+
+def known(settings: Settings) -> list[Check]:
+    """What is known of models: whether the registry can be read, and which entries of the shelf cannot."""
+    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.models.weights.registry import as_of, registry
+    from conductor_cli.models.weights.remedy import ailments
+
+    name = "registry"
+    try:
+        found = f"{len(registry(settings.environ))} models, as of {as_of(settings.environ)}"
+        checks = [Check(name=name, state="ok", found=found)]
+    except ConductorError as error:
+        checks = [Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
+    try:
+        ailing = ailments(shelf_of(settings), settings.environ)
+    except ConductorError as error:
+        return [
+            *checks,
+            Check(name="shelf", state="failed", found=error.message, hint=error.hint, code=error.exit_code),
+        ]
+    return [
+        *checks,
+        *(Check(name=f"model {item.name}", state="warning", found=item.problem, hint=item.hint) for item in ailing),
+    ]
+
+
+def conductor_model(settings: Settings) -> list[Check]:
+    """The model that plans: whether it is there, whole, and who vouches for it. Nobody is asked."""
+    from conductor_cli.cli.choosing import described, missing_key, planner_of, shelf_of
+
+    name = "conductor model"
+    try:
+        planner = planner_of(settings)
+        found = described(planner, shelf_of(settings))
+        if planner.kind == "llama":
+            return [Check(name=name, state="ok", found=f"{found}, {_state(planner, settings)}")]
+        missing = missing_key(planner, settings)
+    except ConductorError as error:
+        other = "or choose another: conductor model use NAME | FILE | URL | provider/model"
+        hint = error.hint if "conductor" in error.hint else f"{error.hint}\n{other}".strip()
+        return [Check(name=name, state="failed", found=error.message, hint=hint, code=error.exit_code)]
+    if missing:
+        hint = f"conductor keys set {planner.kind}, or set its variable"
+        return [Check(name=name, state="failed", found=f"{found}: {missing}", hint=hint, code=4)]
+    return [Check(name=name, state="ok", found=found)]
+
+
+def here() -> Place:
+    """The Python that this runs in."""
+    import platform
+    import sys
+    from importlib.util import find_spec
+
+    from conductor_cli.cli.installing import Place
+
+    return Place(
+        python=sys.executable, system=sys.platform, machine=platform.machine(), pip=find_spec("pip") is not None,
+        checkout=(Path(__file__).parents[3] / "scripts" / "setup.py").is_file(),
+    )  # fmt: skip
+
+
+def _build() -> Build:
+    from conductor_cli.models.llama.build import build_of
+    from conductor_cli.models.llama.library import library
+
+    return build_of(library())
+
+
+def _uses_gpu() -> bool:
+    try:
+        return _build().gpu
+    except ModelError:
+        return False
+
+
+def _named(gpu: Gpu) -> str:
+    return f"{gpu.name} (CUDA {gpu.cuda[0]}.{gpu.cuda[1]})" if gpu.cuda != (0, 0) else gpu.name
+
+
+def _state(planner: Worker, settings: Settings) -> str:
+    """What is known of a local model's file, which is looked at but not read to its end. Raises `ConductorError`."""
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.cli.choosing import receipt_of
+    from conductor_cli.cli.model.pulling import TRUST
+    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama.gguf import check
+
+    path = Path(planner.model)
+    check(path)
+    receipt = receipt_of(settings)
+    known = TRUST[receipt.trust].format(endpoint=receipt.endpoint) if receipt else "never checked"
+    return f"{size_text(describe(path).size)}, SHA-256 {known}"
+
+
+def _need(settings: Settings) -> int:
+    """Bytes of RAM that the chosen local model takes; 0 where there is none or it cannot be told."""
+    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama.gguf import read_header
+    from conductor_cli.models.weights.registry import needs
+
+    try:
+        planner = planner_of(settings)
+        if planner.kind != "llama":
+            return 0
+        path = Path(planner.model)
+        about, values = describe(path), read_header(path).values
+    except ConductorError:
+        return 0
+    head = f"{about.architecture}."
+    numbers = {key.removeprefix(head): value for key, value in values.items() if isinstance(value, int)}
+    heads = numbers.get("attention.head_count", 1)
+    width = numbers.get("attention.key_length", numbers.get("embedding_length", 0) // max(1, heads))
+    per_token = 4 * numbers.get("block_count", 0) * numbers.get("attention.head_count_kv", heads) * width
+    return needs(about.size, per_token, min(settings["conductor.context"], about.context))
+
+
+def _fitting(available: int, settings: Settings) -> list[str]:
+    from conductor_cli.cli.amounts import size_text
+    from conductor_cli.models.weights.registry import registry
+
+    try:
+        fits = [entry for entry in registry(settings.environ) if 0 < entry.memory <= available and not entry.base]
+    except ConductorError:
+        return []
+    best = max(fits, key=lambda entry: entry.memory, default=None)
+    return [f"conductor model pull {best.name}   needs {size_text(best.memory)}"] if best else []

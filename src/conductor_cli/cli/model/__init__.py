@@ -1,0 +1,249 @@
+"""`conductor model`: which model plans, and the local ones: getting, checking, measuring and removing them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.model import bench
+from conductor_cli.core.errors import ConductorUnusable, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.receipts import Receipt
+
+app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
+app.command("bench")(bench.bench)
+
+Use = Annotated[
+    bool | None,
+    typer.Option("--use/--no-use", help="Let it plan from now on; without this it does where none is chosen yet."),
+]
+
+
+def _settings(context: typer.Context) -> Settings:
+    from conductor_cli.config import load
+
+    return load(os.environ, {"output.color": context.obj.color}, context.obj.config)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: opt.Json = False) -> None:
+    """List the models that are here and those that can be pulled."""
+    from conductor_cli.cli.model.listing import listed, rows
+    from conductor_cli.cli.output import remark, say_json
+    from conductor_cli.models.weights.registry import as_of
+
+    settings = _settings(context)
+    found = rows(settings)
+    if json:
+        say_json([row.data() for row in found])
+        return
+    listed(found)
+    if not context.obj.quiet:
+        remark(f"the registry is of {as_of(settings.environ)}")
+
+
+@app.command("pull")
+def pull(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A name of model list; without one, the default.")
+    ] = None,
+    use: Use = None,
+) -> None:
+    """Get a model: checked by its SHA-256, going on where an earlier try ended."""
+    from conductor_cli.cli.model.pulling import fetch, forget_no, here, told, whole
+    from conductor_cli.cli.model.shelving import settle
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.preparing import prepare_in_background
+    from conductor_cli.models.weights.registry import find, registry
+
+    settings = _settings(context)
+    entry = registry(settings.environ)[0] if name is None else find(name, settings.environ)
+    forget_no(settings)
+    receipt = here(entry, settings)
+    if receipt is not None and not whole(receipt, settings, quiet=context.obj.quiet):
+        remark(f"{entry.name} is here and damaged; it is fetched again")
+        receipt = None
+    if receipt is None:
+        fresh = fetch(entry, settings, quiet=context.obj.quiet)
+        told(fresh, say)
+    else:
+        say(f"{entry.name} is here already: {receipt.path}")
+    changed = settle((receipt or fresh).name, settings, context.obj.config, use=use)
+    if receipt is None:
+        _after(fresh, context.obj.config, quiet=context.obj.quiet)
+    elif changed:
+        prepare_in_background(context.obj)
+
+
+def _after(receipt: Receipt, config: str | None, *, quiet: bool) -> None:
+    """Read the fixed part of the prompt now, where the model that has come is the one that plans."""
+    from conductor_cli.cli.choosing import receipt_of
+    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.preparing import is_worth_it, prepare, told
+    from conductor_cli.config import load
+
+    settings = load(os.environ, {}, config)
+    if receipt_of(settings) != receipt or not is_worth_it(settings):
+        return
+    if not quiet:
+        remark("reading the fixed part of the prompt, so that no question has to wait for it …")
+    used = prepare(lambda: load(os.environ, {}, config), remark)
+    if not quiet:
+        remark(told(used))
+
+
+@app.command("prepare")
+def prepare_(
+    context: typer.Context,
+    yields: Annotated[bool, typer.Option("--yield", hidden=True, help="Run only when nothing else wants to.")] = False,
+) -> None:
+    """Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes."""
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.preparing import prepare, told, yield_to_others
+
+    if yields:
+        yield_to_others()
+    say(told(prepare(lambda: _settings(context), remark)))
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A GGUF file, or a LoRA in PEFT form: its directory or file.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
+    base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model that a LoRA is laid over.")] = "",
+    copy: Annotated[bool, typer.Option("--copy", help="Make a copy of its own, also across disks.")] = False,
+    use: Use = None,
+) -> None:
+    """Take a model file that is on this machine: checked, recognised, not stored twice."""
+    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.model.pulling import told
+    from conductor_cli.cli.model.shelving import settle
+    from conductor_cli.cli.model.watching import reading, watching
+    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.preparing import prepare_in_background
+    from conductor_cli.models.weights.adopt import Given, adopt
+
+    settings = _settings(context)
+    given = Given(path=path.expanduser(), name=name, base=base, copy=copy)
+    with watching(settings, quiet=context.obj.quiet) as watch:
+        adopted = adopt(given, shelf_of(settings), settings.environ, reading(watch))
+    receipt = adopted.receipt
+    say(f"{receipt.name} is here{' already' if adopted.before else ''}:")
+    told(receipt, say)
+    if not adopted.own:
+        remark("the file is used where it lies, on another disk: keep it there, or import it with --copy")
+    if settle(receipt.name, settings, context.obj.config, use=use):
+        prepare_in_background(context.obj)
+
+
+@app.command("use")
+def use(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|URL|PROVIDER/MODEL", help="A name of model list, a GGUF file, a URL, or provider/model."
+        ),
+    ],
+) -> None:
+    """Choose the model that plans, from now on."""
+    from conductor_cli.cli.choosing import described, missing_key, planner_of, shelf_of
+    from conductor_cli.cli.model.shelving import choose
+    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.preparing import prepare_in_background
+    from conductor_cli.config import load
+
+    if not model.strip():
+        raise UsageError("no model is named", hint="conductor model use NAME | FILE.gguf | URL | provider/model")
+    settings = _settings(context)
+    path = Path(model).expanduser()
+    named = shelf_of(settings).find(model) is not None or any(item.worker.name == model for item in settings.workers)
+    chosen = str(path.absolute()) if path.exists() and not named else model
+    planner = planner_of(load(os.environ, {"conductor.model": chosen}, context.obj.config))
+    name = described(planner)
+    choose(chosen, name if name == chosen else f"{chosen} ({name})", settings, context.obj.config)
+    if said := missing_key(planner, settings):
+        remark(said)
+    prepare_in_background(context.obj)
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, the model that plans.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Read a model's files again and compare them with what is known of them; 5 when one is damaged."""
+    from conductor_cli.cli.model.shelving import verified
+    from conductor_cli.cli.model.watching import reading, watching
+    from conductor_cli.cli.output import say, say_json
+
+    settings = _settings(context)
+    with watching(settings, quiet=context.obj.quiet) as watch:
+        results = verified(name, settings, reading(watch))
+    if json:
+        say_json([result.data() for result in results])
+    else:
+        for result in results:
+            for line in result.lines():
+                say(line)
+    if any(result.problem for result in results):
+        raise typer.Exit(ConductorUnusable("").exit_code)
+
+
+@app.command("rm")
+def rm(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model that is here, or begun.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a model: its files, as far as conductor put them there, what of it was begun, and what it remembers."""
+    from conductor_cli.cli.model.removing import removed
+    from conductor_cli.cli.preparing import prepare_in_background
+
+    if removed(name, _settings(context), context.obj.config, yes=yes):
+        prepare_in_background(context.obj)
+
+
+@app.command("names", hidden=True)
+def names(
+    known: Annotated[bool, typer.Option("--known/--here", help="Those that can be pulled, too.")] = False,
+) -> None:
+    """Print the names of models, a line each: what a shell offers for a tab."""
+    from conductor_cli.cli.completions import model_names
+    from conductor_cli.cli.output import say
+
+    for name in model_names(os.environ, known=known):
+        say(name)
+
+
+@app.command("path")
+def path(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A model that is here; without one, what plans.")
+    ] = None,
+) -> None:
+    """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
+    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.cli.model.shelving import known
+    from conductor_cli.cli.output import say
+
+    settings = _settings(context)
+    if name is not None:
+        say(str(known(name, settings).path))
+        return
+    planner = planner_of(settings)
+    say(planner.model if planner.kind == "llama" else settings["conductor.model"])

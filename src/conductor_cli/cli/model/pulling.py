@@ -1,0 +1,191 @@
+"""Getting a model of the registry: what it will take, the transfer, what came of it, and the one question of `ask`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.amounts import size_text, time_text
+from conductor_cli.cli.output import remark
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.pull import Quote
+    from conductor_cli.models.weights.receipts import Receipt
+    from conductor_cli.models.weights.registry import Entry
+
+USUAL: Final = 10_000_000
+"""Bytes a second that a question about a transfer reckons with, and says so."""
+
+TRUST: Final = {
+    "registry": "as conductor's registry says",
+    "hub": "as the hub says, pinned from now on",
+    "mirror": "as {endpoint} says, which proves nothing; pinned from now on",
+    "file": "nothing to compare it with",
+}
+"""What a SHA-256 was compared with, in words."""
+
+
+ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def here(entry: Entry, settings: Settings) -> Receipt | None:
+    """The whole model of this entry, if it is on the shelf and still what the registry means."""
+    from conductor_cli.cli.choosing import shelf_of
+
+    receipt = next((found for found in shelf_of(settings).receipts() if found.name == entry.name), None)
+    if receipt is None or receipt.fault() or len(receipt.files) != len(entry.parts):
+        return None
+    pairs = zip(entry.parts, receipt.files, strict=True)
+    return receipt if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
+
+
+def whole(receipt: Receipt, settings: Settings, *, quiet: bool) -> bool:
+    """Whether the files of a model that is here are still what they were; they are read for it."""
+    from conductor_cli.cli.model.watching import reading, watching
+    from conductor_cli.models.weights.keeping import check
+
+    with watching(settings, quiet=quiet) as watch:
+        return not any(checked.problem for checked in check(receipt, reading(watch)))
+
+
+def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
+    """Say what it takes, then get the model. Raises `ConductorUnusable` where it cannot be had or has no room."""
+    from conductor_cli.models.weights.pull import quote
+
+    terms = quote(entry, settings.environ)
+    if not quiet:
+        _announce(entry, terms, settings)
+    _check_room(terms)
+    return _bring(entry, settings, quiet=quiet)
+
+
+def _bring(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
+    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.model.watching import watching
+    from conductor_cli.models.weights.pull import pull
+
+    try:
+        with watching(settings, quiet=quiet) as watch:
+            return pull(entry, shelf_of(settings), settings.environ, watch)
+    except KeyboardInterrupt:
+        if not quiet:
+            remark(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
+        raise
+
+
+def _announce(entry: Entry, offer: Quote, settings: Settings) -> None:
+    for line in [*_terms(entry, offer), *_fit(entry, settings)]:
+        remark(line)
+
+
+def _terms(entry: Entry, offer: Quote) -> list[str]:
+    """Size, licence, where from and where to."""
+    rest = f", {size_text(offer.missing)} of it to get" if offer.missing < entry.size else ""
+    size = size_text(entry.size) if entry.size else "size unknown"
+    lines = [
+        f"{entry.name}: {size}{rest}, licence {entry.licence}",
+        f"from {entry.repo} at {entry.revision[:12]}, to {offer.where}, {size_text(offer.free)} free",
+    ]
+    if entry.licence != "Apache-2.0":
+        lines.append(f"{entry.licence} is not Apache-2.0: what it allows stands at https://huggingface.co/{entry.repo}")
+    return lines
+
+
+def _fit(entry: Entry, settings: Settings) -> list[str]:
+    """The memory it needs beside what the machine has, and a smaller model where that is too much."""
+    from conductor_cli.models.machine import memory
+    from conductor_cli.models.weights.registry import registry
+
+    found = memory()
+    if not found.total or not entry.memory:
+        return [f"memory: needs about {size_text(entry.memory)}"] if entry.memory else []
+    line = f"memory: needs about {size_text(entry.memory)}; this machine has {size_text(found.total)}"
+    if entry.memory > found.total:
+        fitting = [other for other in registry(settings.environ) if other.memory <= found.total and not other.base]
+        best = max(fitting, key=lambda other: other.size, default=None)
+        smaller = [f"smaller: conductor model pull {best.name}"] if best else []
+        return [f"{line}: too little, it would be very slow or fail", *smaller]
+    if entry.memory > found.available > 0:
+        return [f"{line}, of which only {size_text(found.available)} are free now: close something first"]
+    return [line]
+
+
+def _check_room(offer: Quote) -> None:
+    from conductor_cli.models.disk import check_room
+
+    check_room(offer.where, offer.missing, "HF_HOME")
+
+
+def told(receipt: Receipt, said: Callable[[str], None]) -> None:
+    """Say where a model is, and what its SHA-256 was compared with."""
+    against = TRUST[receipt.trust].format(endpoint=receipt.endpoint)
+    for file in receipt.files:
+        said(f"{file.path}")
+        said(f"SHA-256 {file.sha256}: {against}")
+
+
+def offer(settings: Settings, *, quiet: bool) -> None:
+    """Where no model plans at all, ask a person once whether to get the default one, and get it.
+
+    Without a terminal, or after a no, now or earlier, nothing happens here: opening the conductor says what to run.
+    """
+    from conductor_cli.cli.choosing import nothing_here
+
+    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not nothing_here(settings):
+        return
+    if _no(settings).exists():
+        return
+    from conductor_cli.config.workers import set_value
+    from conductor_cli.models.weights.hub import is_offline
+    from conductor_cli.models.weights.pull import quote
+    from conductor_cli.models.weights.registry import registry
+
+    entry = registry(settings.environ)[0]
+    terms = quote(entry, settings.environ)
+    if not terms.cached and is_offline(settings.environ):
+        return
+    _check_room(terms)
+    remark("There is no conductor model yet, the one that plans. The default one is")
+    _announce(entry, terms, settings)
+    takes = f", about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else ""
+    if agreed(f"Get it now{takes}?", otherwise=True):
+        told(_bring(entry, settings, quiet=quiet), remark)
+        set_value(settings.places, "conductor.model", entry.name)
+    else:
+        with suppress(OSError):  # then it is asked again
+            _no(settings).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _no(settings).write_text("The question whether to get the default conductor model was answered with no.\n")
+        remark("this is not asked again; to get it after all: conductor model pull")
+
+
+def forget_no(settings: Settings) -> None:
+    """Let the question be asked again: the person gets a model after all."""
+    with suppress(OSError):
+        _no(settings).unlink(missing_ok=True)
+
+
+def _no(settings: Settings) -> Path:
+    """A file that is there after a no to the one question."""
+    return settings.places.state / "no-model-wanted"
+
+
+def agreed(question: str, *, otherwise: bool) -> bool:
+    """A person's yes or no on the terminal; `otherwise` is what a bare Enter means. The end of input is a no.
+
+    What is neither is asked again.
+    """
+    while True:
+        sys.stderr.write(f"{question} [{'Y/n' if otherwise else 'y/N'}] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:
+            remark("")
+            return False
+        word = answer.strip().lower()
+        if word in ANSWERS or not word:
+            return ANSWERS.get(word, otherwise)
+        remark("yes or no?")

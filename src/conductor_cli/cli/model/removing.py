@@ -1,0 +1,170 @@
+"""`conductor model rm`: a model, what a pull of it has left, and what was remembered of it; and what plans then."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from conductor_cli.cli.amounts import size_text
+from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
+from conductor_cli.cli.model.pulling import agreed
+from conductor_cli.cli.output import remark, say
+from conductor_cli.core.errors import ConductorError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.keeping import Removal
+    from conductor_cli.models.weights.receipts import Receipt, Shelf
+    from conductor_cli.models.weights.registry import Entry
+
+
+def removed(name: str, settings: Settings, config: str | None, *, yes: bool) -> bool:
+    """Take a model off the shelf, after a yes; whether it is the one that planned.
+
+    `config` is the user's file, where one was named. Raises `UsageError` or `ConductorUnusable`.
+    """
+    work = _Removal(name, settings)
+    if not work.anything:
+        raise _nothing(name, work.shelf)
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{name} is removed only after a yes", hint=f"conductor model rm {name} --yes")
+    plans = _plans(name, settings, damaged=work.damaged)
+    for other in work.shelf.receipts():
+        if other.base == name:
+            remark(f"{other.name} is laid over it, and cannot be used without it")
+    if not yes:
+        _ask(name, work.going())
+    freed, left = work.remove()
+    say(f"removed {name}, {size_text(freed) if freed else 'no bytes'} freed")
+    for path in left:
+        remark(f"{path} stays: conductor did not put it there, or another model uses it")
+    if plans:
+        _unchoose(settings)
+        remark(f"{name} was the model that plans; {_after(config)}")
+    return plans
+
+
+class _Removal:
+    """All that there is of a model."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        from conductor_cli.models.weights.cache import Cache
+
+        self.shelf = shelf_of(settings)
+        self.damaged = any(found.name == name for found in self.shelf.damaged())
+        self._name, self._settings, self._cache = name, settings, Cache.of(settings.environ)
+        self._receipt = None if self.damaged else self.shelf.find(name)
+        self._entry = _entry(name, settings)
+        self._begun = self._unfinished()
+
+    @property
+    def anything(self) -> bool:
+        return self.damaged or self._receipt is not None or bool(self._begun.names)
+
+    def going(self) -> list[Removal]:
+        """What would be removed."""
+        from conductor_cli.models.weights.keeping import leftovers, removal
+
+        if self._receipt is not None:
+            return [removal(self._receipt, self.shelf), self._begun]
+        return [*([leftovers(self._name, self.shelf)] if self.damaged else []), self._begun]
+
+    def remove(self) -> tuple[int, tuple[Path, ...]]:
+        """The bytes that are free now, and the files that stay. Raises `ConductorUnusable`."""
+        from conductor_cli.models.weights.keeping import clear, remove
+        from conductor_cli.models.weights.unfinished import drop
+
+        gone = []
+        if self._begun.names and self._entry is not None:
+            gone.append(drop(self._entry, self.shelf, self._cache))
+        freed = self._forget() if self._receipt is not None else 0
+        if self._receipt is not None:
+            gone.append(remove(self._receipt, self.shelf))
+        elif self.damaged:
+            gone.append(clear(self._name, self.shelf))
+        return freed + sum(each.freed for each in gone), tuple(path for each in gone for path in each.left)
+
+    def _unfinished(self) -> Removal:
+        from conductor_cli.models.weights.keeping import Removal
+        from conductor_cli.models.weights.unfinished import unfinished
+
+        return unfinished(self._entry, self.shelf, self._cache) if self._entry is not None else Removal()
+
+    def _forget(self) -> int:
+        """Delete the remembered states, unless the same file stays under another name; how many bytes that frees."""
+        from conductor_cli.models.llama import describe
+        from conductor_cli.models.llama.prefixes import forget
+
+        receipt = self._receipt
+        assert receipt is not None
+        if any(_is_same(other, receipt) for other in self.shelf.receipts()):
+            return 0
+        with suppress(ModelError):  # of a file that is gone or damaged: its states go when others need the room
+            return forget(self._settings.places.prefixes, describe(receipt.path).identity)
+        return 0
+
+
+def _is_same(other: Receipt, receipt: Receipt) -> bool:
+    hashes = [[file.sha256 for file in each.files] for each in (other, receipt)]
+    return other.name != receipt.name and hashes[0] == hashes[1]
+
+
+def _entry(name: str, settings: Settings) -> Entry | None:
+    from conductor_cli.models.weights.registry import registry
+
+    with suppress(ConductorError):  # a registry that cannot be used is in nobody's way
+        return next((entry for entry in registry(settings.environ) if entry.name == name), None)
+    return None
+
+
+def _nothing(name: str, shelf: Shelf) -> UsageError:
+    here = ", ".join([found.name for found in shelf.receipts()] + [found.name for found in shelf.damaged()])
+    return UsageError(f"no model {name!r} is here", hint=f"here are: {here}" if here else "conductor model list")
+
+
+def _plans(name: str, settings: Settings, *, damaged: bool) -> bool:
+    """Whether it is this model of the shelf that plans."""
+    if damaged or any(found.name == settings["conductor.model"] for found in shelf_of(settings).damaged()):
+        return bool(settings["conductor.model"] == name)
+    using = receipt_of(settings)
+    return using is not None and using.name == name
+
+
+def _unchoose(settings: Settings) -> None:
+    """Take the choice of a model that is gone out of the tool's own file; any other file or variable is the user's."""
+    from conductor_cli.config.workers import set_value
+
+    origin = settings.origins["conductor.model"]
+    if origin == str(settings.places.own_file):
+        set_value(settings.places, "conductor.model", None)
+    elif settings["conductor.model"]:
+        remark(f"{origin} still names it")
+
+
+def _after(config: str | None) -> str:
+    """Which model plans from now on, in words."""
+    from conductor_cli.cli.choosing import described
+    from conductor_cli.config import load
+
+    settings = load(os.environ, {}, config)
+    try:
+        planner, receipt = planner_of(settings), receipt_of(settings)
+        return f"now {receipt.name if receipt is not None else described(planner)} does"
+    except ConductorError as error:
+        return f"now none does: {error.hint or error.message}"
+
+
+def _ask(name: str, going: list[Removal]) -> None:
+    for each in going:
+        for path in each.names:
+            remark(f"  {path}")
+    freed = sum(each.freed for each in going)
+    size = f" and free {size_text(freed)}" if freed else ""
+    if not agreed(f"Remove {name}{size}?", otherwise=False):
+        remark("nothing was removed")
+        raise typer.Exit

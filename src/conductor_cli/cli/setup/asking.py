@@ -1,0 +1,194 @@
+"""`conductor setup` with a person at the terminal: each step is shown, asked for, and done at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.output import broken, explain, remark, say, tell, width_of
+from conductor_cli.core.errors import ConductorError
+
+if TYPE_CHECKING:
+    from conductor_cli.cli.setup import Setup
+    from conductor_cli.cli.setup.steps import Step
+
+YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
+OTHER: Final = {**YES_NO, "o": "o", "other": "o"}
+EACH: Final = {**YES_NO, "e": "e", "each": "e"}
+
+
+class Asking:
+    """The questions, one after the other. A bare Enter takes what is proposed; the end of input is a no."""
+
+    def __init__(self, work: Setup) -> None:
+        self.work = work
+        self.changed = False
+
+    def run(self) -> int:
+        """Ask everything that is not here yet; the exit code."""
+        self.work.tell_found()
+        self._keys()
+        self._workers()
+        self._limits()
+        self._model()
+        if self.changed:
+            self.work.prepare()
+        self._first_try()
+        say()
+        self.work.next_words()
+        return self.work.code
+
+    def _keys(self) -> None:
+        from conductor_cli.cli.setup.found import keys_of, workers_at_hand
+
+        _head("Keys")
+        if not self.work.found.keyring:
+            explain("  no keyring works here: a key would go into a file that is not encrypted, after a yes")
+        while name := written("Store a key? The provider, such as openai, or Enter for none:"):
+            if self._key(name):
+                settings = self.work.load()
+                keys, workers = keys_of(settings), workers_at_hand(settings)
+                self.work.found = replace(self.work.found, keys=keys, at_hand=workers)
+
+    def _key(self, name: str) -> bool:
+        """Ask for a key without showing it, keep it, and ask its provider. Whether it is kept."""
+        from conductor_cli.cli import keys
+        from conductor_cli.cli.keys.rows import stored_keys
+        from conductor_cli.cli.keys.testing import REFUSED, test_keys
+
+        try:
+            keys.set_(self.work.context, name, insecure_storage=not self.work.found.keyring)
+            settings = self.work.load()
+            tested = test_keys(settings, stored_keys(settings), [name])
+            for item in tested:
+                explain(f"  {name}: {item.state}{f', {item.said}' if item.said else ''}")
+            if any(item.state in REFUSED for item in tested) and agreed("Remove it again?"):
+                keys.rm(name)
+                return False
+        except ConductorError as error:
+            tell(error)
+            return False
+        return True
+
+    def _workers(self) -> None:
+        from conductor_cli.cli.setup.pool import worker_steps
+
+        _head("Workers, the models that answer")
+        steps = worker_steps(self.work.found, self.work.settings)
+        for step in steps:
+            explain(f"  {step.line}")
+        if not steps:
+            explain("  none at hand: the conductor model answers too")
+        for step in _wanted([step for step in steps if not step.here]):
+            self.changed = self.work.do(step) or self.changed
+
+    def _limits(self) -> None:
+        from conductor_cli.cli.setup.pool import limit_steps, pool_after
+
+        steps = limit_steps(pool_after(self.work.settings, ()), self.work.settings)
+        if steps:
+            _head("Limits")
+        for step in steps:
+            explain(f"  {step.line}")
+        new = [step for step in steps if not step.here]
+        if new and agreed("Set them?" if len(new) > 1 else "Set it?"):
+            for step in new:
+                self.work.do(step)
+
+    def _model(self) -> None:
+        from conductor_cli.cli.setup.model import model_step
+
+        _head("Conductor model, the one that plans")
+        try:
+            step = model_step(self.work.found, self.work.settings, self.work.wanted)
+        except ConductorError as error:
+            tell(error)
+            self.work.code = self.work.code or error.exit_code
+            return
+        if step is None:
+            explain("  none" if self.work.wanted else "  no model of the registry fits this machine")
+        else:
+            explain(f"  {'here  ' if step.here else ''}{step.text}")
+        if step is None or step.here:
+            return
+        answer = chosen("Take it?", OTHER, "Y/n/other")
+        if answer == "o":
+            self._other()
+        elif answer == "y":
+            self.work.do(step)
+
+    def _other(self) -> None:
+        """Another model than the one proposed: asked for until there is one, or none is wanted after all."""
+        from conductor_cli.cli.setup.model import model_step
+
+        explain("  conductor model list shows those that can be pulled")
+        before = self.work.code
+        while name := written("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
+            step = model_step(self.work.found, self.work.settings, name)
+            if step is None or self.work.do(step):
+                self.work.code = before  # what was mistyped is mended
+                return
+
+    def _first_try(self) -> None:
+        """Offer a question to the shipped models, where nothing was ever asked."""
+        from conductor_cli.cli.doctor.live import REHEARSED
+        from conductor_cli.cli.session import Session
+        from conductor_cli.core.question import Question
+
+        session = Session(self.work.context.obj, {}, rehearsal=True)
+        if session.store.runs():
+            return
+        _head("A first try")
+        explain("  tiny models that ship with conductor answer a question: no key, no cost")
+        explain(f'  conductor ask --rehearsal "{REHEARSED[0]}"')
+        if agreed("Run it?"):
+            session.run(Question(text=REHEARSED[0]))
+
+
+def _wanted(new: Sequence[Step]) -> list[Step]:
+    """Those of the new workers that a person wants: all, none, or each by its own yes."""
+    if not new:
+        return []
+    answer = chosen(f"Add these {len(new)}?", EACH, "Y/n/each") if len(new) > 1 else "e"
+    if answer == "e":
+        return [step for step in new if agreed(f"Add {step.name}?")]
+    return list(new) if answer == "y" else []
+
+
+def _head(text: str) -> None:
+    say()
+    say(text)
+
+
+def agreed(question: str) -> bool:
+    """A person's yes or no; a bare Enter is a yes."""
+    return chosen(question, YES_NO, "Y/n") == "y"
+
+
+def chosen(question: str, words: Mapping[str, str], shown: str) -> str:
+    """What a person's word means; a bare Enter is a yes, the end of input a no. Another word is asked for again."""
+    while True:
+        answer = _read(f"{question} [{shown}]")
+        if answer is None:
+            return "n"
+        if not answer or answer.lower() in words:
+            return words.get(answer.lower(), "y")
+        remark(f"one of: {', '.join(word for word in words if len(word) > 1)}")
+
+
+def written(question: str) -> str:
+    """What a person writes, empty for a bare Enter and at the end of input."""
+    return _read(question) or ""
+
+
+def _read(question: str) -> str | None:
+    """A line of the terminal without the space around it; None at the end of input."""
+    sys.stderr.write(f"{broken(question, width_of(sys.stderr))} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        remark("")
+        return None
+    return line.strip()

@@ -1,0 +1,186 @@
+"""One training from the command line: everything is looked at first, then agreed to, then done."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.doctor.check import Check
+from conductor_cli.cli.eval import spending
+from conductor_cli.cli.output import remark, say, say_json
+from conductor_cli.cli.train.readiness import Order, Readiness
+from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.train.course import NOT_OVER
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+
+INTERRUPTED: Final = 130
+
+
+class Training:
+    """The way of one order."""
+
+    def __init__(self, order: Order, settings: Settings) -> None:
+        self.order = order
+        self._runner = asyncio.Runner()
+        self._ready = Readiness(order, settings, self._runner.run)
+
+    def look(self, *, json: bool) -> int:
+        """Look at everything, and tell; the exit code that a training would end with before its first step."""
+        with self._ended():
+            return report(self._ready.checks(), json=json)
+
+    def run(self) -> int:
+        """Train for one stage; the exit code. What was done is kept, whatever happens."""
+        with self._ended():
+            self._ready.checks()
+            if self._ready.first is not None:
+                raise self._ready.first
+            with self._alone():
+                return self._trained()
+
+    def _trained(self) -> int:
+        if not self._agreed():
+            remark("nothing was trained")
+            return 0
+        try:
+            over = self._train()
+        except KeyboardInterrupt:
+            remark("stopped; the same command goes on, and asks nothing twice")
+            return INTERRUPTED
+        if not over:
+            say("the minutes are over and the course is not; run the same command again to go on")
+            return NOT_OVER
+        self._finish()
+        return 0
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Of several processes that train one model the first keeps other trainings out for all of them."""
+        from conductor_cli.train.checkpoints import alone
+        from conductor_cli.train.together import is_first
+
+        return alone(self.order.out) if is_first() else nullcontext()
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """Close at the end what was opened meanwhile."""
+        try:
+            yield
+        finally:
+            if self._ready.opened is not None:
+                self._runner.run(self._ready.opened.close())
+            self._runner.close()
+
+    def _agreed(self) -> bool:
+        """Have a yes where it may cost money. Of several processes none can ask: the others would wait for hours."""
+        from conductor_cli.train.together import is_first, processes
+
+        found, order = self._ready.quote(), self.order
+        if self._ready.is_free() or not found.runs:
+            return True
+        if processes() > 1 and not order.yes:
+            said = f"{processes()} processes train, and none of them can ask whether the training may cost money"
+            raise UsageError(said, hint="look at the estimate (--dry-run), then add --yes")
+        return not is_first() or spending.agreed_to(found, "the training", yes=order.yes, quiet=order.quiet)
+
+    def _train(self) -> bool:
+        """One stage; whether the course is over."""
+        from conductor_cli.train.real import Stage, desk, train
+        from conductor_cli.train.together import is_first
+
+        order, ready, opened = self.order, self._ready, self._ready.opened
+        assert opened is not None
+        conductor = replace(opened.conductor, pool=ready.pool())
+        with desk(order.out, order.recipe, conductor, order.max_cost) as rollouts:
+            stage = Stage(
+                base=ready.base(), tasks=ready.tasks(), rollouts=rollouts, prompt=ready.prompt, directory=order.out,
+                seconds=math.inf if order.minutes is None else 60 * order.minutes,
+                say=say if is_first() else _silent, ending=self._runner.run,
+            )  # fmt: skip
+            return train(stage)
+
+    def _finish(self) -> None:
+        """Say where the conductor is, and write its file where one is wanted."""
+        from conductor_cli.train.checkpoints import last_checkpoint
+        from conductor_cli.train.together import is_first
+
+        order, recipe = self.order, self.order.recipe
+        if not is_first():
+            return
+        say(f"the course is over: {last_checkpoint(order.out)}")
+        if not order.export:
+            return
+        from conductor_cli.train.real import exported
+
+        path = exported(order.out, self._ready.base(), recipe, merged=order.merged).absolute()
+        say(f"written: {path}")
+        adapter = recipe.lora is not None and not order.merged
+        take = f"conductor model import {path} --base NAME|FILE" if adapter else f"conductor model use {path}"
+        say(f"to let it plan: {take}")
+        if recipe.profile != "prompted":
+            say(f"                conductor config set conductor.profile {recipe.profile}")
+
+
+def _silent(line: str) -> None:
+    """Another process says it."""
+
+
+def report(checks: Sequence[Check], *, json: bool) -> int:
+    """Tell what was found; the exit code of the first thing that is wrong, else 0."""
+    if json:
+        say_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            say(f"{check.state:8} {check.name:{width}}  {check.found}")
+            if check.hint:
+                say(f"{'':8} {'':{width}}  {check.hint}")
+    return next((check.code for check in checks if check.code), 0)
+
+
+def rehearse(
+    out: Path, minutes: float | None, threads: int, *, steps: int | None, seed: int | None, dry_run: bool, json: bool
+) -> int:
+    """The rehearsal's own training, over the models of this package; the exit code."""
+    from conductor_cli.train.practising import practise
+
+    if dry_run:
+        return report(_rehearsal(), json=json)
+    given = 20.0 if minutes is None else minutes
+    if practise(out, minutes=given, threads=threads, say=say, seed=seed, steps=steps):
+        return 0
+    say("conductor: the minutes are over and the course is not; run the same command again to go on")
+    return NOT_OVER
+
+
+def _rehearsal() -> list[Check]:
+    from conductor_cli.rehearsal.conducting import path_of
+    from conductor_cli.train.extra import present
+    from conductor_cli.train.practising import carded
+
+    def libraries() -> str:
+        present(("torch", "transformers", "trl"))
+        return "torch, transformers, trl"
+
+    def begins() -> str:
+        if not path_of("cold").is_file():
+            raise ConductorError(f"there is no {path_of('cold')}", hint="install conductor-llm again")
+        return str(path_of("cold"))
+
+    def workers() -> str:
+        return ", ".join(carded().names)
+
+    looks = {"libraries": libraries, "cold start": begins, "workers": workers}
+    found = []
+    for name, look in looks.items():
+        try:
+            found.append(Check(name=name, state="ok", found=look()))
+        except ConductorError as error:
+            found.append(Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code))
+    return [*found, Check(name="cost", state="ok", found="nothing: every model runs on this machine")]
