@@ -331,13 +331,21 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace rerun' = [ordered]@{
             '--from' = 'The first step that is done again.'
             '--worker' = 'Who does that step now, instead of who did it.'
+            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
+            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
+            '--deny' = 'Never ask these; named as for --allow.'
+            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
             '--max-cost' = 'Most US dollars for the run.'
             '--max-tokens' = 'Most tokens for the run, in and out.'
             '--max-calls' = 'Most worker calls for the run.'
             '--max-time' = 'Most seconds for the run.'
             '--seed' = 'Seed for whatever is drawn.'
+            '--gpu-layers' = 'Layers of a local model on the GPU.'
+            '--approve' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
+            '--yes' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
             '--format' = 'What goes to stdout: the answer, one JSON object, or the events.'
             '--progress' = 'What goes to stderr meanwhile.'
+            '--brief' = 'A step that has ended is one line.'
             '--no-trace' = 'Store no trace of this run.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -710,11 +718,15 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' trace rerun --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' trace rerun --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' trace rerun --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' trace rerun --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --max-tokens' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --max-calls' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --max-time' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --seed' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
         ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
         ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }

@@ -1,14 +1,14 @@
 #compdef conductor conductor-llm
 # Completion of `conductor` for zsh. Generated from the commands: see CONTRIBUTING.md.
 
-# The names that a command of the program prints, and more words: with files, or parted by commas.
+# The names that a command of the program prints, in its order, and more words: with files, or parted by commas.
 _conductor_values() {
   local -a expl conductor_values
   local ret=1
   [[ $2 != list ]] || compset -P '*,'
   conductor_values=(${@[3,-1]})
   [[ -z $1 ]] || conductor_values+=(${(f)"$(_call_program names $service $1 2>/dev/null)"})
-  (( $#conductor_values )) && _wanted values expl value compadd -a conductor_values && ret=0
+  (( $#conductor_values )) && _wanted -V values expl value compadd -a conductor_values && ret=0
   [[ $2 != files ]] || { _files && ret=0 }
   return ret
 }
@@ -321,13 +321,20 @@ _conductor_trace_rerun() {
   _arguments -s -S \
     '(--from)'--from='[The first step that is done again.]:N: ' \
     '(--worker)'--worker='[Who does that step now, instead of who did it.]:NAME: _conductor_values "workers names" none' \
+    '(--conductor)'--conductor='[The model that plans: a GGUF file, a URL, or provider/model.]:NAME|PATH|URL: _conductor_values "model names --here" files' \
+    '(--allow)'--allow='[Ask only these: worker names, tag:NAME, provider:NAME.]:A,B: _conductor_values "workers names" list' \
+    '(--deny)'--deny='[Never ask these; named as for --allow.]:A,B: _conductor_values "workers names" list' \
+    '(--local-only)'--local-only'[Let nothing leave this machine: neither workers nor the conductor.]' \
     '(--max-cost)'--max-cost='[Most US dollars for the run.]:USD: ' \
     '(--max-tokens)'--max-tokens='[Most tokens for the run, in and out.]:N: ' \
     '(--max-calls)'--max-calls='[Most worker calls for the run.]:N: ' \
     '(--max-time)'--max-time='[Most seconds for the run.]:S: ' \
     '(--seed)'--seed='[Seed for whatever is drawn.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model on the GPU.]:auto|all|N:(auto all)' \
+    '(--approve --yes)'{--approve,--yes}'[Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.]' \
     '(--format)'--format='[What goes to stdout: the answer, one JSON object, or the events.]:answer|json|jsonl:(answer json jsonl)' \
     '(--progress)'--progress='[What goes to stderr meanwhile.]:auto|tree|plain|none:(auto tree plain none)' \
+    '(--brief)'--brief'[A step that has ended is one line.]' \
     '(--no-trace)'--no-trace'[Store no trace of this run.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '1::RUN: _conductor_values "trace names" none'

@@ -16,13 +16,15 @@ QUESTION: Final = "Spell the capital of France backwards and count its letters."
 
 def main() -> int:
     """Ask, as a user would."""
-    say("Five tiny models, trained by this repository: one plans, four work. They know letters, sums and facts.")
+    say("Five tiny models, trained by this repository: one plans, four work.")
+    say("They know letters, sums and facts.")
     say(f"> {QUESTION}\n")
     command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", QUESTION]
     command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
     code = subprocess.run(command, check=False, env=clean_environment(), stdin=subprocess.DEVNULL).returncode
     say("\nLook closer, or compare every way of using these models on the same questions:")
-    say("  .venv/bin/conductor trace show        .venv/bin/conductor trace replay last --speed 0.2")
+    say("  .venv/bin/conductor trace show")
+    say("  .venv/bin/conductor trace replay last --speed 0.2")
     say("  .venv/bin/conductor eval rehearsal --n 100")
     return code
 

@@ -279,7 +279,7 @@ def install() -> None:
     flags = os.environ.get("CMAKE_ARGS") or last_time().get("flags", "")
     if last_time().get("done") == wanted and last_time().get("flags") == flags:
         return
-    print("setup: installing into .venv; the first time compiles llama.cpp, which takes minutes", file=sys.stderr)
+    print("setup: installing into .venv; compiling llama.cpp, once, takes some minutes", file=sys.stderr)
     make_venv()
     LOG.unlink(missing_ok=True)
     blocks = requirements(lock)

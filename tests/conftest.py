@@ -6,6 +6,7 @@ With CI_NO_SKIPS=1 a skipped test is a failed one.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -35,6 +36,8 @@ def pytest_configure() -> None:
         if known:
             del os.environ[name]
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
+    if hasattr(signal, "SIGHUP"):  # a `nohup` around the tests must not reach the programs that they start
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("conductor", deadline=None)
     hypothesis.settings.load_profile("conductor")

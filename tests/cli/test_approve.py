@@ -218,6 +218,19 @@ def test_ctrl_c_ends_a_remark_too(three: Stage) -> None:
         assert shown.end() == 130
 
 
+def test_ctrl_d_ends_a_remark_in_a_chat_too(three: Stage) -> None:
+    """It drops the plan as it does elsewhere, although a chat keeps it for its prompt, where it leaves."""
+    with terminal(three, "chat", "--approve") as shown:
+        shown.until("$0.00")
+        shown.program.send("hi\r")
+        press(shown, "p", "What should be different?")
+        shown.program.send("\x04")
+        shown.until(lambda screen: screen.splitlines()[-1].startswith("\u203a"))
+        shown.program.send("\x04")
+        assert shown.end() == 0
+    assert three.asked("alpha") == []
+
+
 def test_a_terminal_that_goes_away_drops_the_plan(three: Stage) -> None:
     """Nobody can answer any more: nothing is called."""
     with terminal(three, "ask", "--approve", "hi") as shown:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import TWO, Stage
+from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.test_terminal import Gate, Terminal, terminal
 from tests.servers import Seen, Wire, delta
 
@@ -124,6 +126,8 @@ def test_the_rehearsal_talks(stage: Stage) -> None:
         asked(screen, "Spell the capital of France backwards and count its letters.", "3 steps,")
         asked(screen, "/redo 2 generalist", "taken over from run")
         asked(screen, "What is love?", "conductor: ")
+        asked(screen, f"/file {__file__}", "goes with the next question")
+        asked(screen, "Spell the capital of France backwards.", "read the question alone")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
 
@@ -148,6 +152,22 @@ def test_a_chat_that_is_ended_while_a_run_goes_on_stops_it_and_leaves(stage: Sta
     assert stalling.gone.wait(2)
     (trace,) = stage.traces.glob("*.jsonl")
     assert json.loads(trace.read_text().splitlines()[-1])["kind"] == "run_finished"
+
+
+def test_a_chat_that_is_ended_while_a_command_works_puts_the_terminal_back(stage: Stage) -> None:
+    """SIGTERM where no prompt and no run hears it, while a file is read: 143, and the terminal echoes again."""
+    before, after, pid, pipe = (stage.home / name for name in ("before", "after", "pid", "pipe"))
+    os.mkfifo(pipe)
+    talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
+    line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
+    with terminal(stage, line, command=("bash", "-c")) as screen:
+        screen.until("$0.00")
+        screen.program.send(f"/file {pipe}\r")
+        with pipe.open("wb"):  # it is being read
+            os.kill(int(pid.read_text()), signal.SIGTERM)
+            assert screen.end() == 0
+    assert "code 143" in screen.screen
+    assert after.read_text() == before.read_text()
 
 
 def test_a_small_terminal_has_room_for_a_menu(stage: Stage) -> None:

@@ -217,6 +217,24 @@ def test_what_is_neither_yes_nor_no_is_asked_again(stage: Stage, pulled: Hub) ->
     assert no(stage).exists()
 
 
+def test_a_chat_asks_too_and_can_be_interrupted(stage: Stage, pulled: Hub) -> None:
+    """Ctrl-C at the question goes back to the prompt and is no answer; Ctrl-D is a no, and at the prompt it leaves."""
+    with terminal(stage, "chat") as shown:
+        shown.until("$0.00")
+        shown.program.send("How many?\r")
+        shown.until("[Y/n]")
+        shown.program.send("\x03")
+        shown.until(lambda screen: screen.splitlines()[-1].startswith("\u203a"))
+        assert not no(stage).exists()
+        shown.program.send("How many?\r")
+        shown.until(lambda screen: screen.count("[Y/n]") == 2)
+        shown.program.send("\x04")
+        shown.until(lambda screen: "no conductor model" in screen and screen.splitlines()[-1].startswith("\u203a"))
+        assert no(stage).exists()
+        shown.program.send("\x04")
+        assert shown.end() == 0
+
+
 def test_what_was_begun_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:
     """A pull that was stopped: the list has its bytes so far, and `rm` takes them away, or does not without a yes."""
     begun = Cache.of(os.environ).begun("acme/small", tiny.name, sha256(tiny))

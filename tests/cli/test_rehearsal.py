@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.cli.stage import Stage, says
+from tests.cli.stage import Stage, explained, says
 
 QUESTION: Final = "Spell the capital of Japan backwards."
 
@@ -29,6 +30,19 @@ def test_other_questions_are_refused_with_what_it_knows(stage: Stage, command: s
     assert done.code == 2
     assert "this orchestra knows only letters" in done.err
     assert "conductor model pull" in done.err
+
+
+@pytest.mark.parametrize("more", [["-f", "notes.txt"], ["--system", "Be brief."]])
+def test_what_its_models_cannot_read_is_refused(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """A file or a system text would be left out without a word: they read the question alone."""
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("Tokyo")
+    done = stage.inside("ask", "--rehearsal", QUESTION, *more)
+    assert done.code == 2
+    assert "read the question alone" in done.err
+    explained(done)
 
 
 def test_a_plan_is_made_edited_and_run(stage: Stage) -> None:

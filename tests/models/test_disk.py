@@ -44,6 +44,15 @@ def test_a_private_file_is_its_owners_alone_however_open_the_old_one_was(tmp_pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
+    """They lead to no file, so what is written takes the place of one of them."""
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    disk.write(one, "new")
+    assert (one.read_text(), other.is_symlink()) == ("new", True)
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """Whoever keeps settings elsewhere, and links them here, keeps them there."""
     (tmp_path / "there").mkdir()

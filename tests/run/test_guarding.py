@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ class Gossip:
     """A conductor that writes the same lines for every question, and in each subtask every mark it has read."""
 
     lines: Sequence[tuple[str, str]]
+    waits: float = 0.0
     heard: list[str] = field(default_factory=list)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -61,6 +63,9 @@ class Gossip:
         self.heard.append(read)
         marks = " ".join(dict.fromkeys(MARK.findall(read)))
         yield Chunk(text="\n".join(f"{label} | {access} | Do it {marks}" for label, access in self.lines))
+        if self.waits:
+            yield Chunk(text="\n")
+            await asyncio.sleep(self.waits)
         yield Chunk(usage=Usage(calls=1), finish="stop")
 
     async def close(self) -> None: ...
@@ -321,7 +326,91 @@ def test_a_plan_taken_over_is_held_to_the_rules_of_now() -> None:
     workers = {"ann": Parrot("here"), "bob": Parrot("north")}
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
     assert not workers["bob"].heard
-    assert "planned when other rules held for files" in " ".join(notices(events))
+    assert "step 2 shows bob its subtask, which may hold what stands in the attached files" in " ".join(notices(events))
+
+
+few_rules = st.builds(
+    Policy,
+    files_only=st.sampled_from([(), (("provider:local",),)]),
+    no_others=st.sampled_from([(), ("bob",)]),
+)  # fmt: skip
+
+
+@given(st.lists(few_rules, min_size=3, max_size=3), lines, lines, parties, questions, st.sets(st.sampled_from(NAMES)))
+@unhurried
+def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from_in_a_run_that_is_resumed(
+    rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
+    question: Question, first: set[str],
+) -> None:  # fmt: skip
+    """However often, whatever rules held when it began and whoever was on offer then."""
+    few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
+    earlier: Trace | None = None
+    for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
+        known = {name: parties[name] for name in (*pool.names, SELF)}
+        conductor = Gossip(said, waits=9.0 if pool is few else 0.0)
+        late = policy is rules[1]
+        workers: dict[str, Any] = {
+            name: says(9.0) if late and name == "ann" else Parrot(parties[name].reader)
+            for name in pool.names if name != SELF
+        }  # fmt: skip
+        made = setting(
+            conductor, workers, pool=pool, limits=Limits(attempts=1), guard=Guard(policy=policy, parties=known)
+        )
+        try:
+            run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
+        except PolicyError:
+            continue
+        for text in conductor.heard:
+            check(text, policy, parties[SELF], question, plans=True)
+        for name, worker in workers.items():
+            for text in worker.heard if isinstance(worker, Parrot) else ():
+                check(text, policy, parties[name], question)
+        earlier = run.trace
+
+
+def test_what_a_subtask_may_tell_of_is_not_forgotten_by_resuming_twice() -> None:
+    """The second run held the rules of now already, and its plan is still that of a conductor that saw the files."""
+    plan = f"A | - | Read it.\nB | - | Check {FILED}."
+    workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
+    first, _ = play_and_stop(desk(plan, Policy(), workers), 1, "cancelled", question=FILES)
+    workers = {"ann": says(9.0), "bob": Parrot("north"), "cyd": Parrot("south")}
+    second, _ = play_and_stop(desk(None, LOCAL_FILES, workers), 1, "cancelled", question=FILES, resume=first.trace)
+    workers["ann"] = Parrot("here")
+    third, _ = play(desk(None, LOCAL_FILES, workers), FILES, resume=second.trace)
+    assert not workers["bob"].heard
+    assert not workers["cyd"].heard
+    assert (first.trace.tells_of, third.trace.tells_of) == (("files",), ("files",))
+
+
+def test_a_plan_for_workers_that_all_see_the_files_tells_nobody_else_of_them() -> None:
+    """The rules are the same, but more workers are on offer than when the conductor was shown the files."""
+    alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
+    planner = Scripted([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
+    first, _ = play_and_stop(
+        desk(planner, LOCAL_FILES, {"ann": says("read")}, pool=alone), 1, "cancelled", question=FILES
+    )
+    assert first.trace.steps[0].state == "done"
+    gossip = Gossip([("B", "-")])
+    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
+    assert not gossip.heard
+    assert not workers["bob"].heard
+    assert run.trace.exit_code == 0
+
+
+def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
+    """Resumed under the rules that it began with, nothing of it is kept from anybody."""
+    planner = Scripted([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
+    first, _ = play_and_stop(
+        desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
+    )
+    assert first.trace.tells_of == ()
+    gossip = Gossip([("A", "all")])
+    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
+    assert gossip.heard
+    assert workers["bob"].heard
+    assert run.trace.exit_code == 0
 
 
 def begun_without_rules(*lines: str) -> Trace:
@@ -344,7 +433,7 @@ def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_t
     assert not planner.heard
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
-    assert "the conductor may not see what was planned when other rules held for files: ann takes" in notices(events)[1]
+    assert "what was planned may tell of more than the conductor is shown: ann takes" in notices(events)[1]
     planner = Gossip([("B", "-")])
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=begun)
     assert FILED in planner.heard[0]
@@ -368,10 +457,16 @@ def test_a_step_on_the_conductor_itself_tells_of_files_only_those_that_may_see_t
 
 
 def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_then() -> None:
-    """No rule kept the earlier turns from who did it, so its answer is dirty now, also for a new plan."""
+    """No rule kept the earlier turns from who did it, so its answer is dirty now, also for a new plan.
+
+    They were kept from the conductor, which may so be shown the step.
+    """
     talk = Question(text="And now?", history=(Turn(question="Who?", answer=EARLIER),))
     stopped, _ = play_and_stop(
-        desk("C | - | Find it.\nA | - | Wait.", Policy(), {"ann": says(9.0), "bob": says("x"), "cyd": says("found")}),
+        desk(
+            "C | - | Find it.\nA | - | Wait.", Policy(no_others=("bob",)),
+            {"ann": says(9.0), "bob": says("x"), "cyd": says("found")},
+        ),
         1, "cancelled", question=talk,
     )  # fmt: skip
     begun = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)

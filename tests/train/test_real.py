@@ -29,14 +29,14 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.models.llama.about import describe
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train import real, together
+from conductor_cli.train import grpo, real, together
 from conductor_cli.train.base import found
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.curve import read
 from conductor_cli.train.grpo import School
 from conductor_cli.train.keeper import Keeper
 from conductor_cli.train.presets import PAPER, Lora, Recipe
-from conductor_cli.train.real import Stage, arguments, check_kind, desk, exported, train
+from conductor_cli.train.real import Stage, arguments, check_kind, exported, over_workers, train
 from conductor_cli.train.rollouts import Written
 from conductor_cli.train.tasks import Tasks
 from tests.train import tiny
@@ -88,7 +88,7 @@ def staged(
     """All that a stage is made of, over scripted workers."""
     opened = Conductor(model=None, pool=POOL, workers=workers or models())
     most = Decimal(limit) if limit else None
-    with desk(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
+    with over_workers(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
         tasks = Tasks(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
         values = {
             "base": found(str(base), recipe.lora), "tasks": tasks, "rollouts": rollouts, "prompt": 6000,
@@ -211,8 +211,10 @@ def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
     [
         (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "the memory is not enough for a step"),
         (ConnectionError("refused"), 1 << 40, "the vLLM server off does not answer: refused"),
-        (RuntimeError("unexpected pos 64 vs 0"), 1 << 10, "is full, so a checkpoint could not be kept"),
-        (OSError(28, "No space left on device"), 1 << 10, "is full, so a checkpoint could not be kept"),
+        (RuntimeError("file write failed"), 1 << 10, "takes no more, so a checkpoint could not be kept"),
+        (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
+        (OSError(27, "File too large"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
+        (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "scores of the tokens are no numbers"),
     ],
 )
 def test_what_a_machine_runs_out_of_is_said(
@@ -220,13 +222,24 @@ def test_what_a_machine_runs_out_of_is_said(
 ) -> None:
     """Memory, a server, a disk: each as one error with what to do."""
 
-    def fails(*_: object) -> bool:
+    def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(real, "learn", fails)
-    monkeypatch.setattr(real, "free", lambda _: room)
+    monkeypatch.setattr(f"{grpo.__name__}.GRPOTrainer.train", fails)
+    monkeypatch.setattr(grpo, "free", lambda _: room)
     with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=said):
         train(stage)
+
+
+def test_a_checkpoint_that_was_damaged_later_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
+    """Its state is whole, another file of it is not: it is said which one to remove."""
+    directory = tmp_path / "out"
+    shutil.copytree(trained, directory)
+    shutil.rmtree(directory / "checkpoint-3")
+    (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
+    with staged(base, directory) as stage, pytest.raises(ConfigError, match=r"checkpoint-2 is damaged") as told:
+        train(stage)
+    assert told.value.hint.startswith("remove it")
 
 
 def test_a_fault_of_ours_is_not_called_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,9 @@ def test_without_the_extra_it_is_said_what_to_install(stage: Stage, tmp_path: Pa
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
     assert done.code == 3
     explained(done)
+    looked = stage.run("train", "--cases", "basics", "--dry-run", env={"PYTHONPATH": paths})
+    assert (looked.code, looked.out.count("No module named 'torch'")) == (3, 1)
+    assert looked.out.count("not known, for the same reason") >= 3
     assert "pip install 'conductor-llm[train]'" in done.err
 
 

@@ -56,6 +56,7 @@ def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.Monk
         return real(name, *given, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
+    build.cache_clear()
     with pytest.raises(ConfigError, match="training needs tokenizers") as told:
         build()
     assert told.value.hint == "pip install 'conductor-llm[train]'"

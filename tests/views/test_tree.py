@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from conductor_cli.core.plan import Step
 from conductor_cli.views.port import Stderr
 from conductor_cli.views.ticking import Timer
 from conductor_cli.views.tree import TICK, Tree, open_console, zeros
-from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, started
+from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
 from tests.views.terminals import Drawn, Reflowing, Sink
 
 Run = Callable[[], list[ev.Event]]
@@ -327,3 +328,17 @@ def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core
 
 def console(sink: Sink) -> Any:
     return open_console(Stderr(sink), color=False, environ={}, width=80, height=24)
+
+
+def test_attempts_of_a_worker_that_took_over_are_not_counted_against_its_limit() -> None:
+    """Attempt 5 of a step may be the second of its second worker: it is not called one of 3."""
+    drawn, shown = Drawn(width=80, height=24), []
+    for event in retry():
+        if isinstance(event, ev.StepStarted | ev.StepFailed):
+            drawn.show(replace(event, attempt=event.attempt + 3))
+        else:
+            drawn.show(event)
+        shown += drawn.live()
+    text = "\n".join(shown)
+    assert "attempt 5" in text
+    assert not re.search(r"attempt \d of", text)

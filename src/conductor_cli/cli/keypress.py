@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TERMINAL: Final = "/dev/tty"
+CTRL_D: Final = b"\x04"
 LONGEST: Final = 4096
 """Bytes of a line that a terminal takes."""
 
@@ -46,8 +47,9 @@ class Keyboard:
             return self._read(1)
 
     def line(self) -> str:
-        """The next line, edited as the terminal does it, without its end. Raises `Gone`."""
-        return self._read(LONGEST).rstrip("\r\n")
+        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `Gone`."""
+        with ended_by(CTRL_D, self.file):
+            return self._read(LONGEST).rstrip("\r\n")
 
     def _read(self, most: int) -> str:
         try:
@@ -55,7 +57,7 @@ class Keyboard:
             data = b"" if self._woken in ready else os.read(self.file, most)
         except OSError:
             data = b""
-        if data in (b"", b"\x04"):
+        if data in (b"", CTRL_D):
             raise Gone
         return data.decode("utf-8", "replace")
 
@@ -80,6 +82,26 @@ def _unbuffered(file: int) -> Iterator[None]:
         yield
     finally:
         with suppress(termios.error):
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def ended_by(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]:
+    """The terminal takes `key` for the end of what is typed, and shows that with `echo`. Raises `Gone`."""
+    import termios
+
+    try:
+        before = termios.tcgetattr(file)
+        wanted = [*before[:6], [*before[6]]]
+        wanted[3] &= -1 if echo else ~termios.ECHO
+        wanted[6][termios.VEOF] = key
+        termios.tcsetattr(file, termios.TCSADRAIN, wanted)
+    except termios.error:
+        raise Gone from None
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal has gone
             termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 

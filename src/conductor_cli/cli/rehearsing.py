@@ -12,6 +12,7 @@ from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.core.question import Question
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
     from conductor_cli.rehearsal.world import Problem
@@ -27,11 +28,14 @@ CALIBRATION: Final = 600
 """Cases of a calibration where no number is asked for: about two hundred a skill."""
 
 
-def check_question(text: str) -> None:
+def check_question(question: Question) -> None:
     """Whether the rehearsal's models were trained on such questions. Raises `UsageError` with what they know."""
     from conductor_cli.rehearsal.world import REFUSAL, is_known
 
-    if not is_known(text):
+    if question.files or question.system:
+        said = "the rehearsal's models read the question alone: no files, no system text"
+        raise UsageError(said, hint="leave out --file, --system and what is piped in; in a chat, /file - drops files")
+    if not is_known(question.text):
         message, _, hint = REFUSAL.partition("; ")
         raise UsageError(message, hint=hint)
 

@@ -83,7 +83,7 @@ class Session:
             check_terminal()
         self.rehearsal = self.rehearsal or (resume is not None and is_ours(resume))
         if self.rehearsal:
-            check_question(question.text)
+            check_question(question)
         elif self._plans(plan, resume):
             offer(self.settings, quiet=self.options.quiet)
         return asyncio.run(self._run(question, only, plan, resume, seed, needs))
@@ -140,7 +140,7 @@ class Session:
     def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> tuple[Run, int]:
         """Only plan: the run, over and with its models closed, and the exit code."""
         if self.rehearsal:
-            check_question(question.text)
+            check_question(question)
         else:
             offer(self.settings, quiet=self.options.quiet)
         return asyncio.run(self._plan(question, only, seed))

@@ -26,6 +26,9 @@ from conductor_cli.core.wire import WireError, dump, load
 FORMAT: Final = 1
 """The number of the trace format. A reader refuses a higher one and says so."""
 
+EXTRA: Final = ("history", "files")
+"""The parts of a question that not every conductor is shown. Of a trace that does not say, both are taken for shown."""
+
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "unneeded", "cannot"]
 Verdict = Literal["run", "edited", "again"]
@@ -36,7 +39,8 @@ class RunStarted:
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
     `reader` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
-    `resumed` is the run whose finished steps this one takes over, empty where it is none.
+    `resumed` is the run whose finished steps this one takes over, empty where it is none. `tells_of` are
+    the parts of the question that whoever writes the plan, or wrote it, is shown besides its text: `history`, `files`.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -53,6 +57,7 @@ class RunStarted:
     reader: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
+    tells_of: tuple[str, ...] = EXTRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache
 from typing import Final
 
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -20,9 +19,8 @@ def fenced(tag: str, text: str, **origin: str) -> str:
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
 
 
-@lru_cache(maxsize=16)
 def _mark(tag: str, text: str) -> str:
-    """A tag that `text` does not contain. Every step is shown the question, and an answer goes to several steps."""
+    """A tag that `text` does not contain."""
     digest = text
     while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
         digest += mark  # someone searched for a text that holds its own mark

@@ -14,7 +14,7 @@ def text_of(text: str) -> str:
 
 
 def nice(most: float) -> list[float]:
-    """Some four to eight round numbers from 0 up to `most`, which is more than 0, or just beyond."""
+    """Four to six round numbers, evenly apart, from 0 up to `most`, which is more than 0, or just beyond."""
     rough = most / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

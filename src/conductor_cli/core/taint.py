@@ -156,7 +156,7 @@ class Taint:
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
         """The same of the conductor."""
-        return self._lacks(self.conductor)
+        return () if self.idle else self._lacks(self.conductor)
 
     def seen_by_conductor(self) -> Question:
         """The question as the conductor is shown it."""

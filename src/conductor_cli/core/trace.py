@@ -68,6 +68,7 @@ class Trace:
     reader: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
+    tells_of: tuple[str, ...] = ev.EXTRA
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""

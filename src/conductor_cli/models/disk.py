@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -14,6 +15,9 @@ from conductor_cli.core.errors import ConductorUnusable
 
 MARGIN: Final = 256 << 20
 """Bytes that stay free on the disk."""
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
+"""What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
 
 
 def free(directory: Path) -> int:
@@ -59,7 +63,7 @@ def write(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
 
     `mode` are its rights, of which the user's mask takes some away: 0o600 for what nobody else is to read.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for links in a circle
     with fresh(path) as new:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
+from conductor_cli.run.guarding import tells_of
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
@@ -27,6 +28,7 @@ def begin(run: Workflow) -> None:
             reader=setting.reader,
             policy=setting.guard.policy,
             resumed=earlier.run if earlier is not None else "",
+            tells_of=tells_of(run),
         )
     )
     if not run.nested:

@@ -29,18 +29,19 @@ async def within(chunks: AsyncGenerator[Chunk, None], patience: Patience) -> Asy
     Raises `ModelError` of reason `timeout` when the first one, the next one or the last is late.
     """
     heard = _Heard(chunks, patience)
-    try:
-        async with aclosing(chunks), heard.alarm:
-            yield heard
-    except TimeoutError:
-        raise ModelError("timeout", heard.late()) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise ModelError("broken", "the call was cancelled from inside") from None
-    finally:
-        heard.timer.cancel()
+    async with aclosing(chunks):  # however long that takes, the alarm and its timer have ended by then
+        try:
+            async with heard.alarm:
+                yield heard
+        except TimeoutError:
+            raise ModelError("timeout", heard.late()) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ModelError("broken", "the call was cancelled from inside") from None
+        finally:
+            heard.timer.cancel()
 
 
 class _Heard:
@@ -57,6 +58,7 @@ class _Heard:
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + patience.total
         self._first = True
+        self._rang = 0.0
         self._due = min(self._loop.time() + patience.first, self._ends)
         self.timer = self._loop.call_later(min(patience.first, patience.idle, patience.total), self._look)
 
@@ -65,6 +67,8 @@ class _Heard:
 
     async def __anext__(self) -> Chunk:
         chunk = await anext(self._chunks)
+        if self.alarm.expired():
+            raise TimeoutError  # the model did not heed it, and there is no second one
         self._first = False
         self._due = min(self._loop.time() + self._patience.idle, self._ends)
         return _sound(chunk)
@@ -74,11 +78,12 @@ class _Heard:
         if now < self._due:
             self.timer = self._loop.call_at(min(self._due, now + self._patience.idle), self._look)
         else:
+            self._rang = now  # the model may take its time before it heeds that
             self.alarm.reschedule(now)
 
     def late(self) -> str:
         """What did not come in time."""
-        if self._loop.time() >= self._ends:
+        if self._rang >= self._ends:
             return f"no end after {self._patience.total:g} s"
         what, wait = ("first", self._patience.first) if self._first else ("next", self._patience.idle)
         return f"no {what} token within {wait:g} s"

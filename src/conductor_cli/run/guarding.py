@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, PolicyError
-from conductor_cli.core.flow import EARLIER, Carried, carried_by
+from conductor_cli.core.flow import EARLIER, NONE, Carried, carried_by
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.policy import WHERE
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
-
-FROM_FILES: Final = Carried(files=True)
-"""Of a text that may tell of the attached files."""
 
 
 def check(run: Workflow, *, plans: bool) -> None:
@@ -46,26 +44,39 @@ def may_not(run: Workflow, number: int, worker: str) -> str:
     if run.taint.idle:
         return ""
     step = run.record(number).step
-    if _may_tell_of_files(run, step) and run.taint.hidden_in(worker, FROM_FILES):
-        return f"step {number} was planned when other rules held for files, so its subtask may tell of them"
+    why = run.taint.hidden_in(worker, _told(run, step))
+    if why:
+        return f"step {number} shows {worker} its subtask, which {why} {worker}"
     steps, asked = _before(run, number)
     return run.taint.fault(steps, replace(step, worker=worker), asked)
 
 
 def may_show_steps(run: Workflow) -> bool:
-    """Whether the conductor may be shown the steps that stand: one that is not shown files must not read of them."""
-    told = any(_may_tell_of_files(run, record.step) for record in run.trace.steps)
-    return not told or "files" not in run.taint.withheld_from_conductor()
+    """Whether the conductor may be shown the steps that stand: they may tell of what it is not shown itself."""
+    withheld = run.taint.withheld_from_conductor()
+    told = [_told(run, record.step) for record in run.trace.steps] if withheld else []
+    return not any(getattr(each, part) for each in told for part in withheld)
 
 
-def _may_tell_of_files(run: Workflow, step: Step) -> bool:
-    """Whether the subtask was written when other rules held for files: in the run that is resumed."""
-    earlier = run.resumed
-    if earlier is None or not run.question.files:
-        return False
-    if earlier.policy.files_only == run.setting.guard.policy.files_only:
-        return False
-    return any(record.step == step for record in earlier.steps)
+def tells_of(run: Workflow) -> tuple[str, ...]:
+    """Which of `ev.EXTRA` the subtasks may tell of: what the conductor is shown, and that of the run resumed was."""
+    there = tuple(part for part in ev.EXTRA if getattr(run.question, part))
+    if not there:
+        return ()
+    before = run.resumed.tells_of if run.resumed is not None else ()
+    plans = run.setting.model is not None and run.given_plan is None
+    withheld = run.taint.withheld_from_conductor() if plans else there
+    return tuple(part for part in there if part in before or part not in withheld)
+
+
+def _told(run: Workflow, step: Step) -> Carried:
+    """What a subtask taken over may hold of what its conductor was shown. Earlier turns may hold files."""
+    earlier, question = run.resumed, run.question
+    if run.taint.idle or earlier is None or all(record.step != step for record in earlier.steps):
+        return NONE
+    history = bool(question.history) and "history" in earlier.tells_of
+    files = bool(question.files) and (history or "files" in earlier.tells_of)
+    return Carried(history=history, files=files, writers=frozenset({EARLIER} if history else ()))
 
 
 def carried(run: Workflow, number: int) -> Carried:
@@ -73,7 +84,7 @@ def carried(run: Workflow, number: int) -> Carried:
     step = run.record(number).step
     steps, asked = _before(run, number)
     seen = carried_by(step.access, run.taint.reaches(steps, asked), run.taint.given)
-    return seen | FROM_FILES if _may_tell_of_files(run, step) else seen
+    return seen | _told(run, step)
 
 
 def visible(run: Workflow, step: Step) -> Step:
@@ -86,13 +97,13 @@ def _before(run: Workflow, number: int) -> tuple[tuple[Step, ...], dict[int, tup
     """The steps before `number`, and who did those that somebody else did than planned.
 
     What was done when other rules held may hold all that could be seen: it counts as done by somebody unknown, too. So
-    does what was planned when other rules held for files: who sees a step is shown its subtask.
+    does what was planned by a conductor that was shown more: who sees a step is shown its subtask.
     """
     records = [record for record in run.trace.steps if record.number < number]
     earlier = run.resumed
     other_rules = earlier is not None and earlier.policy != run.setting.guard.policy
     old = {*earlier.done()} if earlier is not None and other_rules else set()
-    old |= {record.number for record in records if _may_tell_of_files(run, record.step)}
+    old |= {record.number for record in records if _told(run, record.step) != NONE}
     asked: dict[int, tuple[str, ...]] = {
         record.number: (record.worker, EARLIER) if record.number in old else (record.worker,)
         for record in records

@@ -47,7 +47,7 @@ async def make_plan(run: Workflow) -> Failure | None:
     if run.setting.model is None:
         return Failure(kind="conductor", message="there is no conductor model to plan with")
     if not guarding.may_show_steps(run):
-        return _fall_back(run, "the conductor may not see what was planned when other rules held for files")
+        return _fall_back(run, "what was planned may tell of more than the conductor is shown")
     return await write(run, run.setting.model)
 
 

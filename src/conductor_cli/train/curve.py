@@ -59,7 +59,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _entropy(counts: Mapping[str, int]) -> float:
     shares = [count / sum(counts.values()) for count in counts.values()]
-    return -sum(share * math.log2(share) for share in shares)
+    return sum(share * math.log2(1 / share) for share in shares)
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, ConfigError
+from conductor_cli.models.disk import NO_ROOM, free
 from conductor_cli.train import together
 from conductor_cli.train.base import quiet
 from conductor_cli.train.checkpoints import keep_course, last_checkpoint, step_of
@@ -26,6 +28,7 @@ from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, Written
 from conductor_cli.train.tokenizer import END, PAD
 
 with needs("transformers"):
+    from safetensors import SafetensorError
     from transformers import PreTrainedTokenizerFast, PrinterCallback
 with needs("trl"):
     from datasets import Dataset
@@ -38,6 +41,18 @@ if TYPE_CHECKING:
 
 KEEP: Final = 20
 """Steps between two checkpoints."""
+
+FULL: Final = 16 << 20
+"""Bytes that a disk has left at the most where writing failed for lack of room."""
+
+UNWRITTEN: Final = ("PytorchStreamWriter", "unexpected pos", "Error while serializing")
+"""What torch and safetensors say where a file could not be written: a quota does not show in the room of a disk."""
+
+UNREAD: Final = ("PytorchStreamReader", "Error while deserializing")
+"""What they say where a file of a checkpoint could not be read."""
+
+NO_NUMBERS: Final = "probability tensor contains"
+"""What torch says where nothing can be drawn: the scores of the tokens are no numbers, though the weights may be."""
 
 Sampled = tuple[str, int, int]
 """A text, how many tokens it has, and the number of the exercise that it was written for."""
@@ -133,8 +148,8 @@ def learn(
 ) -> bool:
     """Train until the course or the time is over; True when the course is. `arguments` are those of TRL beside ours.
 
-    Raises `ConfigError` where the numbers broke, or where the directory holds another training; and what the runs
-    raise, such as `LimitReached`. The last good checkpoint is kept, and the next call goes on from it.
+    Raises `ConfigError` where the numbers broke, the disk takes no more, or the directory holds another training; and
+    what the runs raise, such as `LimitReached`. The last good checkpoint is kept, and the next call goes on from it.
     """
     # Without a cache each token reads the whole text again.
     model.config.use_cache = model.generation_config.use_cache = True
@@ -154,13 +169,41 @@ def learn(
             if good := last_checkpoint(school.directory):
                 school.say(f"the last good checkpoint is {good}")
             raise
+        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
+            if told := _explained(error, school.directory, checkpoint, trainer.state.global_step):
+                raise told from error
+            raise
     if keeper.broken:
-        good = last_checkpoint(school.directory)
-        raise ConfigError(
-            f"the weights are no numbers any more after step {keeper.broken}: training stopped",
-            hint=f"the last good checkpoint is {good}" if good else "there is no checkpoint yet; lower the rate",
-        )
+        raise _no_numbers("the weights", keeper.broken, school.directory)
     return bool(trainer.state.global_step >= school.practice.steps)
+
+
+def _explained(error: Exception, directory: Path, checkpoint: Path | None, step: int) -> ConfigError | None:
+    """What an error of torch's or of the system's means, None for a fault of ours."""
+    if NO_NUMBERS in str(error):
+        return _no_numbers("the scores of the tokens", step, directory)
+    unread = isinstance(error, EOFError | UnpicklingError) or any(words in str(error) for words in UNREAD)
+    if checkpoint is not None and unread:
+        said = f"the checkpoint {checkpoint} is damaged and cannot be gone on from"
+        return ConfigError(said, hint="remove it, then run the same command again: it goes on from the one before")
+    if _lacks_room(error, directory):
+        said = f"the disk of {directory} takes no more, so a checkpoint could not be kept"
+        return ConfigError(said, hint="make room, then run the same command again")
+    return None
+
+
+def _no_numbers(what: str, step: int, directory: Path) -> ConfigError:
+    good = last_checkpoint(directory)
+    beginning = "there is no checkpoint yet; lower the rate" if step else "look at the model that it began with"
+    when = f"any more after step {step}" if step else "from the first step on"
+    hint = f"the last good checkpoint is {good}" if good else beginning
+    return ConfigError(f"{what} are no numbers {when}: training stopped", hint=hint)
+
+
+def _lacks_room(error: Exception, directory: Path) -> bool:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    return any(words in str(error) for words in UNWRITTEN) or free(directory) <= FULL
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]

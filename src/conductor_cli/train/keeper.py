@@ -129,7 +129,7 @@ def greedy_plans(
 
 
 def _told(line: dict[str, Any]) -> str:
-    names = [name for name in _TOLD if name in line] + [name for name in _WORTH_TELLING if line.get(name)]
-    parts = [f"{name} {line[name]:.3f}" for name in names]
+    parts = [f"{name} {line[name]:.3f}" for name in _TOLD if name in line]
+    parts += [f"{name} {line[name]:.3g}" for name in _WORTH_TELLING if line.get(name)]
     held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
     return f"step {line['step']}: {', '.join(parts)}{held}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.models.disk import check_room, free
+from conductor_cli.models.disk import check_room
 from conductor_cli.models.kept import Book, Kept, who_is
 from conductor_cli.models.machine import memory
 from conductor_cli.run.conductor import Conductor
@@ -29,10 +29,6 @@ from conductor_cli.train.tasks import Tasks, bare
 
 with needs("torch"):
     import torch
-    from safetensors import SafetensorError
-
-FULL: Final = 16 << 20
-"""Bytes that a disk has left at the most where writing failed for lack of room."""
 
 WAIT: Final = 4 * 3600
 """Seconds that the other processes wait for the first, which asks the workers."""
@@ -78,11 +74,6 @@ def _told(stage: Stage) -> Iterator[None]:
         raise ConfigError(
             f"the vLLM server {stage.tasks.recipe.vllm} does not answer: {error}", hint="see docs/train.md"
         ) from error
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if free(stage.directory) > FULL:
-            raise
-        said = f"the disk of {stage.directory} is full, so a checkpoint could not be kept"
-        raise ConfigError(said, hint="make room, then run the same command again") from error
 
 
 def arguments(recipe: Recipe, prompt: int) -> dict[str, Any]:
@@ -118,7 +109,9 @@ def place() -> Place:
 
 
 @contextmanager
-def desk(directory: Path, recipe: Recipe, opened: Conductor, limit: Decimal | None = None) -> Iterator[Rollouts]:
+def over_workers(
+    directory: Path, recipe: Recipe, opened: Conductor, limit: Decimal | None = None
+) -> Iterator[Rollouts]:
     """The runs of a training over the workers of an opened conductor. Raises `OSError`.
 
     What the book of answers knows is not asked again, what is asked is paid from a purse of `limit` US dollars, and

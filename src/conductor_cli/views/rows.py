@@ -201,8 +201,13 @@ def _gist(text: str, page: Page) -> list[Row]:
 def _retrying(record: StepRecord, trace: Trace, page: Page) -> Line:
     left = round(max(0.0, (record.retry_at or 0.0) - page.now))
     error = words.failure(record.error) if record.error else ""
-    text = f"again in {left} s, attempt {record.attempt + 1} of {trace.limits.attempts}: {error}"
+    text = f"again in {left} s, {_attempt(record.attempt + 1, trace)}: {error}"
     return page.slim.indented(text, "plain")
+
+
+def _attempt(number: int, trace: Trace) -> str:
+    """The limit is each worker's own: a number beyond it counts those of the workers before, too."""
+    return f"attempt {number}{f' of {trace.limits.attempts}' if number <= trace.limits.attempts else ''}"
 
 
 def _remarks(record: StepRecord) -> Iterator[Span]:
@@ -219,8 +224,7 @@ def _detail(record: StepRecord, trace: Trace, page: Page) -> str:
     if record.worker != record.step.worker:
         parts.append(f"for {record.step.worker}")
     if record.attempt > 1:
-        of = "" if page.screen.narrow else f" of {max(record.attempt, trace.limits.attempts)}"
-        parts.append(f"attempt {record.attempt}{of}")
+        parts.append(f"attempt {record.attempt}" if page.screen.narrow else _attempt(record.attempt, trace))
     if record.state == "running" and record.thinking and not record.text.strip():
         parts.append("thinking")
     if not page.screen.narrow and (reads := words.reads(record, trace)):

@@ -170,8 +170,6 @@ class Desk:
     async def ask(self, text: str) -> int:
         """Ask a question as the next of the conversation; returns the exit code of its run."""
         conductor = self._set(await self.open())
-        if self.rehearsal:
-            check_question(text)
         question, said = self._question(text)
         if said:
             conductor = replace(conductor, remarks=(*conductor.remarks, said))
@@ -182,8 +180,6 @@ class Desk:
     async def plan(self, text: str) -> tuple[Run, int]:
         """Only plan a question. The plan can be run by `finish`."""
         conductor = self._set(await self.open())
-        if self.rehearsal:
-            check_question(text)
         # A review is appended when the plan is run; a plan that held one already would get two.
         conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
         run, code = await self._put(conductor, self._question(text)[0], only_plan=True)
@@ -260,6 +256,8 @@ class Desk:
     def _question(self, text: str) -> tuple[Question, str]:
         """The next question with all that goes with it, and what is to be said of what does not go any more."""
         asked = Question(text=text, system=self.system, files=tuple(self.files))
+        if self.rehearsal:
+            check_question(asked)
         if not self.turns or self.rehearsal:
             return asked, ""
         asked = continued(asked, self.turns[-1], keep_system=not self.system)

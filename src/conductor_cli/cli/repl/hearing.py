@@ -1,9 +1,10 @@
-"""Signals to a chat while it waits for something."""
+"""Signals to a chat: while it waits for something, and in between."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -26,3 +27,22 @@ def hearing(number: signal.Signals, action: Callable[[], object]) -> Iterator[No
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
+def between() -> Iterator[None]:
+    """What signals mean where nobody hears them by itself: Ctrl-C nothing, so that nothing is broken off half-way.
+
+    Those that end a chat raise `SystemExit`, so that the terminal is put back as it was.
+    """
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in ENDING}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from conductor_cli.cli.keypress import CTRL_D, ended_by
+
+NONE = b"\0"
+"""No key at all."""
 
 
 @contextmanager
@@ -13,19 +18,21 @@ def keeping(*, echo: bool = True) -> Iterator[None]:
 
     Without `echo` what is typed does not stand on the screen before that prompt shows it.
     """
+    with _ended_by(NONE, echo=echo):
+        yield
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Have Ctrl-D end what is typed, as it does elsewhere: for a question that is no prompt."""
+    with _ended_by(CTRL_D):
+        yield
+
+
+@contextmanager
+def _ended_by(key: bytes, *, echo: bool = True) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin)
-    wanted = [*before[:6], [*before[6]]]
-    if not echo:
-        wanted[3] &= ~termios.ECHO
-    wanted[6][termios.VEOF] = b"\0"
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, wanted)
-    try:
+    with ended_by(key, sys.stdin.fileno(), echo=echo):
         yield
-    finally:
-        with suppress(termios.error):  # the terminal has gone
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import remark, tell
-from conductor_cli.cli.repl.hearing import hearing
+from conductor_cli.cli.repl.hearing import between, hearing
 from conductor_cli.cli.repl.history import home
-from conductor_cli.cli.repl.keys import keeping
+from conductor_cli.cli.repl.keys import answering, keeping
 from conductor_cli.cli.repl.prompt import Left, Prompt
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.greeting import hello
@@ -51,14 +51,8 @@ def talk(
     """
     if not (quiet or greeted):
         remark(hello(rehearsal=rehearsal).rstrip())
-    before = signal.getsignal(signal.SIGINT)
-    # Whoever waits hears Ctrl-C by itself; in between it means nothing, and nothing is broken off half-way.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        with keeping():
-            return asyncio.run(_talk(make, home() if kept else None, quiet=quiet))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with between(), keeping():
+        return asyncio.run(_talk(make, home() if kept else None, quiet=quiet))
 
 
 async def _talk(make: Callable[[], Desk], history: Path | None, *, quiet: bool) -> int:
@@ -120,7 +114,6 @@ async def _put_away(making: asyncio.Task[Desk]) -> None:
 
 async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
     """Do what a message asks for. Returns what the person wants to edit next, None for nothing."""
-    from conductor_cli.cli.model.pulling import offer
     from conductor_cli.cli.repl.commands import acted, command_in
     from conductor_cli.cli.repl.showing import unfinished
 
@@ -136,8 +129,8 @@ async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> st
             with _unseen(desk):
                 text = await acted(desk, *found)
         else:
-            if desk.conductor is None and not desk.rehearsal:
-                offer(desk.session.settings, quiet=quiet)
+            if desk.conductor is None and not desk.rehearsal and not _offered(desk, quiet=quiet):
+                return None
             with _unseen(desk):
                 if await _loaded(desk):
                     await desk.ask(message.strip())
@@ -148,6 +141,22 @@ async def _heard(desk: Desk, prompt: Prompt, message: str, *, quiet: bool) -> st
     if len(desk.runs) > before and not quiet:
         unfinished(desk.last)
     return text
+
+
+def _offered(desk: Desk, *, quiet: bool) -> bool:
+    """Ask where no model is there that plans, and get it; false where Ctrl-C went back to the prompt."""
+    from conductor_cli.cli.model.pulling import offer
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with answering():
+            offer(desk.session.settings, quiet=quiet)
+    except KeyboardInterrupt:
+        remark("")
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return True
 
 
 def _is_drawn(desk: Desk) -> bool:

@@ -46,7 +46,7 @@ class Asking:
         _head("Keys")
         if not self.work.found.keyring:
             explain("  no keyring works here: a key would go into a file that is not encrypted, after a yes")
-        while name := written("Store a key? The provider, such as openai, or Enter for none:"):
+        while name := written("Whose key to store? A provider, such as openai, or Enter for none:"):
             if self._key(name):
                 settings = self.work.load()
                 keys, workers = keys_of(settings), workers_at_hand(settings)

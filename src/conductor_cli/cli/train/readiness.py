@@ -85,6 +85,8 @@ class Readiness:
         except Unknown as error:
             return Check(name=name, state="warning", found=str(error))
         except ConductorError as error:
+            if self.first is not None and str(self.first) == str(error):
+                return Check(name=name, state="warning", found="not known, for the same reason")
             self.first = self.first or error
             return Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)
 

@@ -91,13 +91,13 @@ class Training:
 
     def _train(self) -> bool:
         """One stage; whether the course is over."""
-        from conductor_cli.train.real import Stage, desk, train
+        from conductor_cli.train.real import Stage, over_workers, train
         from conductor_cli.train.together import is_first
 
         order, ready, opened = self.order, self._ready, self._ready.opened
         assert opened is not None
         conductor = replace(opened.conductor, pool=ready.pool())
-        with desk(order.out, order.recipe, conductor, order.max_cost) as rollouts:
+        with over_workers(order.out, order.recipe, conductor, order.max_cost) as rollouts:
             stage = Stage(
                 base=ready.base(), tasks=ready.tasks(), rollouts=rollouts, prompt=ready.prompt, directory=order.out,
                 seconds=math.inf if order.minutes is None else 60 * order.minutes,

@@ -6,7 +6,6 @@ among what this program installs.
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import struct
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.disk import NO_ROOM
 
 Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 """What a key may hold. A whole number has 32 bits without a sign, in a list with one, as llama.cpp wants both."""
@@ -26,7 +26,6 @@ Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int
 ALIGNMENT: Final = 32
 
 _ARRAY: Final = 9
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Kind(IntEnum):
@@ -97,7 +96,7 @@ def write(path: Path, values: Mapping[str, Value], tensors: Sequence[Tensor]) ->
 
 def _refused(path: Path, error: OSError, size: int) -> ModelError:
     hint = "check that the directory is there and can be written to"
-    if error.errno in _FULL:
+    if error.errno in NO_ROOM:
         hint = f"make room on the disk: {size / 1e6:.0f} MB are needed"
     return ModelError("file", f"{path} cannot be written: {error.strerror}", hint=hint)
 

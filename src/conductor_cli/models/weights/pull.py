@@ -18,7 +18,6 @@ from conductor_cli.models.weights.hub import Hub
 from conductor_cli.models.weights.progress import PACE, Pace, Tell
 from conductor_cli.models.weights.receipts import WORTH, File, Pin, Receipt, Shelf
 from conductor_cli.models.weights.registry import Entry, Part
-from conductor_cli.models.weights.transfer import NO_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +171,7 @@ class _Pull:
 
 
 def _cannot_store(directory: Path, error: OSError) -> ConductorUnusable:
-    if error.errno in NO_ROOM:
+    if error.errno in disk.NO_ROOM:
         return ConductorUnusable(
             f"the disk of {directory} is full, or the file may not be so large",
             hint="free the disk, or name another: HF_HOME; a pull goes on where it stopped",

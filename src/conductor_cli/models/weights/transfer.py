@@ -7,7 +7,6 @@ where the hub offers it.
 
 from __future__ import annotations
 
-import errno
 import json
 import subprocess
 import sys
@@ -18,15 +17,13 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from conductor_cli.models.disk import NO_ROOM
 from conductor_cli.models.weights import plain
 from conductor_cli.models.weights.cache import is_on
 from conductor_cli.models.weights.hub import Download
 from conductor_cli.models.weights.progress import Meter, Pace
 
 FETCH: Final = "conductor_cli.models.weights.fetch"
-
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
-"""What the system says when a file cannot grow."""
 
 WITHOUT_XET: Final = {"HF_HUB_DISABLE_XET": "1"}
 

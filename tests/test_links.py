@@ -1,0 +1,33 @@
+"""The documents: what they point to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+_LINK: Final = re.compile(r'\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)"')
+_CODE: Final = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+_UNSAID: Final = re.compile(r"[^\w\- ]")
+
+
+def anchors(document: Path) -> set[str]:
+    """What a link to one of its headings may say."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {_UNSAID.sub("", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_link_leads_somewhere(document: Path) -> None:
+    """Each relative link names a file of the repository, and a heading of it where it names one."""
+    for found in _LINK.findall(_CODE.sub("", document.read_text())):
+        link = "".join(found)
+        path, _, heading = link.partition("#")
+        target = document.parent / path if path else document
+        if "://" not in link:
+            assert target.exists(), link
+            assert not heading or heading in anchors(target), link
