@@ -133,7 +133,8 @@ def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, 
     """Whenever SIGKILL comes, the trace reads up to its last whole event, and a resume calls only what is missing."""
     model, script, kind = MOMENTS[moment]
     stage.plan = TWO
-    stage.models = {model: script}
+    # A step begins as soon as it is planned: no answer to it may come before the kill does.
+    stage.models = {"alpha": stalls(), model: script} if model == "planner" else {model: script}
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         seen = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
         if model != "planner" and "plan_ready" not in [event["kind"] for event in seen]:
