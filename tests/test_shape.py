@@ -33,8 +33,8 @@ def test_the_docstring_of_a_function_does_not_count(tmp_path: Path) -> None:
 def test_a_long_module_and_a_long_function_are_named(tmp_path: Path) -> None:
     """What is too long is named with its length."""
     body = "\n".join("    x = 1" for _ in range(60))
-    found = problems(written(tmp_path, a=f"def much():\n{body}\n" + "\n" * 300))
-    assert found[:2] == ["a: 361 lines, at most 300", "a.py:1 much: 61 lines, at most 60"]
+    found = problems(written(tmp_path, a=f"def much():\n{body}\n" + "\n" * 400))
+    assert found[:2] == ["a: 461 lines, at most 400", "a.py:1 much: 61 lines, at most 60"]
 
 
 def test_an_argument_without_annotation_is_named(tmp_path: Path) -> None:
@@ -45,18 +45,25 @@ def test_an_argument_without_annotation_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["import b", "from b import x", "def f() -> None:\n    import b"],
-    ids=["module", "name", "inside a function"],
+    [
+        "import b",
+        "from b import x",
+        "def f() -> None:\n    import b",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import b",
+    ],
+    ids=["module", "name", "inside a function", "for the type checker"],
 )
-def test_a_circle_of_imports_is_found(tmp_path: Path, text: str) -> None:
-    """Two modules that import each other are found, however they write it."""
+def test_an_import_cycle_is_found(tmp_path: Path, text: str) -> None:
+    """Two modules that import each other are reported, however the import is written."""
     assert set(cycle(written(tmp_path, a=f"{text}\n", b="import a\n"))) == {"a", "b"}
 
 
-def test_an_import_for_the_type_checker_makes_no_circle(tmp_path: Path) -> None:
-    """What is imported under TYPE_CHECKING is not imported when the program runs."""
-    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import b\n"
-    assert cycle(written(tmp_path, a=text, b="import a\n")) == []
+def test_a_name_defined_in_four_modules_is_reported(tmp_path: Path) -> None:
+    """A private helper or a class whose name is defined in more than three modules cannot be searched for."""
+    modules = dict.fromkeys("abc", "def _read() -> None: ...\n\nclass Row: ...\n")
+    assert problems(written(tmp_path, **modules)) == []
+    found = problems(written(tmp_path, **modules, d="def _read() -> None: ...\n"))
+    assert found == ["_read: defined in 4 modules, at most 3"]
 
 
 def test_every_test_says_in_a_sentence_what_holds() -> None:
