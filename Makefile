@@ -64,7 +64,7 @@ screens: setup ## draw the screen from a real run with the rehearsal: docs/scree
 	@$(BIN)/python -m scripts.screens
 
 lock: ## resolve the lock files anew (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra serve --extra eval --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --group dev --group bench $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and what the tools left

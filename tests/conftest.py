@@ -36,8 +36,11 @@ def pytest_configure() -> None:
         if known:
             del os.environ[name]
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
-    if hasattr(signal, "SIGHUP"):  # a `nohup` around the tests must not reach the programs that they start
+    # What started the tests may ignore these (`nohup`, `&` in a script). A program inherits that, and a test of Ctrl-C
+    # would then wait for an end that never comes.
+    if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("conductor", deadline=None)
     hypothesis.settings.load_profile("conductor")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,16 @@ def test_is_known_to_fail():
     assert False
 """
 
+CTRL_C = """
+import signal
+import subprocess
+import sys
+
+def test_is_interrupted():
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    assert subprocess.check_output([sys.executable, "-c", asks]) == b"False\\n"
+"""
+
 REACHES_OUT = """
 import socket
 import urllib.request
@@ -38,13 +49,23 @@ def test_swallows_the_refusal():
 """
 
 
-def run(place: Path, suite: str, **environment: str) -> tuple[int, str]:
+def ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run(place: Path, suite: str, *, ignored: bool = False, **environment: str) -> tuple[int, str]:
     place.joinpath("conftest.py").write_text(CONFTEST.read_text())
     place.joinpath("test_suite.py").write_text(suite)
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rootdir", str(place), str(place)]
     inherited = {name: value for name, value in os.environ.items() if name != "CI_NO_SKIPS"}
     done = subprocess.run(
-        command, env={**inherited, **environment}, cwd=place, capture_output=True, text=True, check=False
+        command,
+        env={**inherited, **environment},
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=ignore_interrupts if ignored else None,
     )
     return done.returncode, done.stdout
 
@@ -126,3 +147,10 @@ def test_a_whole_module_that_skips_is_a_failure_too(tmp_path: Path) -> None:
     """A module that skips itself while it is read counts as well."""
     code, shown = run(tmp_path, 'import pytest\npytest.importorskip("no_such_module_here")\n', CI_NO_SKIPS="1")
     assert (code != 0, "no_such_module_here" in shown) == (True, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers that a child process inherits")
+def test_programs_can_be_interrupted_when_the_tests_were_started_by_nohup(tmp_path: Path) -> None:
+    """A parent that ignores SIGINT does not make the programs ignore it that the tests start."""
+    code, shown = run(tmp_path, CTRL_C, ignored=True)
+    assert (code, "1 passed" in shown) == (0, True)

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 CORE = SOURCE / "conductor_cli" / "core"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-ONE_DOOR = ("httpx", "huggingface_hub", "keyring", "litellm", "llama_cpp", "starlette")
+ONE_DOOR = ("httpx", "huggingface_hub", "keyring", "litellm", "llama_cpp")
 """Each of these is imported in at most one file, inside a function."""
 
 NOT_AT_START = {*ONE_DOOR, "pydantic", "torch", "numpy", "prompt_toolkit"}
