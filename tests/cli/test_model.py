@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from conductor_cli.cli import choosing, preparing
-from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.choosing import planner_of, profile_of
 from conductor_cli.cli.model.watching import Rate
 from conductor_cli.config import load
+from conductor_cli.core.formatting import format_size
 from conductor_cli.models.weights.registry import needs
 from tests.cli.stage import Done, Stage, explained
 from tests.cli.test_terminal import terminal
@@ -679,7 +679,7 @@ def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path)
     path = Path(str(row(desk, "small")["path"]))
     done = desk.inside("model", "rm", "small", "--yes")
     assert done.code == 0
-    assert f"{size_text(tiny.stat().st_size)} freed" in done.out
+    assert f"{format_size(tiny.stat().st_size)} freed" in done.out
     assert "was the model that plans" in done.err
     assert (path.exists(), tiny.exists(), chosen(desk)) == (False, True, "")
     assert "now none does: conductor model pull" in done.err
@@ -711,7 +711,7 @@ def test_what_a_model_remembers_goes_with_it(
     done = desk.inside("model", "rm", "again", "--yes")
     left = set(states.glob("*.kv"))
     assert 0 < len(left) < len(both)
-    assert size_text(sum(size for path, size in both.items() if path not in left)) in done.out
+    assert format_size(sum(size for path, size in both.items() if path not in left)) in done.out
     assert desk.inside("model", "prepare").code == 0  # the other one is chosen now
     assert set(states.glob("*.kv")) == left
 
@@ -750,27 +750,6 @@ def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
         done = desk.inside("model", "rm", name, "--yes")
         assert done.code == 2
         explained(done)
-
-
-# words
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 bytes"), (1, "1 bytes"), (999, "999 bytes"), (264_288, "264 kB"), (4_683_073_632, "4.68 GB"),
-     (47_000_000_000, "47.0 GB"), (1_500, "1.50 kB")],
-)  # fmt: skip
-def test_bytes_are_said_in_thousands(size: int, text: str) -> None:
-    """Three digits and a unit, as disks are sold."""
-    assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (42.4, "42 s"), (468, "8 min"), (7_500, "2 h 5 min"), (-1, "0 s")]
-)
-def test_times_are_said_in_round_words(seconds: float, text: str) -> None:
-    """Seconds, minutes, or hours and minutes."""
-    assert time_text(seconds) == text
 
 
 def test_a_rate_leaves_out_what_was_there_before() -> None:

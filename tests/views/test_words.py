@@ -17,32 +17,6 @@ from conductor_cli.views import words
 from tests.traces.make import parallel, started
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(-1.0, "0.0 s"), (3.24, "3.2 s"), (9.96, "10 s"), (41.6, "42 s"), (119.9, "2 min 0 s"), (125.0, "2 min 5 s")],
-)
-def test_seconds(value: float, expected: str) -> None:
-    """Tenths below ten seconds, minutes from two on."""
-    assert words.seconds(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        (Usage(), ""),
-        (Usage(cost=Decimal(0), calls=2), "$0.00"),
-        (Usage(cost=Decimal("0.00421"), calls=2), "$0.0042"),
-        (Usage(cost=Decimal("0.000018"), calls=2), "$0.00002"),
-        (Usage(cost=Decimal("1.239"), calls=2), "$1.24"),
-        (Usage(calls=2, unpriced=2), "2 calls unpriced"),
-        (Usage(cost=Decimal("0.1"), calls=2, unpriced=1), "$0.1000 + 1 call unpriced"),
-    ],
-)
-def test_money(usage: Usage, expected: str) -> None:
-    """What is known, and how much is not; a local model costs nothing, which is known."""
-    assert words.money(usage) == expected
-
-
 def test_what_single_workers_would_have_cost() -> None:
     """The dearest, the best by card, and that it is an estimate; nothing where none has a price."""
     price = Price(input=Decimal(10), output=Decimal(100))

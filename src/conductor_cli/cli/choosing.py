@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, KeyMissing, ModelError
+from conductor_cli.core.formatting import format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.usage import FREE
@@ -102,7 +103,6 @@ def _default(shelf: Shelf, settings: Settings) -> Receipt | None:
 
 
 def _nothing_chosen(settings: Settings) -> ConductorUnusable:
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.models.weights.registry import registry
 
     names = ", ".join(receipt.name for receipt in shelf_of(settings).receipts())
@@ -113,7 +113,7 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         hint = f"conductor model rm {damaged[0].name}; then pull or import it again"
         raise ConductorUnusable(damaged[0].problem, hint=hint)
     first = registry(settings.environ)[0]
-    pull = f"conductor model pull ({first.name}, {size_text(first.size) if first.size else 'size unknown'})"
+    pull = f"conductor model pull ({first.name}, {format_size(first.size) if first.size else 'size unknown'})"
     own = "conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=f"{pull}, or one of yours: {own}")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from conductor_cli.cli import options as opt
+from conductor_cli.core.formatting import format_cost, format_money
 
 if TYPE_CHECKING:
     from datetime import date
@@ -60,9 +61,13 @@ def _show(found: Sequence[Spent], days: int) -> None:
 
 
 def _figures(usage: Usage) -> list[str]:
-    from conductor_cli.views.words import money
 
-    return [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", money(usage) or "-"]
+    return [
+        f"{usage.calls:,}",
+        f"{usage.tokens_in:,}",
+        f"{usage.tokens_out:,}",
+        format_cost(usage) or "-",
+    ]
 
 
 def _sum(found: Sequence[Spent], day: date | None = None) -> Usage:
@@ -75,12 +80,10 @@ def _limits(found: Sequence[Spent], today: date, settings: Settings) -> list[str
     """How far today is from each limit of a day."""
     from decimal import Decimal
 
-    from conductor_cli.views.words import dollars
-
     limits, usage = settings.day_limits, _sum(found, today)
     lines = []
     if limits.cost is not None:
-        lines.append(f"today: {dollars(usage.cost or Decimal(0))} of ${limits.cost:f} (limits.cost_day)")
+        lines.append(f"today: {format_money(usage.cost or Decimal(0))} of ${limits.cost:f} (limits.cost_day)")
     if limits.tokens is not None:
         lines.append(f"today: {usage.tokens:,} of {limits.tokens:,} tokens (limits.tokens_day)")
     if limits.calls is not None:

@@ -12,19 +12,17 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, TextIO
 
 from conductor_cli.core.clean import clean, json_safe, one_line
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.redact import SECRETS
+from conductor_cli.core.table import Column, render_table
 
 NARROWEST: Final = 20
 """The least columns that lines are broken for: in fewer, a terminal may do it."""
-
-GAP: Final = 2
-"""Spaces between two columns of a table."""
 
 _BEGINNING: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """What the rest of a broken line is aligned behind: its indent, with the number or the label that stands there."""
@@ -97,28 +95,15 @@ def _filled(text: str, width: int, first: str, others: str) -> str:
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns under their heads; on a terminal too narrow for them with the last broken, or row after row."""
-    lines = [list(heads), *[[one_line(cell) for cell in row] for row in rows]]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(heads))]
-    last, columns = sum(widths[:-1]) + GAP * (len(widths) - 1), width_of(sys.stdout)
-    if 0 < columns < last + min(widths[-1], NARROWEST):
-        for line in _stacked(lines):
-            explain(line)
-        return
-    for *cells, end in lines:
-        begin = "".join(cell.ljust(width + GAP) for cell, width in zip(cells, widths, strict=False))
-        fits = not 0 < columns < len(begin + end)
-        say((begin + end).rstrip() if fits else _filled(end, columns, begin, " " * last))
-
-
-def _stacked(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Each row on its own: its first cell, then the others with their heads."""
-    heads, *rows = lines
-    for first, *others in rows:
-        yield first
-        named = zip(heads[1:], others, strict=True)
-        yield "    " + ", ".join(f"{head.lower()} {cell}".strip() for head, cell in named if cell)
+def table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns under their heads, as wide as the terminal; the last wraps if it is given as a plain head."""
+    last = len(columns) - 1
+    shown = [
+        column if isinstance(column, Column) else Column(column, wrap=index == last)
+        for index, column in enumerate(columns)
+    ]
+    for line in render_table(shown, rows, width_of(sys.stdout)):
+        say(line)
 
 
 def tell(failure: Failure | ConductorError) -> None:

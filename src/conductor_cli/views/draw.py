@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
 from conductor_cli.views import rows, words
@@ -100,11 +101,11 @@ def fit(lines: list[Row], totals: Line, screen: Screen) -> list[Line]:
 
 
 def _so_far(trace: Trace, page: Page) -> Line:
-    done, steps = len(trace.done()), words.count(len(trace.steps), "step")
-    progress = f"{done} of {steps} done" if trace.plan is not None else f"{words.count(done, 'step')} done"
+    done, steps = len(trace.done()), format_count(len(trace.steps), "step")
+    progress = f"{done} of {steps} done" if trace.plan is not None else f"{format_count(done, 'step')} done"
     failed = sum(record.state == "failed" for record in trace.steps)
     progress += f", {failed} failed" if failed else ""
-    parts = [words.whole_seconds(page.now), progress, words.so_far(trace), words.money(trace.usage)]
+    parts = [format_duration(page.now, tenths=False), progress, words.so_far(trace), format_cost(trace.usage)]
     said = [part for part in parts if part]
     while len(said) > 1 and len(", ".join(said)) > page.screen.width:
         said.pop()

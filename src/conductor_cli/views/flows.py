@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.sent import CONDUCTOR, Part, Sending
-from conductor_cli.views import words
 from conductor_cli.views.screen import BLANK, Line, Screen, cells
 
 INDENT: Final = "  "
@@ -30,7 +30,7 @@ def flow_lines(sent: Sequence[Sending], screen: Screen) -> list[Line]:
 
 def stand_ins(readers: Iterable[str], screen: Screen) -> list[Line]:
     """Who else may read a step's texts: those of the workers that may take its place."""
-    named = words.joined(list(dict.fromkeys(map(one_line, readers))))
+    named = format_list(list(dict.fromkeys(map(one_line, readers))))
     said = f"A step whose worker fails goes to another that may be shown as much. Those on offer are read by {named}."
     return [((line, "quiet"),) for line in screen.wrap(said, screen.width)]
 
@@ -79,9 +79,9 @@ def _part(part: Part) -> str:
         "file": f"file {one_line(part.name)}", "answer": f"the answer of {part.step}",
         "given": f"the given answer of {one_line(part.name)}", "remark": "the user's remark",
     }[part.kind]  # fmt: skip
-    notes = [words.count(part.chars, "character")] if part.chars is not None else []
+    notes = [format_count(part.chars, "character")] if part.chars is not None else []
     notes += [] if part.whole else ["shortened"]
-    notes += [f"may carry {words.joined([CARRIED[what] for what in part.carries])}"] if part.carries else []
+    notes += [f"may carry {format_list([CARRIED[what] for what in part.carries])}"] if part.carries else []
     return f"{named} ({', '.join(notes)})" if notes else named
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from conductor_cli.core.clean import clean, one_line
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views import words
 
@@ -41,7 +42,7 @@ def markdown(trace: Trace, *, live: bool = False) -> str:
 
 
 def _row(record: StepRecord, now: float) -> str:
-    took, sees = words.seconds(record.seconds(now)), words.sees(record.step.access).removeprefix("sees ")
+    took, sees = format_duration(record.seconds(now)), words.sees(record.step.access).removeprefix("sees ")
     return f"| {record.number} | {_plain(record.worker)} | {sees} | {record.state} | {took} |"
 
 

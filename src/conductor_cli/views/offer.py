@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.estimate import NOTHING, Estimate, Planner, estimates
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
@@ -53,7 +54,7 @@ def plain(lines: list[Line]) -> str:
 
 
 def _title(offer: Offer) -> Line:
-    return (("PLAN", "question"), (f"  {words.count(len(offer.plan.steps), 'step')}", "quiet"))
+    return (("PLAN", "question"), (f"  {format_count(len(offer.plan.steps), 'step')}", "quiet"))
 
 
 def _steps(offer: Offer, screen: Screen) -> Iterator[Line]:
@@ -88,10 +89,10 @@ def _totals(offer: Offer, screen: Screen) -> Iterator[Line]:
     expected = sum(ahead, NOTHING)
     yield BLANK
     low, high = expected.tokens
-    calls, tokens = words.count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
+    calls, tokens = format_count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
     yield from _total("estimate", f"{calls}, {tokens} tokens, {_money(expected)}{_unpriced(expected)}", screen)
     if offer.spent.calls:
-        spent = [words.count(offer.spent.tokens, "token"), words.money(offer.spent)]
+        spent = [format_count(offer.spent.tokens, "token"), format_cost(offer.spent)]
         yield from _total("planning", f"took {', '.join(part for part in spent if part)}", screen)
     limits = _limits(offer.limits)
     yield from _total("limits", limits or "none on money, tokens, calls or time", screen)
@@ -118,20 +119,20 @@ def _money(expected: Estimate) -> str:
     if expected.calls == expected.unpriced:
         return "no price known" if expected.calls else "$0.00"
     low, high = expected.cost
-    return words.dollars(low) if low == high else f"{words.dollars(low)} to {words.dollars(high)}"
+    return format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
 
 
 def _unpriced(expected: Estimate) -> str:
     known = 0 < expected.unpriced < expected.calls
-    return f" and {words.count(expected.unpriced, 'call')} without a known price" if known else ""
+    return f" and {format_count(expected.unpriced, 'call')} without a known price" if known else ""
 
 
 def _limits(limits: Limits) -> str:
     parts = [
-        words.dollars(limits.cost) if limits.cost is not None else "",
-        words.count(limits.tokens, "token") if limits.tokens is not None else "",
-        words.count(limits.calls, "call") if limits.calls is not None else "",
-        words.seconds(limits.seconds) if limits.seconds is not None else "",
+        format_money(limits.cost) if limits.cost is not None else "",
+        format_count(limits.tokens, "token") if limits.tokens is not None else "",
+        format_count(limits.calls, "call") if limits.calls is not None else "",
+        format_duration(limits.seconds) if limits.seconds is not None else "",
     ]
     said = ", ".join(part for part in parts if part)
     return f"{said} at most" if said else ""

@@ -11,6 +11,7 @@ from html import escape
 from typing import Final
 
 from conductor_cli.core.clean import clean
+from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.pages import text_of
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import StepRecord, Trace
@@ -81,7 +82,11 @@ def _step(record: StepRecord, now: float) -> str:
     """A step to be opened: its subtask, what its worker was sent, thought and answered."""
     state = f'<span class="state {record.state}">{record.state}</span>'
     usage = record.usage
-    took = [words.seconds(record.seconds(now)), words.count(usage.tokens, "token"), words.money(usage)]
+    took = [
+        format_duration(record.seconds(now)),
+        format_count(usage.tokens, "token"),
+        format_cost(usage),
+    ]
     told = ", ".join([record.worker, words.sees(record.step.access), *filter(None, took)])
     head = f"{record.number}. {told}: {words.quoted(record.step.subtask)}"
     parts = [f"<summary>{state} {text_of(head)}</summary>", _note("subtask"), _text(record.step.subtask)]

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views import words
@@ -122,8 +123,8 @@ def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
 
 def working(trace: Trace, now: float) -> str:
     """Which steps are still working, and for how long."""
-    running = [f"step {r.number} for {words.seconds(r.seconds(now))}" for r in trace.steps if r.state == "running"]
-    return f"still working: {', '.join(running) or 'planning'}, {words.seconds(now)} in all"
+    running = [f"step {r.number} for {format_duration(r.seconds(now))}" for r in trace.steps if r.state == "running"]
+    return f"still working: {', '.join(running) or 'planning'}, {format_duration(now)} in all"
 
 
 def _ended(event: ev.RunFinished | ev.RunFailed) -> str:
@@ -146,7 +147,7 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOf
         case ev.PlanReady(plan=Accept()):
             return "plan ready: the given answer is accepted as it stands"
         case ev.PlanReady():
-            return f"plan ready: {words.count(event.usage.tokens_out, 'token')}"
+            return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
         case ev.PlanOffered():
             return "plan offered: it waits for the user's word"
         case ev.PlanDecided():
@@ -165,14 +166,14 @@ def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinish
             return f"stopped: {words.REASONS[event.reason]}"
         case ev.StepFinished():
             how = words.FINISHES.get(event.finish, "")
-            paid = words.money(event.usage)
-            spent = f"{_took(record, event.at)}{words.count(event.usage.tokens_out, 'token')}{paid and f', {paid}'}"
+            paid = format_cost(event.usage)
+            spent = f"{_took(record, event.at)}{format_count(event.usage.tokens_out, 'token')}{paid and f', {paid}'}"
             said = "" if record and record.last else f": {words.quoted(event.text)}"
             return f"finished: {spent}{how and f', {how}'}{said}"
 
 
 def _took(record: StepRecord | None, now: float) -> str:
-    return f"{words.seconds(record.seconds(now))}, " if record else ""
+    return f"{format_duration(record.seconds(now))}, " if record else ""
 
 
 def _inside(event: ev.Inner, trace: Trace) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from conductor_cli.core.events import PlanRejected, StepFailed
+from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views import words
@@ -148,7 +149,7 @@ def planning(trace: Trace, page: Page) -> list[Row]:
     if trace.state != "planning" or trace.ended:
         return []
     line = trace.plan_text.rpartition("\n")[2]
-    return [Row(HEAD, page.said("planning", words.whole_seconds(page.now))), *tail(line, "quiet", 1, page)]
+    return [Row(HEAD, page.said("planning", format_duration(page.now, tenths=False))), *tail(line, "quiet", 1, page)]
 
 
 def accepted(page: Page) -> Line:
@@ -237,14 +238,17 @@ def _figures(record: StepRecord, trace: Trace, page: Page) -> str:
     if record.started is None:
         return ""
     if record.state in ENDED:
-        took, tokens = words.seconds(record.seconds(page.now)), words.count(record.usage.tokens_out, "token")
+        took, tokens = format_duration(record.seconds(page.now)), format_count(record.usage.tokens_out, "token")
     else:
         guess = words.tokens_so_far(record)
-        took, tokens = words.whole_seconds(record.seconds(page.now)), f"~{words.count(guess, 'token')}" if guess else ""
+        took, tokens = (
+            format_duration(record.seconds(page.now), tenths=False),
+            f"~{format_count(guess, 'token')}" if guess else "",
+        )
     if page.screen.narrow:
         return f"{took} {tokens.replace('tokens', 'tok').replace('token', 'tok')}".rstrip()
     if not any(worker.price and any(worker.price.amounts()) for worker in trace.pool):
         return f"{took:>8}  {tokens:>13}"
     paid = record.usage.cost is not None or record.usage.unpriced
-    money = "" if not paid else "unpriced" if record.usage.cost is None else words.dollars(record.usage.cost)
+    money = "" if not paid else "unpriced" if record.usage.cost is None else format_money(record.usage.cost)
     return f"{took:>8}  {tokens:>13}  {money:>8}"

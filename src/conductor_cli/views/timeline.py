@@ -10,9 +10,9 @@ from html import escape
 from typing import Final
 
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.pages import nice, text_of
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views import words
 
 SPAN: Final = 97.0
 """Per cent of the width up to the last mark: what stands under it needs some room, too."""
@@ -65,14 +65,14 @@ def _tick(x: float, bottom: int, label: str) -> str:
 def _planning(trace: Trace, scale: float) -> str:
     """The conductor's line: up to the last step that it planned."""
     end = max((record.planned for record in trace.steps), default=trace.at)
-    return _labelled(0, "plan", _bar(0, 0.0, end, scale, "plan", f"planned in {words.seconds(end)}"))
+    return _labelled(0, "plan", _bar(0, 0.0, end, scale, "plan", f"planned in {format_duration(end)}"))
 
 
 def _row(number: str, index: int, record: StepRecord, begin: float, end: float, scale: float) -> str:  # noqa: PLR0913, PLR0917
     name = one_line(record.worker)
     label = f"{number} {name if len(name) <= LETTERS else f'{name[: LETTERS - 2]}..'}"
     started = end if record.started is None else record.started
-    said = f"step {number}, {name}: {record.state}, {words.seconds(record.seconds(end))}"
+    said = f"step {number}, {name}: {record.state}, {format_duration(record.seconds(end))}"
     marks = list(_waiting(index, begin + record.planned, begin + started, scale))
     if record.started is not None:
         marks.append(_bar(index, begin + started, begin + end, scale, record.state, said))

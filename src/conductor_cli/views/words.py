@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Event, Inner, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, format_money
 from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply
-from conductor_cli.core.usage import Usage
 
 _HASH: Final = re.compile(r" \(?sha256.*")
 
@@ -51,38 +50,6 @@ def inmost(event: Event) -> Event:
     return event
 
 
-def seconds(value: float) -> str:
-    """`3.2 s`, `42 s`, `2 min 5 s`."""
-    tenths = round(max(0.0, value), 1)
-    return f"{tenths} s" if tenths < 10 else whole_seconds(round(tenths))
-
-
-def whole_seconds(value: float) -> str:
-    """`3 s`, `42 s`, `2 min 5 s`: for a clock that is watched."""
-    whole = int(max(0.0, value))
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 step`, `1,302 tokens`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def money(usage: Usage) -> str:
-    """What is known of the price in US dollars, and how many calls have none. Empty where nothing was called."""
-    if usage.cost is None:
-        return f"{count(usage.unpriced, 'call')} unpriced" if usage.unpriced else ""
-    known = dollars(usage.cost)
-    return f"{known} + {count(usage.unpriced, 'call')} unpriced" if usage.unpriced else known
-
-
-def dollars(amount: Decimal) -> str:
-    """`$0.00`, `$0.00002`, `$0.0042`, `$1.24`: US dollars; what is not nothing does not look like it."""
-    if amount == 0 or amount >= 1:
-        return f"${amount:.2f}"
-    return f"${amount:.{max(4, -amount.adjusted())}f}"
-
-
 def alone(trace: Trace) -> str:
     """What single workers would have cost for the same question. Empty where that says nothing."""
     from conductor_cli.core.alone import compare  # the prompts are with it, which no other view needs
@@ -98,13 +65,13 @@ def alone(trace: Trace) -> str:
 
 
 def _about(cost: Decimal | None) -> str:
-    return "no price known" if cost is None else dollars(cost)
+    return "no price known" if cost is None else format_money(cost)
 
 
 def sees(access: tuple[int, ...]) -> str:
     """`sees nothing`, `sees 1`, `sees 1 and 3`; item 0 of a nested run is the given answer."""
     names = ["the given answer" if item == GIVEN else str(item) for item in access]
-    return f"sees {joined(names) or 'nothing'}"
+    return f"sees {format_list(names) or 'nothing'}"
 
 
 def reads(record: StepRecord, trace: Trace) -> str:
@@ -114,13 +81,8 @@ def reads(record: StepRecord, trace: Trace) -> str:
     missing = tuple(item for item in access if item != GIVEN and item not in ended)
     if record.state != "waiting" or not missing:
         return sees(access) if access else ""
-    waits = f"waits for {joined([str(item) for item in missing])}"
+    waits = f"waits for {format_list([str(item) for item in missing])}"
     return waits if missing == access else f"{sees(access)}, {waits}"
-
-
-def joined(names: Sequence[str]) -> str:
-    """`1`, `1 and 3`, `1, 2 and 3`."""
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def quoted(text: str, length: int = 100) -> str:
@@ -146,7 +108,7 @@ def name_of(conductor: str) -> str:
 
 def setting(trace: Trace) -> str:
     """Who plans and how many workers there are."""
-    return f"{trace.mode} mode, conductor {one_line(trace.conductor)}, {count(len(trace.pool), 'worker')}"
+    return f"{trace.mode} mode, conductor {one_line(trace.conductor)}, {format_count(len(trace.pool), 'worker')}"
 
 
 def failure(error: Failure) -> str:
@@ -163,7 +125,7 @@ def decided(event: PlanDecided) -> str:
 def after_failure(event: StepFailed) -> str:
     """What happens after a failed attempt."""
     if event.retry_in is not None:
-        return f"again in {seconds(event.retry_in)}"
+        return f"again in {format_duration(event.retry_in)}"
     if event.substitute is not None:
         return f"now on {one_line(event.substitute)}"
     return "no attempt is left"
@@ -172,7 +134,7 @@ def after_failure(event: StepFailed) -> str:
 def so_far(trace: Trace) -> str:
     """`1,050 tokens`, or `~1,071 tokens` while a part of them is a guess."""
     guess = sum(map(tokens_so_far, running(trace)))
-    return f"{'~' if guess else ''}{count(trace.usage.tokens + guess, 'token')}"
+    return f"{'~' if guess else ''}{format_count(trace.usage.tokens + guess, 'token')}"
 
 
 def running(trace: Trace) -> list[StepRecord]:
@@ -186,7 +148,12 @@ def running(trace: Trace) -> list[StepRecord]:
 
 def totals(trace: Trace, *, kept: bool) -> str:
     """Steps, tokens, money, seconds and the trace's id, in one line."""
-    parts = [count(len(trace.steps), "step"), count(trace.usage.tokens, "token"), money(trace.usage), seconds(trace.at)]
+    parts = [
+        format_count(len(trace.steps), "step"),
+        format_count(trace.usage.tokens, "token"),
+        format_cost(trace.usage),
+        format_duration(trace.at),
+    ]
     if kept:
         parts.append(f"trace {one_line(trace.run)}")
     return ", ".join(part for part in parts if part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.doctor.check import Check
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -109,7 +110,6 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
     """One directory; one that is not there yet is judged by where it would be made, and is not made."""
     import tempfile
 
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.models import disk
 
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
@@ -122,10 +122,10 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
         found = f"{directory}: {error.strerror}" if there == directory else f"{directory}: {there}: {error.strerror}"
         hint = f"see who owns it: ls -ld {there}; then for example: chmod u+rwx {there}"
         return Check(name=name, state="failed", found=found, hint=hint, code=3)
-    found = f"{directory}, {size_text(free)} free"
+    found = f"{directory}, {format_size(free)} free"
     if free >= wanted:
         return Check(name=name, state="ok", found=found)
-    return Check(name=name, state="warning", found=found, hint=f"free the disk: {size_text(wanted)} are wanted")
+    return Check(name=name, state="warning", found=found, hint=f"free the disk: {format_size(wanted)} are wanted")
 
 
 def _to_pull(settings: Settings) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.doctor.check import Check
 from conductor_cli.core.errors import ConductorError, ModelError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.cli.installing import Place
@@ -85,18 +86,17 @@ def gpu_check(build: Build, gpus: tuple[Gpu, ...], place: Place) -> Check:
 
 def memory(settings: Settings) -> list[Check]:
     """The RAM beside what the chosen model needs."""
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.models.machine import memory as memory_of
     from conductor_cli.models.machine import processor
 
     had = memory_of()
     if not had.total:
         return []
-    found = f"{size_text(had.total)}, {size_text(had.available)} free; {processor()}"
+    found = f"{format_size(had.total)}, {format_size(had.available)} free; {processor()}"
     need = _need(settings)
     if need == 0:
         return [Check(name="memory", state="ok", found=found)]
-    found = f"{found}; the conductor model needs {size_text(need)}"
+    found = f"{found}; the conductor model needs {format_size(need)}"
     # On a GPU the weights are not in this memory, or only in part.
     if need <= had.available or _uses_gpu():
         return [Check(name="memory", state="ok", found=found)]
@@ -108,13 +108,12 @@ def memory(settings: Settings) -> list[Check]:
 
 def too_large(settings: Settings) -> str:
     """What to say of a local conductor that this machine has no memory for at all; empty for any other."""
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.models.machine import memory as memory_of
 
     need, total = _need(settings), memory_of().total
     if not 0 < total < need or _uses_gpu():
         return ""
-    return f"the model needs {size_text(need)}, and this machine has {size_text(total)}"
+    return f"the model needs {format_size(need)}, and this machine has {format_size(total)}"
 
 
 def known(settings: Settings) -> list[Check]:
@@ -197,7 +196,6 @@ def _named(gpu: Gpu) -> str:
 
 def _state(planner: Worker, settings: Settings) -> str:
     """What is known of a local model's file, which is looked at but not read to its end. Raises `ConductorError`."""
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.cli.choosing import receipt_of
     from conductor_cli.cli.model.pulling import TRUST
     from conductor_cli.models.llama import describe
@@ -207,7 +205,7 @@ def _state(planner: Worker, settings: Settings) -> str:
     check(path)
     receipt = receipt_of(settings)
     known = TRUST[receipt.trust].format(endpoint=receipt.endpoint) if receipt else "never checked"
-    return f"{size_text(describe(path).size)}, SHA-256 {known}"
+    return f"{format_size(describe(path).size)}, SHA-256 {known}"
 
 
 def _need(settings: Settings) -> int:
@@ -234,7 +232,6 @@ def _need(settings: Settings) -> int:
 
 
 def _fitting(available: int, settings: Settings) -> list[str]:
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.models.weights.registry import registry
 
     try:
@@ -242,4 +239,4 @@ def _fitting(available: int, settings: Settings) -> list[str]:
     except ConductorError:
         return []
     best = max(fits, key=lambda entry: entry.memory, default=None)
-    return [f"conductor model pull {best.name}   needs {size_text(best.memory)}"] if best else []
+    return [f"conductor model pull {best.name}   needs {format_size(best.memory)}"] if best else []

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.amounts import time_text
 from conductor_cli.cli.output import remark
+from conductor_cli.core.formatting import format_duration
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -44,7 +44,7 @@ class Count:
     def said(self) -> str:
         """`1,204 of 8,000 runs, 2 failed, $0.12, 5 min left`."""
         parts = [f"{self.done:,} of {self.total:,} runs", *self._more()]
-        return ", ".join([*parts, *([] if self.left is None else [f"{time_text(self.left)} left"])])
+        return ", ".join([*parts, *([] if self.left is None else [f"{format_duration(self.left, tenths=False)} left"])])
 
     def _more(self) -> list[str]:
         failed = [f"{self.failed} failed"] if self.failed else []

@@ -12,6 +12,7 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -128,8 +129,6 @@ async def _measure(settings: Settings) -> Figures:
 
 def lines(found: Mapping[str, Any]) -> Sequence[str]:
     """The figures as text."""
-    from conductor_cli.cli.amounts import size_text
-
     restored, computed = found["restore"], found["compute"]
     remembered = "not remembered" if restored is None else f"{restored:.3f} s from disk"
     first = "" if computed is None else f", {computed:.1f} s to read the first time"
@@ -145,16 +144,15 @@ def lines(found: Mapping[str, Any]) -> Sequence[str]:
             f"{found['plan']:.1f} s measured; {found['five_steps']:.1f} s for one of {PLAN} tokens, by these rates",
         ),
         ("repacked weights", _repacking(found["repacking"])),
-        ("memory", f"{_held(found['resident'])}, with a file of {size_text(found['bytes'])}"),
+        ("memory", f"{_held(found['resident'])}, with a file of {format_size(found['bytes'])}"),
     ]
     advice = [f"  a plan takes long here; a smaller model: {found['smaller']}"] if found["smaller"] else []
     return [found["name"], *(f"  {name:18} {text}" for name, text in rows), *advice]
 
 
 def _held(resident: int) -> str:
-    from conductor_cli.cli.amounts import size_text
 
-    return f"{size_text(resident)} at most" if resident else "unknown"
+    return f"{format_size(resident)} at most" if resident else "unknown"
 
 
 def _repacking(gain: float | None) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.amounts import size_text
 from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
 from conductor_cli.cli.output import say, table
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -64,21 +64,21 @@ class Row:
     def cells(self) -> list[str]:
         """For the table."""
         return [
-            "*" if self.in_use else "", self.name, size_text(self.size) if self.size else "-",
-            size_text(self.memory) if self.memory else "-", self.licence or "unknown", self._words(), self._from(),
+            "*" if self.in_use else "", self.name, format_size(self.size) if self.size else "-",
+            format_size(self.memory) if self.memory else "-", self.licence or "unknown", self._words(), self._from(),
         ]  # fmt: skip
 
     def text(self) -> str:
         """All of it but the name, where there is no room for a table."""
         parts = [
-            size_text(self.size) if self.size else "", f"memory {size_text(self.memory)}" if self.memory else "",
+            format_size(self.size) if self.size else "", f"memory {format_size(self.memory)}" if self.memory else "",
             self._words(), f"licence {self.licence or 'unknown'}", f"from {self._from()}" if self.source else "",
         ]  # fmt: skip
         return ", ".join(filter(None, parts))
 
     def _words(self) -> str:
         state = "in use" if self.in_use and self.state == "here" else self.state
-        came = f"{size_text(self.begun)} {'of it here' if self.state == 'begun' else 'begun anew'}"
+        came = f"{format_size(self.begun)} {'of it here' if self.state == 'begun' else 'begun anew'}"
         return ", ".join(filter(None, [state, came if self.begun else "", "default" if self.default else ""]))
 
     def _from(self) -> str:

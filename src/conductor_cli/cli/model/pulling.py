@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.output import remark
+from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -84,11 +84,11 @@ def _announce(entry: Entry, offer: Quote, settings: Settings) -> None:
 
 def _terms(entry: Entry, offer: Quote) -> list[str]:
     """Size, licence, where from and where to."""
-    rest = f", {size_text(offer.missing)} of it to get" if offer.missing < entry.size else ""
-    size = size_text(entry.size) if entry.size else "size unknown"
+    rest = f", {format_size(offer.missing)} of it to get" if offer.missing < entry.size else ""
+    size = format_size(entry.size) if entry.size else "size unknown"
     lines = [
         f"{entry.name}: {size}{rest}, licence {entry.licence}",
-        f"from {entry.repo} at {entry.revision[:12]}, to {offer.where}, {size_text(offer.free)} free",
+        f"from {entry.repo} at {entry.revision[:12]}, to {offer.where}, {format_size(offer.free)} free",
     ]
     if entry.licence != "Apache-2.0":
         lines.append(f"{entry.licence} is not Apache-2.0: what it allows stands at https://huggingface.co/{entry.repo}")
@@ -102,15 +102,15 @@ def _fit(entry: Entry, settings: Settings) -> list[str]:
 
     found = memory()
     if not found.total or not entry.memory:
-        return [f"memory: needs about {size_text(entry.memory)}"] if entry.memory else []
-    line = f"memory: needs about {size_text(entry.memory)}; this machine has {size_text(found.total)}"
+        return [f"memory: needs about {format_size(entry.memory)}"] if entry.memory else []
+    line = f"memory: needs about {format_size(entry.memory)}; this machine has {format_size(found.total)}"
     if entry.memory > found.total:
         fitting = [other for other in registry(settings.environ) if other.memory <= found.total and not other.base]
         best = max(fitting, key=lambda other: other.size, default=None)
         smaller = [f"smaller: conductor model pull {best.name}"] if best else []
         return [f"{line}: too little, it would be very slow or fail", *smaller]
     if entry.memory > found.available > 0:
-        return [f"{line}, of which only {size_text(found.available)} are free now: close something first"]
+        return [f"{line}, of which only {format_size(found.available)} are free now: close something first"]
     return [line]
 
 
@@ -151,7 +151,11 @@ def offer(settings: Settings, *, quiet: bool) -> None:
     _check_room(terms)
     remark("There is no conductor model yet, the one that plans. The default one is")
     _announce(entry, terms, settings)
-    takes = f", about {time_text(terms.missing / USUAL)} at {size_text(USUAL)}/s" if terms.missing else ""
+    takes = (
+        f", about {format_duration(terms.missing / USUAL, tenths=False)} at {format_size(USUAL)}/s"
+        if terms.missing
+        else ""
+    )
     if agreed(f"Get it now{takes}?", otherwise=True):
         told(_bring(entry, settings, quiet=quiet), remark)
         set_value(settings.places, "conductor.model", entry.name)

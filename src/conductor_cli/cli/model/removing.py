@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from conductor_cli.cli.amounts import size_text
 from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
 from conductor_cli.cli.model.pulling import agreed
 from conductor_cli.cli.output import remark, say
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -40,7 +40,7 @@ def removed(name: str, settings: Settings, config: str | None, *, yes: bool) -> 
     if not yes:
         _ask(name, work.going())
     freed, left = work.remove()
-    say(f"removed {name}, {size_text(freed) if freed else 'no bytes'} freed")
+    say(f"removed {name}, {format_size(freed) if freed else 'no bytes'} freed")
     for path in left:
         remark(f"{path} stays: conductor did not put it there, or another model uses it")
     if plans:
@@ -164,7 +164,7 @@ def _ask(name: str, going: list[Removal]) -> None:
         for path in each.names:
             remark(f"  {path}")
     freed = sum(each.freed for each in going)
-    size = f" and free {size_text(freed)}" if freed else ""
+    size = f" and free {format_size(freed)}" if freed else ""
     if not agreed(f"Remove {name}{size}?", otherwise=False):
         remark("nothing was removed")
         raise typer.Exit

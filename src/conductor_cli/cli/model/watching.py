@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.amounts import size_text, time_text
 from conductor_cli.cli.output import remark
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -100,9 +100,12 @@ class _Lines:
     def _line(self, progress: Progress, rate: float) -> str:
         parts = [f"{WORDS.get(progress.stage, progress.stage)} {one_line(progress.file)}"]
         if progress.total and progress.stage in {"fetching", "checking"}:
-            parts.append(f"{size_text(progress.done)} of {size_text(progress.total)}")
+            parts.append(f"{format_size(progress.done)} of {format_size(progress.total)}")
         if rate > 0:
-            parts += [f"{size_text(round(rate))}/s", f"{time_text((progress.total - progress.done) / rate)} left"]
+            parts += [
+                f"{format_size(round(rate))}/s",
+                f"{format_duration((progress.total - progress.done) / rate, tenths=False)} left",
+            ]
         return ", ".join(parts)
 
 

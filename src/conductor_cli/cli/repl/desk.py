@@ -20,9 +20,9 @@ from conductor_cli.cli.session import Session
 from conductor_cli.core import again
 from conductor_cli.core.conversation import first_kept
 from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.usage import NOTHING, Usage
-from conductor_cli.views.words import count, money
 
 TERMINATED: Final = 143
 
@@ -242,10 +242,12 @@ class Desk:
         """What holds for the next question, in a few words: mode, pool, files, money."""
         conductor, used = self.conductor, self.spent()
         pool = (
-            [] if conductor is None else [str(len(conductor.pool)) if narrow else count(len(conductor.pool), "worker")]
+            []
+            if conductor is None
+            else [str(len(conductor.pool)) if narrow else format_count(len(conductor.pool), "worker")]
         )
-        files = [count(len(self.files), "file")] if self.files else []
-        spent = money(used) or "$0.00"
+        files = [format_count(len(self.files), "file")] if self.files else []
+        spent = format_cost(used) or "$0.00"
         return [
             *(["loading"] if self.loading else []), self.session.settings["conductor.mode"], *pool, *files,
             spent.partition(" + ")[0] if narrow else spent,
@@ -267,7 +269,8 @@ class Desk:
         )
         tokens, before = self.session.settings["chat.context"], self._first
         self._first = first_kept(everything, before, tokens)
-        said = f"the conversation is longer than {tokens:,} tokens: its first {count(self._first, 'turn')} stay behind"
+        turns = format_count(self._first, "turn")
+        said = f"the conversation is longer than {tokens:,} tokens: its first {turns} stay behind"
         return replace(asked, history=everything[self._first :]), said if self._first > before else ""
 
     def undo(self) -> Trace:

@@ -11,6 +11,7 @@ from conductor_cli.cli.trace.showing import step_text, trace_text
 from conductor_cli.config import Setting, Settings, shown
 from conductor_cli.core.again import check
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.usage import NOTHING
 from conductor_cli.models.presets import reader_of
 from conductor_cli.views import words
@@ -103,7 +104,7 @@ def cost(runs: Sequence[Trace]) -> None:
 
 
 def _figures(usage: Usage) -> list[str]:
-    return [f"{usage.calls:,}", f"{usage.tokens:,}", words.money(usage) or "-"]
+    return [f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage) or "-"]
 
 
 def limits(known: Sequence[Setting], settings: Settings) -> None:
@@ -133,7 +134,7 @@ def question(asked: Trace, length: int = 60) -> str:
 def standing(turns: Sequence[Trace]) -> str:
     """How much of a conversation there is."""
     count = len(turns) + sum(len(trace.question.history) for trace in turns[:1])
-    return f"the conversation has {words.count(count, 'question')}" if count else "the conversation is empty"
+    return f"the conversation has {format_count(count, 'question')}" if count else "the conversation is empty"
 
 
 def conversation(turns: Sequence[Trace]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.cli.keys.rows import Row
@@ -37,13 +38,11 @@ class Found:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        from conductor_cli.cli.amounts import size_text
-
         gpus = ", ".join(gpu.name for gpu in self.gpus) or "no GPU"
-        memory = f"{size_text(self.memory.total)}, {size_text(self.memory.available)} free"
+        memory = f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free"
         yield f"memory   {memory if self.memory.total else 'not known'}"
         yield f"cores    {self.cores}, {gpus}"
-        yield f"disk     {size_text(self.free)} free for models in {self.downloads}"
+        yield f"disk     {format_size(self.free)} free for models in {self.downloads}"
         yield f"keyring  {self.keyring or 'none that works here'}"
         keys = [f"{row.provider} in {row.source}" for row in self.keys]
         yield f"keys     {', '.join(keys) or 'none'}"

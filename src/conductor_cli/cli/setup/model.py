@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.setup.steps import Step
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
     from conductor_cli.cli.setup.found import Found
@@ -63,13 +64,12 @@ def _chosen(settings: Settings) -> Step | None:
 
 def _on_shelf(settings: Settings) -> Step | None:
     """A model that is here and was never chosen, where there are several."""
-    from conductor_cli.cli.amounts import size_text
     from conductor_cli.cli.choosing import shelf_of
 
     found = next(iter(shelf_of(settings).receipts()), None)
     if found is None:
         return None
-    text = f"{found.name}: {size_text(found.size)}, here and not chosen"
+    text = f"{found.name}: {format_size(found.size)}, here and not chosen"
     return Step(what="model", name=found.name, text=text, command=f"conductor model use {found.name}")
 
 
@@ -102,15 +102,15 @@ def fitting(found: Found, settings: Settings) -> Entry | None:
 
 
 def _pulled(entry: Entry, settings: Settings) -> Step:
-    from conductor_cli.cli.amounts import size_text, time_text
     from conductor_cli.cli.model.pulling import USUAL
     from conductor_cli.models.weights.pull import quote
 
     missing = quote(entry, settings.environ).missing
-    get = f"{size_text(missing)} to get, about {time_text(missing / USUAL)} at {size_text(USUAL)}/s"
-    size = size_text(entry.size) if entry.size else "size unknown"
+    takes = format_duration(missing / USUAL, tenths=False)
+    get = f"{format_size(missing)} to get, about {takes} at {format_size(USUAL)}/s"
+    size = format_size(entry.size) if entry.size else "size unknown"
     text = (
-        f"{entry.name}: {size}, licence {entry.licence}, needs {size_text(entry.memory)} of memory; "
+        f"{entry.name}: {size}, licence {entry.licence}, needs {format_size(entry.memory)} of memory; "
         f"{get if missing else 'its files are here'}"
     )
     details = {

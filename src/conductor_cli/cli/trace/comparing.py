@@ -14,6 +14,7 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.trace.sharing import store_of
+from conductor_cli.core.table import display_width, pad_text
 
 if TYPE_CHECKING:
     from conductor_cli.core.trace import StepRecord, Trace
@@ -145,15 +146,11 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _widest(text: str) -> int:
     """Columns of the widest letter."""
-    from conductor_cli.store.listing import cells_of
-
-    return 2 if not text.isascii() and cells_of(text) > len(text) else 1
+    return 2 if not text.isascii() and display_width(text) > len(text) else 1
 
 
 def _padded(text: str, width: int) -> str:
-    from conductor_cli.store.listing import padded
-
-    return padded(text, width)
+    return pad_text(text, width)
 
 
 def data_of(one: Trace, other: Trace) -> dict[str, Any]:

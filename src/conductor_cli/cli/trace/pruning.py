@@ -12,6 +12,7 @@ import typer
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.trace.sharing import span, store_of
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.store import Row, Store
@@ -118,9 +119,8 @@ def _named(row: Row) -> str:
 
 
 def _freed(rows: Sequence[Row]) -> str:
-    from conductor_cli.cli.amounts import size_text
 
-    return f"{_runs(len(rows))}, {size_text(_bytes(rows))}"
+    return f"{_runs(len(rows))}, {format_size(_bytes(rows))}"
 
 
 def _bytes(rows: Sequence[Row]) -> int:

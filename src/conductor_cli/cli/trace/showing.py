@@ -6,12 +6,13 @@ from dataclasses import fields
 from typing import Any
 
 from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import dump
-from conductor_cli.views.words import alone, count, money, sees
+from conductor_cli.views.words import alone, sees
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
@@ -86,9 +87,9 @@ def usage_text(usage: Usage) -> str:
         return "no call"
     cached = f" ({usage.tokens_cached:,} cached)" if usage.tokens_cached else ""
     thought = f" ({usage.tokens_reasoning:,} reasoning)" if usage.tokens_reasoning else ""
-    tokens = f"{count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{thought}"
-    cost = "no price known" if usage.cost is None else money(usage)
-    return f"{tokens}, {count(usage.calls, 'call')}, {cost}"
+    tokens = f"{format_count(usage.tokens_in, 'token')} in{cached}, {usage.tokens_out:,} out{thought}"
+    cost = "no price known" if usage.cost is None else format_cost(usage)
+    return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
 
 def _step_line(record: StepRecord, now: float) -> str:

@@ -9,11 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.cli.amounts import size_text
 from conductor_cli.cli.doctor.check import Check
 from conductor_cli.cli.eval import sets, spending
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
+from conductor_cli.core.formatting import format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 
@@ -163,7 +163,7 @@ class Readiness:
         size = 3 * 12 * trained  # two checkpoints and the next one: the weights and two moments of Adam, in 32 bits
         done = step_of(last_checkpoint(out))
         check_room(out, 0 if done else size, "--out")
-        return f"{out}, {f'goes on from step {done} of {recipe.steps}' if done else f'wants {size_text(size)}'}"
+        return f"{out}, {f'goes on from step {done} of {recipe.steps}' if done else f'wants {format_size(size)}'}"
 
     def _memory(self) -> str:
         from conductor_cli.train.memory import need, vllm_lacks
@@ -174,11 +174,11 @@ class Readiness:
             raise Unknown("not known without prompts")
         arguments(recipe, self.prompt)
         if lacks := vllm_lacks(base.shape, recipe, self.prompt, here):
-            said = f"vLLM gets {recipe.vllm_memory:.0%} of a GPU, {size_text(lacks)} too little for model and plan"
+            said = f"vLLM gets {recipe.vllm_memory:.0%} of a GPU, {format_size(lacks)} too little for model and plan"
             raise ConfigError(said, hint="--vllm off, or the address of a vLLM server: --vllm http://HOST:8000")
         wanted = need(base.shape, recipe, self.prompt, here)
         where = f"each of {here.processes} GPUs" if here.gpu else "this machine"
-        said = f"about {size_text(wanted.total)} of the {size_text(here.total)} of {where}"
+        said = f"about {format_size(wanted.total)} of the {format_size(here.total)} of {where}"
         if wanted.total > here.total:
             fewer = "" if recipe.lora else "train an adapter: --lora, or "
             raise ConfigError(f"it takes {said}", hint=f"{fewer}spread it over more GPUs: see docs/train.md")

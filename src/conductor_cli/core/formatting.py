@@ -1,0 +1,94 @@
+"""Amounts as people read them: money, durations, sizes, counts and times. Pure.
+
+The only formatter of each kind; every command and view uses these. Start-up of `trace list` is measured, so nothing
+beyond the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from conductor_cli.core.usage import Usage
+
+UNKNOWN = "-"
+"""Stands in a table where a value is not known."""
+
+
+def format_money(amount: Decimal | float) -> str:
+    """US dollars: `$0.00`, `$0.00002`, `$0.0042`, `$1.24`. An amount above zero never reads as zero."""
+    if amount == 0 or amount >= 1:
+        return f"${amount:,.2f}"
+    return f"${amount:.{max(4, -math.floor(math.log10(amount)))}f}"
+
+
+def format_cost(usage: Usage) -> str:
+    """What is known of a cost, and how many calls have no price: `$0.0042 + 1 call unpriced`. Empty without calls."""
+    missing = f"{format_count(usage.unpriced, 'call')} unpriced" if usage.unpriced else ""
+    if usage.cost is None:
+        return missing
+    return f"{format_money(usage.cost)} + {missing}" if missing else format_money(usage.cost)
+
+
+def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
+    """A cost for a table cell: `$0.0042`, `$0.0042+` when some calls had no price, `unknown` when none had one."""
+    if cost is None:
+        return "unknown" if unpriced else UNKNOWN
+    return format_money(cost) + ("+" if unpriced else "")
+
+
+def format_duration(seconds: float, *, tenths: bool = True) -> str:
+    """`3.2 s`, `42 s`, `2 min 5 s`, `2 h 5 min`. Without `tenths`, `3 s`: for clocks and estimates."""
+    seconds = max(0.0, seconds)
+    if tenths and round(seconds, 1) < 10:
+        return f"{round(seconds, 1)} s"
+    # A watched clock counts completed seconds; a measured time is rounded.
+    whole = round(round(seconds, 1)) if tenths else int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_size(size: int) -> str:
+    """Bytes in decimal units, as disks are sold: `264 kB`, `4.68 GB`."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            value = size / factor
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    return format_count(size, "byte")
+
+
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """`1 step`, `1,302 tokens`, `2 replies`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def format_list(names: Sequence[str], word: str = "and") -> str:
+    """`1`, `1 and 3`, `1, 2 and 3`."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def format_age(seconds: float) -> str:
+    """`now`, `5 min ago`, `3 h ago`, `12 d ago`."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "now"
+
+
+def format_time(time: str, now: datetime) -> str:
+    """An ISO 8601 time as its age; as its date after a month. `-` when it is no time."""
+    try:
+        then = datetime.fromisoformat(time)
+    except ValueError:
+        return UNKNOWN
+    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    return f"{then:%Y-%m-%d}" if seconds >= 30 * 86_400 else format_age(seconds)

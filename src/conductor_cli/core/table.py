@@ -1,0 +1,159 @@
+"""Plain-text tables that fit a width. Pure; used for every list that the program prints.
+
+On a narrow screen a table first drops its least important columns, then crops or wraps those that may shrink. When that
+is not enough, each row becomes a block of lines. No rich here: its import costs more than a whole `trace list`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import UNKNOWN
+
+GAP: Final = 2
+"""Spaces between two columns."""
+
+INDENT: Final = "    "
+"""Stands before the lines of a block, except its first."""
+
+LEAST_WRAPPED: Final = 20
+"""The narrowest column that text is wrapped into."""
+
+ELLIPSIS: Final = "…"
+
+
+class Column(NamedTuple):
+    """How one column is shown.
+
+    `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink` allows cropping down
+    to that many cells, `wrap` allows several lines. In a block, a column with a `label` gets its own line,
+    `label: value`; the others share lines as `head value`.
+    """
+
+    head: str
+    right: bool = False
+    drop: int = 0
+    shrink: int = 0
+    wrap: bool = False
+    label: str = ""
+
+
+class TableLines(NamedTuple):
+    """A rendered table: the heading line (none for blocks), and the lines of each row, for callers that style rows."""
+
+    head: list[str]
+    rows: list[list[str]]
+
+
+def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """The table as lines of at most `width` cells where that can be; 0 means no limit."""
+    head, blocks = render_rows(columns, rows, width)
+    return [*head, *(line for block in blocks for line in block)]
+
+
+def render_rows(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0, *, stack_below: int = 0
+) -> TableLines:
+    """The table row by row. Below `stack_below` cells it is shown as blocks even if some of its columns would fit."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    natural = [
+        max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
+        for index, column in enumerate(columns)
+    ]
+    least = [_least_width(column, size) for column, size in zip(columns, natural, strict=True)]
+    kept = list(range(len(columns)))
+    while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
+        kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
+    if width and (width < stack_below or _total(least, kept) > width):
+        return TableLines([], [_render_block(columns, row, width) for row in rows])
+
+    sizes = {index: natural[index] for index in kept}
+    while width and (excess := sum(sizes.values()) + GAP * (len(kept) - 1) - width) > 0:
+        widest = max((index for index in kept if sizes[index] > least[index]), key=lambda index: sizes[index])
+        sizes[widest] = max(least[widest], sizes[widest] - excess)
+    shown = [(columns[index], sizes[index]) for index in kept]
+    head = _render_row(shown, [column.head for column, _ in shown])
+    return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows])
+
+
+def _least_width(column: Column, natural: int) -> int:
+    """How narrow a column may become."""
+    if column.wrap:
+        return min(natural, LEAST_WRAPPED)
+    return max(min(natural, column.shrink), display_width(column.head)) if column.shrink else natural
+
+
+def _total(sizes: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(sizes[index] for index in kept) + GAP * (len(kept) - 1)
+
+
+def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
+    """One row of the table; it takes several lines where a cell is wrapped."""
+    cells = [
+        wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
+        for (column, size), cell in zip(columns, row, strict=True)
+    ]
+    lines = []
+    for number in range(max(map(len, cells), default=0)):
+        parts = [
+            pad_text(cell[number] if number < len(cell) else "", size, right=column.right)
+            for (column, size), cell in zip(columns, cells, strict=True)
+        ]
+        lines.append((" " * GAP).join(parts).rstrip())
+    return lines
+
+
+def _render_block(columns: Sequence[Column], row: Sequence[str], width: int) -> list[str]:
+    """One row for a narrow screen: its first cell, then every other that says something."""
+    room = max(width - len(INDENT), 1)
+    first = next((index for index, cell in enumerate(row) if cell), 0)
+    lines, shared = [crop_text(row[first], width) if columns[first].shrink else row[first]], []
+    for column, cell in list(zip(columns, row, strict=True))[first + 1 :]:
+        if cell in {"", UNKNOWN}:
+            continue
+        if column.label:
+            lines += [INDENT + line for line in wrap_text(f"{column.label}: {cell}", room)]
+            continue
+        head = f"{column.head.lower()} " if column.head else ""
+        shared.append(head + (crop_text(cell, room - len(head)) if column.shrink else cell))
+    together = wrap_text(", ".join(shared), room) if shared else []
+    return [lines[0], *(INDENT + line for line in together), *lines[1:]]
+
+
+def display_width(text: str) -> int:
+    """How many terminal cells a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # most lists are ASCII and never load it
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def pad_text(text: str, width: int, *, right: bool = False) -> str:
+    """The text with spaces up to a width; before it when it is aligned to the right."""
+    space = " " * (width - display_width(text))
+    return space + text if right else text + space
+
+
+def crop_text(text: str, width: int) -> str:
+    """The beginning of a text that fits, with an ellipsis when something was cut."""
+    if display_width(text) <= width:
+        return text
+    end = max(width - 1, 0)
+    while end > 0 and display_width(text[:end]) > width - 1:
+        end -= 1
+    return text[:end] + ELLIPSIS
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """The text as lines broken between words. A word stays whole, so that paths and options can be copied."""
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and display_width(joined) > width:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines

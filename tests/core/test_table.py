@@ -1,0 +1,76 @@
+"""Tables fit their width: columns are dropped, cropped and wrapped, and rows become blocks on narrow screens."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor_cli.core.table import Column, crop_text, display_width, render_rows, render_table, wrap_text
+
+COLUMNS = (
+    Column("NAME"),
+    Column("SIZE", right=True, drop=1),
+    Column("SOURCE", drop=2),
+    Column("TITLE", shrink=10),
+)
+ROWS = [["alpha", "12", "somewhere", "a long title that has to give way"], ["b", "3,456", "", "short"]]
+
+
+def test_all_columns_without_a_limit() -> None:
+    """Numbers are aligned to the right; no line ends in spaces."""
+    assert render_table(COLUMNS, ROWS) == [
+        "NAME    SIZE  SOURCE     TITLE",
+        "alpha     12  somewhere  a long title that has to give way",
+        "b      3,456             short",
+    ]
+
+
+def test_the_widest_column_is_cropped_before_a_column_is_dropped() -> None:
+    """Only down to its least width; then columns go, the least important first."""
+    assert render_table(COLUMNS, ROWS, 40)[1] == "alpha     12  somewhere  a long title t…"
+    assert render_table(COLUMNS, ROWS, 33) == [
+        "NAME    SIZE  TITLE",
+        "alpha     12  a long title that …",
+        "b      3,456  short",
+    ]
+    assert render_table(COLUMNS, ROWS, 20)[0] == "NAME   TITLE"
+
+
+def test_rows_become_blocks_when_nothing_else_helps() -> None:
+    """The first cell, then every value that is known with its head, dropped columns included."""
+    assert render_table(COLUMNS, ROWS, 16)[:3] == ["alpha", "    size 12,", "    source"]
+    labelled = (Column("NAME"), Column("RIGHT", label="right answers"), Column("COST"))
+    found = render_rows(labelled, [["alpha", "5", "-"]], 50, stack_below=60)
+    assert found == ([], [["alpha", "    right answers: 5"]])
+
+
+def test_a_wrapping_column_takes_several_lines() -> None:
+    """A word stays whole even if it is too long."""
+    rows = [["a-name", "12", "some words, and then some more"]]
+    assert render_table((Column("NAME"), Column("SIZE"), Column("NOTE", wrap=True)), rows, 38) == [
+        "NAME    SIZE  NOTE",
+        "a-name  12    some words, and then",
+        "              some more",
+    ]
+    assert wrap_text("see /a/very/long/path now", 8) == ["see", "/a/very/long/path", "now"]
+
+
+@pytest.mark.parametrize("width", [12, 20, 33, 40, 59, 80])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    """Wide letters count as two cells."""
+    rows = [["x", "1", "y", "世界" * 60]]
+    assert max(map(display_width, render_table(COLUMNS, rows, width))) <= width
+
+
+def test_cells_are_sanitized() -> None:
+    """A cell cannot move the cursor or start a new line."""
+    assert render_table((Column("A"),), [["x\x1b[2J\ny"]]) == ["A", "x y"]
+
+
+def test_an_empty_table_has_its_head() -> None:
+    """No rows are no reason to fail."""
+    assert render_table(COLUMNS, [], 80) == ["NAME  SIZE  SOURCE  TITLE"]
+
+
+def test_wide_letters_take_two_cells() -> None:
+    """Text is cropped by cells, not by letters."""
+    assert (display_width("世界a"), crop_text("世界世界", 5), crop_text("abc", 3)) == (5, "世界…", "abc")
