@@ -45,9 +45,9 @@ def names(words: Sequence[str], environ: Mapping[str, str], file: str | None = N
         case ["pools", "names", "--known"]:
             found = [*_listed("pools", environ, file), *_table(os.path.join(_MODELS, "presets.toml"), "pools")]
         case ["model", "names"] | ["model", "names", "--here"]:
-            found = _shelf(environ)
+            found = _stored_models(environ)
         case ["model", "names", "--known"]:
-            found = [*_registry(environ), *_shelf(environ)]
+            found = [*_registry(environ), *_stored_models(environ)]
         case _:
             return None
     return [name for name in dict.fromkeys(found) if _NAME.fullmatch(name)]
@@ -64,11 +64,11 @@ def _own(section: str, environ: Mapping[str, str]) -> list[str]:
     return _table(os.path.join(_directory("config", environ), "settings.toml"), section)
 
 
-def _shelf(environ: Mapping[str, str]) -> list[str]:
-    """The models that are here: those with a receipt, be it damaged."""
-    shelf = os.path.join(_directory("data", environ), "models")
+def _stored_models(environ: Mapping[str, str]) -> list[str]:
+    """The models that are here: those with a manifest, be it damaged."""
+    store = os.path.join(_directory("data", environ), "models")
     try:
-        return sorted(name for name in os.listdir(shelf) if os.path.exists(os.path.join(shelf, name, "receipt.toml")))
+        return sorted(name for name in os.listdir(store) if os.path.exists(os.path.join(store, name, "manifest.toml")))
     except OSError:
         return []
 

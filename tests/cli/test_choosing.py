@@ -59,7 +59,7 @@ def test_a_key_that_is_missing_is_known_before_anything_is_asked(stage: Stage, t
         assert bool(told) == bool(said)
 
 
-def test_a_trace_calls_the_conductor_as_the_shelf_does(stage: Stage, tiny: Path) -> None:
+def test_a_trace_calls_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
     """The name under which it was imported, with the hash of its bytes: its file may be called anything."""
     stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
     assert stage.inside("model", "import", str(tiny), "--name", "mine", "--use").code == 0

@@ -187,16 +187,16 @@ def test_a_registry_that_cannot_be_read_is_a_failure(
     assert done.code == 3
 
 
-def test_a_damaged_entry_of_the_shelf_is_seen(stage: Stage, tiny: Path) -> None:
+def test_a_damaged_entry_of_the_model_store_is_seen(stage: Stage, tiny: Path) -> None:
     """Also one that does not plan; the hint is the command that takes it away."""
     stage.configure(conductor=str(tiny))
     assert stage.inside("model", "import", str(tiny), "--name", "mine").code == 0
-    receipts = load(stage.environ()).places.models
-    (receipts / "mine" / "receipt.toml").write_text("name = 'mine'\nfiles = 3\n")
+    manifests = load(stage.environ()).places.models
+    (manifests / "mine" / "manifest.toml").write_text("name = 'mine'\nfiles = 3\n")
     done = stage.inside("doctor", "--json")
     check = next(check for check in done.json["checks"] if check["name"] == "model mine")
     assert check["state"] == "warning"
-    assert "receipt.toml cannot be read" in check["found"]
+    assert "manifest.toml cannot be read" in check["found"]
     assert "conductor model rm mine" in check["hint"]
 
 

@@ -21,7 +21,7 @@ from conductor_cli.cli.choosing import planner_of, profile_of
 from conductor_cli.cli.model.watching import Rate
 from conductor_cli.config import load
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.weights.registry import needs
+from conductor_cli.models.weights.registry import memory_needed
 from tests.cli.stage import Done, Stage, explained
 from tests.cli.test_terminal import terminal
 from tests.test_imports import NOT_AT_START, START
@@ -94,7 +94,7 @@ def taken(stage: Stage, file: Path, *more: str) -> Done:
 
 
 def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Each model of the registry, then others of the shelf, with size, licence, memory and state."""
+    """Each model of the registry, then others of the model store, with size, licence, memory and state."""
     assert row(desk, "small") == {
         "name": "small", "state": "not here", "in_use": False, "default": True, "size": tiny.stat().st_size,
         "memory": row(desk, "small")["memory"], "begun": None, "licence": "Apache-2.0",
@@ -112,7 +112,7 @@ def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, 
     assert [row(desk, "mine")[key] for key in ("in_use", "state", "trust")] == [True, "here", "file"]
 
 
-def test_the_list_says_what_plans_where_it_is_no_model_of_the_shelf(desk: Stage, tiny: Path) -> None:
+def test_the_list_says_what_plans_where_it_is_no_model_of_the_model_store(desk: Stage, tiny: Path) -> None:
     """A file or a server that was chosen is a row of its own."""
     for name in ("openai/gpt-9", str(tiny)):
         assert desk.inside("model", "use", name).code == 0
@@ -183,7 +183,7 @@ def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -
 
 @pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
 def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str) -> None:
-    """A missing file, a text, a directory: 5, in three lines, and nothing is on the shelf."""
+    """A missing file, a text, a directory: 5, in three lines, and nothing is in the model store."""
     path = tmp_path / name
     if name == "folder":
         path.mkdir()
@@ -198,7 +198,7 @@ def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str
 
 
 def test_a_name_that_is_no_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
-    """`--name` cannot lead out of the shelf: 2."""
+    """`--name` cannot lead out of the model store: 2."""
     done = desk.inside("model", "import", tiny, "--name", "../../x")
     assert done.code == 2
     explained(done)
@@ -209,7 +209,7 @@ def test_an_imported_model_says_how_much_memory_it_needs(desk: Stage, tiny: Path
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     whole, trained, known = (row(desk, name) for name in ("whole", "trained", "small"))
-    assert whole["memory"] == known["memory"] == needs(tiny.stat().st_size, 2 * 2 * 2 * 2 * 16)
+    assert whole["memory"] == known["memory"] == memory_needed(tiny.stat().st_size, 2 * 2 * 2 * 2 * 16)
     assert trained["memory"] == whole["memory"] + trained["size"]
     assert desk.inside("model", "use", tiny).code == 0
     assert row(desk, str(tiny))["memory"] == known["memory"]
@@ -238,10 +238,10 @@ def test_the_list_fits_where_it_is_shown(
 
 
 def test_a_shell_is_told_the_names(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Those of the shelf, also with a receipt that cannot be read, or the registry's as well; whatever is broken."""
+    """Names of stored models, even with an unreadable manifest; with --known those of the registry, too."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    (desk.home / "data/conductor-llm/models/mine/receipt.toml").write_text("name = [")
+    (desk.home / "data/conductor-llm/models/mine/manifest.toml").write_text("name = [")
     assert desk.inside("model", "names").out.split() == ["mine", "small"]
     assert sorted(desk.inside("model", "names", "--known").out.split()) == ["mine", "other", "small"]
     desk.config.write_text("not = [toml")
@@ -277,7 +277,7 @@ def test_a_worker_is_used_though_a_directory_is_called_like_it(
     assert chosen(desk) == str(tmp_path / "mine.gguf")
 
 
-def test_a_model_of_the_shelf_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_a_model_of_the_model_store_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     """`model use NAME` keeps the name; `model path` prints the file; `--conductor NAME` is for one run."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
@@ -323,7 +323,7 @@ def test_without_a_choice_the_default_plans_or_the_only_one(desk: Stage, tiny: P
 
 
 def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
-    """The file of a receipt deleted or cut: 5, the file is named, and the hint says how to get it again."""
+    """The file of a manifest deleted or cut: 5, the file is named, and the hint says how to get it again."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     path.write_bytes(path.read_bytes()[:-1])
@@ -336,28 +336,28 @@ def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def test_a_damaged_receipt_is_told(desk: Stage, tiny: Path) -> None:
-    """A receipt that is no TOML: 5 for each command that needs it, with the file and what to do; it is in the list."""
+def test_a_damaged_manifest_is_told(desk: Stage, tiny: Path) -> None:
+    """A manifest that is no TOML: 5 for each command that needs it, with the file and what to do; it is in the list."""
     taken(desk, tiny)
-    receipt = desk.home / "data/conductor-llm/models/small/receipt.toml"
-    receipt.write_text("name = [")
+    manifest = desk.home / "data/conductor-llm/models/small/manifest.toml"
+    manifest.write_text("name = [")
     for command in (("model", "path"), ("ask", "hi"), ("model", "verify")):
         done = desk.inside(*command)
         assert done.code == 5
         explained(done)
-        assert str(receipt) in done.err
+        assert str(manifest) in done.err
         assert "conductor model rm small" in done.err
-    assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == ["damaged", True, str(receipt)]
+    assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == ["damaged", True, str(manifest)]
     desk.own.unlink()  # nothing is chosen, and there is no other model
     done = desk.inside("ask", "hi")
     assert done.code == 5
-    assert str(receipt) in done.err
+    assert str(manifest) in done.err
 
 
-def test_a_damaged_receipt_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """One receipt that is no TOML: other models are listed, chosen, imported, verified and plan; it can be removed."""
+def test_a_damaged_manifest_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """One manifest that is no TOML: other models are listed, chosen, imported, verified and plan; it can be removed."""
     taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
-    broken = desk.home / "data/conductor-llm/models/broken/receipt.toml"
+    broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
     taken(desk, tiny)
     for command in (("model", "use", "small"), ("model", "verify"), ("model", "path"), ("model", "list"),
@@ -374,19 +374,19 @@ def test_a_damaged_receipt_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path:
     assert chosen(desk) == "small"
 
 
-def test_a_model_with_a_damaged_receipt_is_pulled_again(desk: Stage, tiny: Path) -> None:
-    """A pull writes the receipt anew."""
+def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path) -> None:
+    """A pull writes the manifest anew."""
     cached(desk, "small", tiny)
     assert desk.inside("model", "pull").code == 0
-    (desk.home / "data/conductor-llm/models/small/receipt.toml").write_text("name = [")
+    (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
     assert desk.inside("model", "pull").code == 0
     assert row(desk, "small")["state"] == "here"
 
 
-def test_removing_a_chosen_model_with_a_damaged_receipt_takes_the_choice_back(desk: Stage, tiny: Path) -> None:
+def test_removing_a_chosen_model_with_a_damaged_manifest_takes_the_choice_back(desk: Stage, tiny: Path) -> None:
     """The setting that named it is cleared, as with any other."""
     taken(desk, tiny)
-    (desk.home / "data/conductor-llm/models/small/receipt.toml").write_text("name = [")
+    (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
     assert "was the model that plans" in desk.inside("model", "rm", "small", "--yes").err
     assert chosen(desk) == ""
 
@@ -451,7 +451,7 @@ def lora(path: Path, width: int = 64, architecture: str = "qwen2") -> Path:
 
 
 def test_an_adapter_plans_over_its_base(desk: Stage, tmp_path: Path) -> None:
-    """A LoRA of the shelf is its base with the adapter laid over; the trace names both files."""
+    """A LoRA of the model store is its base with the adapter laid over; the trace names both files."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
     planner = planner_of(load(os.environ))
@@ -481,7 +481,7 @@ def peft(directory: Path) -> Path:
 
 
 def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: Path) -> None:
-    """A directory as PEFT writes it becomes an adapter of the shelf's own, over its base; the directory may go."""
+    """A directory as PEFT writes it becomes an adapter in the model store, over its base; the directory may go."""
     source = peft(tmp_path / "trained")
     done = desk.inside("model", "import", source, "--base", "small")
     assert done.code == 5
@@ -502,7 +502,7 @@ def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: P
 
 
 def test_an_adapter_that_cannot_be_converted_is_told(desk: Stage, tmp_path: Path) -> None:
-    """Half of a safetensors file: 5, three lines, and nothing is left on the shelf."""
+    """Half of a safetensors file: 5, three lines, and nothing is left in the model store."""
     source = peft(tmp_path / "trained")
     weights = source / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-500])
@@ -543,7 +543,7 @@ def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None
 def test_an_adapter_that_does_not_fit_is_not_imported(
     desk: Stage, tmp_path: Path, other: dict[str, Any], problem: str
 ) -> None:
-    """A LoRA for another architecture or width than its base, which is here: 5, and nothing is on the shelf."""
+    """A LoRA for another architecture or width than its base, which is here: 5, and nothing is in the model store."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     done = desk.inside("model", "import", lora(tmp_path / "trained.gguf", **other), "--base", "whole")
     assert done.code == 5
@@ -617,19 +617,19 @@ def mended(stage: Stage, told: str) -> None:
 
 
 def test_what_takes_the_place_of_a_damaged_model_leaves_nothing_of_it(desk: Stage, tmp_path: Path) -> None:
-    """The same bytes under another file's name: the damaged file of the shelf goes."""
+    """The same bytes under another file's name: the damaged file of the model store goes."""
     source = make(tmp_path / "one.gguf", seed=3)
     other = Path(shutil.copy(source, tmp_path / "other.gguf"))
     taken(desk, source, "--copy")
     path = Path(str(row(desk, "one")["path"]))
     path.write_bytes(path.read_bytes()[:-50] + b"x" * 50)
     taken(desk, other, "--name", "one")
-    assert sorted(file.name for file in path.parent.iterdir()) == ["other.gguf", "receipt.toml"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["manifest.toml", "other.gguf"]
     assert desk.inside("model", "verify").code == 0
 
 
 def test_a_chosen_file_that_is_gone_is_not_verified_as_another(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """A plain file plans and is deleted: 5, its path and what to do, though another model is on the shelf."""
+    """A plain file plans and is deleted: 5, its path and what to do, though another model is in the model store."""
     mine = make(tmp_path / "mine.gguf", seed=1)
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "use", mine).code == 0
@@ -654,7 +654,7 @@ def test_a_further_part_names_the_first(desk: Stage, tmp_path: Path) -> None:
 
 
 def test_a_plain_file_is_verified(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """A file without a receipt: its header is looked at and its hash printed; one that is no model is damaged."""
+    """A file without a manifest: its header is looked at and its hash printed; one that is no model is damaged."""
     done = desk.inside("model", "verify", tiny)
     assert done.code == 0
     assert sha256(tiny) in done.out
@@ -674,7 +674,7 @@ def test_where_nothing_plans_all_that_is_here_is_verified(desk: Stage, tmp_path:
 
 
 def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path) -> None:
-    """`rm --yes`: the shelf's file goes, the first one stays, the setting is cleared, and that is said."""
+    """`rm --yes`: the model store's file goes, the first one stays, the setting is cleared, and that is said."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     done = desk.inside("model", "rm", "small", "--yes")
@@ -776,7 +776,7 @@ def cached(stage: Stage, name: str, file: Path) -> Path:
 
 
 def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path) -> None:
-    """What another tool left in the cache is checked, gets a receipt, and plans, without a network; `rm` leaves it."""
+    """What another tool left in the cache is checked, gets a manifest, and plans, without a network; `rm` leaves it."""
     link = cached(desk, "small", tiny)
     done = desk.inside("model", "pull")
     assert done.code == 0, done.err

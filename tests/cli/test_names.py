@@ -36,9 +36,9 @@ def filled(home: Path) -> None:
     config.mkdir(parents=True, exist_ok=True)
     config.joinpath("settings.toml").write_text(OWN)
     for name in ("here", "broken"):
-        receipt = home / f"data/conductor-llm/models/{name}/receipt.toml"
-        receipt.parent.mkdir(parents=True)
-        receipt.write_text("no = receipt")
+        manifest = home / f"data/conductor-llm/models/{name}/manifest.toml"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text("no = manifest")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path, 
 
 
 def test_a_refusal_is_told_in_three_lines(stage: Stage, pulled: Hub) -> None:
-    """What the hub refuses ends with 5 after the terms, told in three lines at most; nothing is on the shelf."""
+    """What the hub refuses ends with 5 after the terms, told in three lines at most; nothing is in the model store."""
     pulled.refusals = [Refusal(status=404, headers={"X-Error-Code": "RevisionNotFound"})] * 5
     done = stage.run("--quiet", "model", "pull", "other")
     assert done.code == 5

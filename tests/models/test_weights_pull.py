@@ -22,12 +22,12 @@ from conductor_cli.models.weights import hub as hubs
 from conductor_cli.models.weights.cache import Cache
 from conductor_cli.models.weights.hub import OFFICIAL
 from conductor_cli.models.weights.hub import Hub as Address
-from conductor_cli.models.weights.keeping import Removal, remove
-from conductor_cli.models.weights.progress import Pace, Progress
+from conductor_cli.models.weights.model_store import NO_PIN, Manifest, ModelStore
+from conductor_cli.models.weights.progress import Progress, RetryPolicy
 from conductor_cli.models.weights.pull import pull, quote
-from conductor_cli.models.weights.receipts import NO_PIN, Receipt, Shelf
-from conductor_cli.models.weights.registry import Entry, Part
+from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
 from conductor_cli.models.weights.unfinished import drop, unfinished
+from conductor_cli.models.weights.verify import Removal, remove
 from tests.hub import Fault, Hub, Refusal, gated, git_hash, hub, sha256
 
 REPO = "maker/model"
@@ -51,19 +51,19 @@ def model(number: int, size: int, **split: int) -> bytes:
 DATA = model(1, 2_000_000)
 OTHER = model(2, 2_000_000)
 HALVES = [model(number, 1_000_000 + number, no=number, count=2) for number in range(2)]
-QUICK = Pace(stall=20.0, waits=(0.0, 0.0, 0.0))
+QUICK = RetryPolicy(stall=20.0, waits=(0.0, 0.0, 0.0))
 
 
-def entry(*parts: Part, **more: Any) -> Entry:
+def entry(*parts: RegistryFile, **more: Any) -> RegistryModel:
     told: dict[str, Any] = {
         "name": "tiny", "repo": REPO, "revision": "main", "licence": "Apache-2.0", "about": "", "memory": 0,
     }  # fmt: skip
-    return Entry(**(told | {"parts": parts or (Part(file=FILE),)} | more))
+    return RegistryModel(**(told | {"parts": parts or (RegistryFile(file=FILE),)} | more))
 
 
 @dataclass
 class Desk:
-    """A user before a hub, with a cache and a shelf of their own."""
+    """A user before a hub, with a cache and a store of their own."""
 
     hub: Hub
     home: Path
@@ -71,8 +71,8 @@ class Desk:
     told: list[Progress] = field(default_factory=list)
 
     @property
-    def shelf(self) -> Shelf:
-        return Shelf(self.home / "shelf")
+    def store(self) -> ModelStore:
+        return ModelStore(self.home / "store")
 
     @property
     def cache(self) -> Cache:
@@ -82,10 +82,10 @@ class Desk:
     def notes(self) -> list[str]:
         return [told.note for told in self.told if told.note]
 
-    def pull(self, what: Entry | None = None, pace: Pace = QUICK) -> Receipt:
-        return pull(what or entry(), self.shelf, self.environ, self.told.append, pace)
+    def pull(self, what: RegistryModel | None = None, pace: RetryPolicy = QUICK) -> Manifest:
+        return pull(what or entry(), self.store, self.environ, self.told.append, pace)
 
-    def fails(self, what: Entry | None = None, pace: Pace = QUICK) -> ConductorUnusable:
+    def fails(self, what: RegistryModel | None = None, pace: RetryPolicy = QUICK) -> ConductorUnusable:
         with pytest.raises(ConductorUnusable) as error:
             self.pull(what, pace)
         assert error.value.hint
@@ -98,9 +98,9 @@ class Desk:
         begun.start(0)
         begun.part.write_bytes(data[:size])
 
-    def process(self, pace: Pace = QUICK, before: str = "") -> subprocess.Popen[str]:
+    def process(self, pace: RetryPolicy = QUICK, before: str = "") -> subprocess.Popen[str]:
         """A pull in a process of its own. It prints what it is told, a line of JSON each."""
-        code = PULL.format(before=before, shelf=str(self.shelf.directory), pace=pace, entry=entry())
+        code = PULL.format(before=before, store=str(self.store.directory), pace=pace, entry=entry())
         command = [sys.executable, "-c", code]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environ)
 
@@ -112,13 +112,13 @@ class Desk:
 PULL = """
 import dataclasses, json, os
 from pathlib import Path
-from conductor_cli.models.weights.progress import Pace
+from conductor_cli.models.weights.progress import RetryPolicy
 from conductor_cli.models.weights.pull import pull
-from conductor_cli.models.weights.receipts import Shelf
-from conductor_cli.models.weights.registry import Entry, Part
+from conductor_cli.models.weights.model_store import ModelStore
+from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
 {before}
 tell = lambda told: print(json.dumps(dataclasses.asdict(told)), flush=True)
-print(pull({entry!r}, Shelf(Path({shelf!r})), os.environ, tell, {pace!r}).path)
+print(pull({entry!r}, ModelStore(Path({store!r})), os.environ, tell, {pace!r}).path)
 """
 
 
@@ -133,30 +133,30 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def test_a_first_pull_ends_in_the_hubs_cache(desk: Desk) -> None:
     """The file lies among the blobs under its SHA-256, in the snapshot under its name; nothing else is left."""
-    receipt = desk.pull()
+    manifest = desk.pull()
     commit = desk.hub.repos[REPO].revisions["main"]
     folder = desk.cache.folder(REPO)
-    assert receipt.path == folder / "snapshots" / commit / FILE
-    assert receipt.path.read_bytes() == DATA
-    assert receipt.path.resolve() == (folder / "blobs" / sha256(DATA)).resolve()
+    assert manifest.path == folder / "snapshots" / commit / FILE
+    assert manifest.path.read_bytes() == DATA
+    assert manifest.path.resolve() == (folder / "blobs" / sha256(DATA)).resolve()
     assert (folder / "refs/main").read_text() == commit
     assert sorted(path.name for path in folder.iterdir()) == ["blobs", "refs", "snapshots"]
     assert len(desk.hub.fetched) == 1
 
 
-def test_the_receipt_says_what_came_from_where(desk: Desk) -> None:
-    """It has size, SHA-256, commit and endpoint, and is on the shelf; a hub at another address vouches as a mirror."""
-    receipt = desk.pull()
-    assert desk.shelf.find("tiny") == receipt
-    assert (receipt.files[0].size, receipt.files[0].sha256) == (len(DATA), sha256(DATA))
-    assert receipt.source == f"hub:{REPO}@{desk.hub.repos[REPO].revisions['main']}"
-    assert (receipt.endpoint, receipt.trust) == (desk.hub.url, "mirror")
-    assert (receipt.licence, receipt.profile, receipt.base) == ("Apache-2.0", "prompted", "")
+def test_the_manifest_says_what_came_from_where(desk: Desk) -> None:
+    """It has size, SHA-256, commit and endpoint, and is stored; a hub at another address vouches as a mirror."""
+    manifest = desk.pull()
+    assert desk.store.find("tiny") == manifest
+    assert (manifest.files[0].size, manifest.files[0].sha256) == (len(DATA), sha256(DATA))
+    assert manifest.source == f"hub:{REPO}@{desk.hub.repos[REPO].revisions['main']}"
+    assert (manifest.endpoint, manifest.trust) == (desk.hub.url, "mirror")
+    assert (manifest.licence, manifest.profile, manifest.base) == ("Apache-2.0", "prompted", "")
 
 
 def test_a_hash_of_the_registry_vouches_by_itself(desk: Desk) -> None:
     """Through whatever mirror it came, a file with the registry's SHA-256 is what it should be."""
-    assert desk.pull(entry(Part(file=FILE, size=len(DATA), sha256=sha256(DATA)))).trust == "registry"
+    assert desk.pull(entry(RegistryFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))).trust == "registry"
 
 
 def test_what_goes_on_is_told(desk: Desk) -> None:
@@ -181,9 +181,9 @@ def library(desk: Desk, code: str) -> str:
 
 def test_the_hubs_library_finds_what_was_pulled(desk: Desk) -> None:
     """It knows the file without asking the hub, and finds its cache in order."""
-    receipt = desk.pull()
+    manifest = desk.pull()
     found = library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}, local_files_only=True))")
-    assert Path(found) == receipt.path
+    assert Path(found) == manifest.path
     assert library(desk, "s = scan_cache_dir(); print(len(s.repos), s.warnings, s.size_on_disk)") == f"1 [] {len(DATA)}"
 
 
@@ -192,7 +192,7 @@ def test_what_the_hubs_library_fetched_is_used(desk: Desk, known: str) -> None:
     """A file that any other tool brought into the cache is checked and used; nothing is fetched or stored twice."""
     found = library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}))")
     asked, fetched = len(desk.hub.front.requests), len(desk.hub.fetched)
-    assert desk.pull(entry(Part(file=FILE, sha256=known))).path == Path(found)
+    assert desk.pull(entry(RegistryFile(file=FILE, sha256=known))).path == Path(found)
     assert len(desk.hub.fetched) == fetched
     assert (len(desk.hub.front.requests) > asked) == (not known)  # without a hash the hub is asked for one
     assert desk.files() == [sha256(DATA)]
@@ -209,21 +209,21 @@ def test_a_second_pull_asks_nobody(desk: Desk) -> None:
     assert {told.stage for told in desk.told} == {"checking"}
 
 
-def test_who_vouched_stays_in_the_receipt(desk: Desk) -> None:
+def test_who_vouched_stays_in_the_manifest(desk: Desk) -> None:
     """A file from a mirror that is found again without asking is not said to come from the hub."""
     desk.pull()
     del desk.environ["HF_ENDPOINT"]
-    receipt = desk.pull()
-    assert (receipt.trust, receipt.endpoint) == ("mirror", desk.hub.url)
+    manifest = desk.pull()
+    assert (manifest.trust, manifest.endpoint) == ("mirror", desk.hub.url)
 
 
 def test_a_pin_made_through_a_mirror_stays_a_mirrors_word(desk: Desk) -> None:
-    """Also without the receipt: when nobody was asked, the endpoint of now vouches for nothing."""
+    """Also without the manifest: when nobody was asked, the endpoint of now vouches for nothing."""
     desk.pull()
-    desk.shelf.drop("tiny")
+    desk.store.drop("tiny")
     mirror = desk.environ.pop("HF_ENDPOINT")
-    receipt = desk.pull()
-    assert (receipt.trust, receipt.endpoint) == ("mirror", mirror)
+    manifest = desk.pull()
+    assert (manifest.trust, manifest.endpoint) == ("mirror", mirror)
 
 
 def test_the_hub_s_own_word_is_worth_more_than_a_mirror_s(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,50 +235,50 @@ def test_the_hub_s_own_word_is_worth_more_than_a_mirror_s(desk: Desk, monkeypatc
         asked = len(desk.hub.front.requests)
         assert desk.pull().trust == trust
         assert len(desk.hub.front.requests) > asked
-        assert desk.shelf.pin_of(REPO, FILE).trust == trust
+        assert desk.store.pin_of(REPO, FILE).trust == trust
 
 
 def test_a_file_that_nobody_vouched_for_is_said_to_be_that(desk: Desk) -> None:
     """Found in the cache of another tool while offline, without a hash to compare it with: its trust is its own."""
     library(desk, f"hf_hub_download({REPO!r}, {FILE!r})")
     desk.environ["HF_HUB_OFFLINE"] = "1"
-    receipt = desk.pull()
-    assert (receipt.trust, receipt.endpoint) == ("file", "")
+    manifest = desk.pull()
+    assert (manifest.trust, manifest.endpoint) == ("file", "")
 
 
 def test_what_another_tool_fetched_is_not_removed(desk: Desk) -> None:
-    """A file that was in the cache before the pull stays there when the model is taken off the shelf."""
+    """A file that was in the cache before the pull stays there when the model is taken out of the model store."""
     found = Path(library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}))"))
-    gone = remove(desk.pull(), desk.shelf)
+    gone = remove(desk.pull(), desk.store)
     assert (gone.names, gone.freed, gone.left) == ((), 0, (found,))
     assert found.read_bytes() == DATA
-    assert desk.shelf.receipts() == ()
+    assert desk.store.manifests() == ()
 
 
 def test_what_a_pull_fetched_is_removed(desk: Desk) -> None:
-    """Also when a later pull found it, and wrote the receipt anew; the other model's first, it stays for this one."""
+    """Also when a later pull found it, and wrote the manifest anew; the other model's first, it stays for this one."""
     desk.pull()
     other = desk.pull(entry(name="other"))
-    assert remove(desk.pull(), desk.shelf).freed == 0
-    assert remove(other, desk.shelf).freed == len(DATA)
+    assert remove(desk.pull(), desk.store).freed == 0
+    assert remove(other, desk.store).freed == len(DATA)
     assert not desk.cache.folder(REPO).exists()
 
 
 def test_what_a_stopped_pull_fetched_is_removed(desk: Desk) -> None:
-    """A pull that ended between two files leaves no receipt; the next one knows all the same whose the first is."""
+    """A pull that ended between two files leaves no manifest; the next one knows all the same whose the first is."""
     names = ["big-00001-of-00002.gguf", "big-00002-of-00002.gguf"]
     desk.hub.commit(REPO, dict(zip(names, HALVES, strict=True)))
-    big = entry(*(Part(file=name) for name in names), name="big")
+    big = entry(*(RegistryFile(file=name) for name in names), name="big")
 
     def stop(progress: Progress) -> None:
         if progress.file == names[1]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pull(big, desk.shelf, desk.environ, stop, QUICK)
-    receipt = desk.pull(big)
+        pull(big, desk.store, desk.environ, stop, QUICK)
+    manifest = desk.pull(big)
     assert len(desk.hub.fetched) == 2
-    assert remove(receipt, desk.shelf).freed == sum(map(len, HALVES))
+    assert remove(manifest, desk.store).freed == sum(map(len, HALVES))
     assert not desk.cache.folder(REPO).exists()
 
 
@@ -328,13 +328,13 @@ def test_wrong_bytes_are_refused_with_both_hashes(desk: Desk) -> None:
     kept = desk.pull(entry(name="kept")).path
     desk.hub.commit(REPO, {"other.gguf": OTHER})
     desk.hub.faults = [Fault(kind="wrong")]
-    error = desk.fails(entry(Part(file="other.gguf")))
+    error = desk.fails(entry(RegistryFile(file="other.gguf")))
     assert sha256(OTHER) in error.message
     assert sha256(bytes(byte ^ 1 for byte in OTHER)) in error.message
     assert desk.files() == [sha256(DATA)]
     assert desk.files(".conductor-llm") == []
     assert kept.read_bytes() == DATA
-    assert desk.shelf.pin_of(REPO, "other.gguf") == NO_PIN
+    assert desk.store.pin_of(REPO, "other.gguf") == NO_PIN
 
 
 def test_wrong_bytes_after_a_part_are_tried_once_more_and_refused(desk: Desk) -> None:
@@ -347,7 +347,7 @@ def test_wrong_bytes_after_a_part_are_tried_once_more_and_refused(desk: Desk) ->
 
 def test_a_hash_that_the_registry_knows_is_compared_before_a_byte_is_fetched(desk: Desk) -> None:
     """A hub or mirror that has another file is refused by its own word."""
-    error = desk.fails(entry(Part(file=FILE, sha256=sha256(OTHER))))
+    error = desk.fails(entry(RegistryFile(file=FILE, sha256=sha256(OTHER))))
     assert sha256(OTHER) in error.message
     assert sha256(DATA) in error.message
     assert desk.hub.fetched == []
@@ -355,7 +355,7 @@ def test_a_hash_that_the_registry_knows_is_compared_before_a_byte_is_fetched(des
 
 def test_a_size_that_the_registry_knows_is_compared_before_a_byte_is_fetched(desk: Desk) -> None:
     """A file of another size is not fetched; both sizes are named."""
-    error = desk.fails(entry(Part(file=FILE, size=123_456)))
+    error = desk.fails(entry(RegistryFile(file=FILE, size=123_456)))
     assert "123,456" in error.message
     assert f"{len(DATA):,}" in error.message
     assert desk.hub.fetched == []
@@ -375,7 +375,7 @@ def test_a_host_with_another_size_than_the_hub_says_is_named(desk: Desk, fault: 
 def test_a_pin_is_kept_and_a_changed_file_is_refused(desk: Desk) -> None:
     """What the hub said at the first pull counts from then on: another hash is an error, and nothing is replaced."""
     desk.pull()
-    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
+    assert desk.store.pin_of(REPO, FILE).sha256 == sha256(DATA)
     desk.hub.commit(REPO, {FILE: OTHER})
     assert desk.pull().files[0].sha256 == sha256(DATA)  # the hub is not even asked
     shutil.rmtree(desk.cache.folder(REPO) / "snapshots")
@@ -383,7 +383,7 @@ def test_a_pin_is_kept_and_a_changed_file_is_refused(desk: Desk) -> None:
     assert sha256(OTHER) in error.message
     assert sha256(DATA) in error.message
     assert desk.files() == [sha256(DATA)]
-    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
+    assert desk.store.pin_of(REPO, FILE).sha256 == sha256(DATA)
 
 
 def test_a_new_commit_with_the_same_file_fetches_nothing(desk: Desk) -> None:
@@ -391,12 +391,12 @@ def test_a_new_commit_with_the_same_file_fetches_nothing(desk: Desk) -> None:
     desk.pull()
     shutil.rmtree(desk.cache.folder(REPO) / "snapshots")
     commit = desk.hub.commit(REPO, {"README.md": b"changed"})
-    receipt = desk.pull()
-    assert receipt.source.endswith(commit)
+    manifest = desk.pull()
+    assert manifest.source.endswith(commit)
     assert len(desk.hub.fetched) == 1
 
 
-def test_a_divided_model_is_one_receipt_with_its_parts_side_by_side(desk: Desk) -> None:
+def test_a_divided_model_is_one_manifest_with_its_parts_side_by_side(desk: Desk) -> None:
     """All parts are of one commit and lie in one directory, even if the branch moves in between."""
     names = [f"big-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     contents = [model(number, 300_000 + number, no=number, count=3) for number in range(3)]
@@ -408,11 +408,11 @@ def test_a_divided_model_is_one_receipt_with_its_parts_side_by_side(desk: Desk) 
         if progress.stage == "storing" and progress.file == names[0]:
             desk.hub.commit(REPO, {names[1]: b"x" * 5000})
 
-    receipt = pull(entry(*(Part(file=name) for name in names)), desk.shelf, desk.environ, tell, QUICK)
-    assert [file.path.name for file in receipt.files] == names
-    assert {file.path.parent.name for file in receipt.files} == {first}
-    assert [file.path.read_bytes() for file in receipt.files] == contents
-    assert desk.shelf.find("tiny") == receipt
+    manifest = pull(entry(*(RegistryFile(file=name) for name in names)), desk.store, desk.environ, tell, QUICK)
+    assert [file.path.name for file in manifest.files] == names
+    assert {file.path.parent.name for file in manifest.files} == {first}
+    assert [file.path.read_bytes() for file in manifest.files] == contents
+    assert desk.store.find("tiny") == manifest
 
 
 NO_MODELS = {
@@ -432,8 +432,8 @@ def test_what_is_no_model_is_not_pinned(desk: Desk, content: bytes) -> None:
     assert f"{FILE} of {REPO}" in error.message
     assert str(desk.home) not in error.message
     assert "not pinned" in error.hint
-    assert desk.shelf.pin_of(REPO, FILE) == NO_PIN
-    assert (desk.files(), desk.files(".conductor-llm"), desk.shelf.receipts()) == ([], [], ())
+    assert desk.store.pin_of(REPO, FILE) == NO_PIN
+    assert (desk.files(), desk.files(".conductor-llm"), desk.store.manifests()) == ([], [], ())
     desk.hub.commit(REPO, {FILE: DATA})
     assert desk.pull().path.read_bytes() == DATA
 
@@ -445,7 +445,7 @@ def test_what_is_no_model_in_the_cache_of_another_tool_is_not_pinned(desk: Desk)
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
         desk.environ |= offline
         assert "is not a GGUF file" in desk.fails().message
-        assert desk.shelf.pin_of(REPO, FILE) == NO_PIN
+        assert desk.store.pin_of(REPO, FILE) == NO_PIN
     assert desk.files() == [sha256(b"no model" * 1000)]
 
 
@@ -455,27 +455,27 @@ def test_an_adapter_is_no_model_and_no_adapter_a_model(desk: Desk) -> None:
 
 
 def test_a_part_that_is_none_is_named_and_the_first_one_stays(desk: Desk) -> None:
-    """Of two parts the second is none: nothing is on the shelf, and what came of the first can be taken away."""
+    """Of two parts the second is none: nothing is in the model store, and what came of the first can be taken away."""
     names = ["big-00001-of-00002.gguf", "big-00002-of-00002.gguf"]
     desk.hub.commit(REPO, {names[0]: HALVES[0], names[1]: HALVES[0][:-1]})
-    big = entry(*(Part(file=name) for name in names), name="big")
+    big = entry(*(RegistryFile(file=name) for name in names), name="big")
     assert f"{names[1]} of {REPO}" in desk.fails(big).message
-    assert desk.shelf.pin_of(REPO, names[1]) == NO_PIN
-    assert unfinished(big, desk.shelf, desk.cache).freed == len(HALVES[0])
-    assert drop(big, desk.shelf, desk.cache).freed == len(HALVES[0])
+    assert desk.store.pin_of(REPO, names[1]) == NO_PIN
+    assert unfinished(big, desk.store, desk.cache).freed == len(HALVES[0])
+    assert drop(big, desk.store, desk.cache).freed == len(HALVES[0])
     assert not desk.cache.folder(REPO).exists()
-    assert desk.shelf.noted() == frozenset()
+    assert desk.store.noted() == frozenset()
 
 
 def test_what_was_begun_is_known_and_taken_away(desk: Desk) -> None:
     """The bytes so far, and nothing of other files; a second time there is nothing."""
     kept = desk.pull(entry(name="kept")).path
-    what = entry(Part(file="other.gguf"))
+    what = entry(RegistryFile(file="other.gguf"))
     desk.begin(OTHER, 700_000, "other.gguf")
-    found = unfinished(what, desk.shelf, desk.cache)
+    found = unfinished(what, desk.store, desk.cache)
     assert found.freed == 700_000
-    assert drop(what, desk.shelf, desk.cache) == found
-    assert drop(what, desk.shelf, desk.cache) == Removal()
+    assert drop(what, desk.store, desk.cache) == found
+    assert drop(what, desk.store, desk.cache) == Removal()
     assert desk.files(".conductor-llm") == []
     assert kept.read_bytes() == DATA
 
@@ -486,7 +486,7 @@ def test_what_is_being_pulled_is_not_taken_away(desk: Desk) -> None:
     with desk.process() as process:
         until(process, stage="fetching")
         with pytest.raises(ConductorUnusable, match="is being pulled"):
-            drop(entry(), desk.shelf, desk.cache)
+            drop(entry(), desk.store, desk.cache)
         desk.hub.go_on.set()
         process.communicate()
     assert desk.pull().path.read_bytes() == DATA
@@ -495,20 +495,20 @@ def test_what_is_being_pulled_is_not_taken_away(desk: Desk) -> None:
 def test_a_small_file_is_checked_by_its_git_hash(desk: Desk) -> None:
     """What the hub keeps in git has no SHA-256 there; its other hash is compared, and a wrong one refused."""
     desk.hub.commit(REPO, {"config.json": b'{"r": 8}'})
-    receipt = desk.pull(entry(Part(file="config.json")))
-    assert receipt.path.resolve().name == git_hash(b'{"r": 8}')
-    assert receipt.files[0].sha256 == sha256(b'{"r": 8}')
+    manifest = desk.pull(entry(RegistryFile(file="config.json")))
+    assert manifest.path.resolve().name == git_hash(b'{"r": 8}')
+    assert manifest.files[0].sha256 == sha256(b'{"r": 8}')
     desk.hub.commit(REPO, {"other.json": b'{"r": 9}'})
     desk.hub.etag = "0" * 40
-    assert "0" * 40 in desk.fails(entry(Part(file="other.json"))).message
+    assert "0" * 40 in desk.fails(entry(RegistryFile(file="other.json"))).message
 
 
 def test_a_mirror_without_a_hash_is_taken_by_size_and_pinned(desk: Desk) -> None:
     """An ETag that is no hash proves nothing; what came is pinned, and stored under its own SHA-256."""
     desk.hub.etag = "5f3c-12"
-    receipt = desk.pull()
-    assert receipt.path.resolve().name == sha256(DATA)
-    assert desk.shelf.pin_of(REPO, FILE).sha256 == sha256(DATA)
+    manifest = desk.pull()
+    assert manifest.path.resolve().name == sha256(DATA)
+    assert desk.store.pin_of(REPO, FILE).sha256 == sha256(DATA)
 
 
 REFUSALS = [
@@ -539,7 +539,7 @@ def test_each_refusal_says_what_happened_and_what_to_do(desk: Desk, refusal: Ref
     [
         ({"repo": "maker/none"}, "knows no repository maker/none"),
         ({"revision": "v9"}, "no revision v9"),
-        ({"parts": (Part(file="none.gguf"),)}, "has no none.gguf"),
+        ({"parts": (RegistryFile(file="none.gguf"),)}, "has no none.gguf"),
     ],
 )
 def test_what_the_hub_does_not_have_is_named(desk: Desk, more: dict[str, Any], message: str) -> None:
@@ -764,10 +764,10 @@ BAD = [
 @pytest.mark.parametrize("name", BAD)
 def test_a_name_that_leads_out_is_refused(desk: Desk, name: str) -> None:
     """A file or revision of a registry cannot name a place outside of the cache; nobody is asked."""
-    assert "no name of a file" in desk.fails(entry(Part(file=name))).message
+    assert "no name of a file" in desk.fails(entry(RegistryFile(file=name))).message
     assert "no name of a revision" in desk.fails(entry(revision=name)).message
     with pytest.raises(ConductorUnusable):
-        quote(entry(Part(file=name)), desk.environ)
+        quote(entry(RegistryFile(file=name)), desk.environ)
     assert desk.hub.front.requests == []
 
 
@@ -910,7 +910,7 @@ def test_no_process_shows_the_token(desk: Desk) -> None:
 
 def test_a_quote_asks_nobody(desk: Desk) -> None:
     """Before, in the middle and after: what is missing is known from the disk alone."""
-    what = entry(Part(file=FILE, size=len(DATA), sha256=sha256(DATA)))
+    what = entry(RegistryFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
     before = quote(what, desk.environ)
     assert (before.missing, before.cached, before.where) == (len(DATA), False, desk.home / "hf/hub")
     assert before.free > 0

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.registry import TOKENS, VARIABLE, as_of, find, registry, smaller
+from conductor_cli.models.weights.registry import TOKENS, VARIABLE, as_of, find_model, load_registry, smaller_model
 
 HASH = "0123456789abcdef" * 4
 SHAPE = {"family": "f", "parameters": 10, "layers": 2, "heads": 2, "width": 64}
@@ -37,7 +37,7 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
 
 def test_the_default_is_the_makers_own_qwen_in_two_parts() -> None:
     """The first entry is the official Qwen2.5-7B-Instruct Q4_K_M, pinned by commit, sizes and hashes."""
-    first = registry({})[0]
+    first = load_registry({})[0]
     assert (first.repo, len(first.parts)) == ("Qwen/Qwen2.5-7B-Instruct-GGUF", 2)
     assert first.size == 4_683_073_632
     assert all("q4_k_m" in part.file for part in first.parts)
@@ -45,7 +45,7 @@ def test_the_default_is_the_makers_own_qwen_in_two_parts() -> None:
 
 def test_every_shipped_entry_is_pinned() -> None:
     """Each names a commit, and each of its parts an exact size and a hash; no hash stands twice."""
-    entries = registry({})
+    entries = load_registry({})
     parts = [part for entry in entries for part in entry.parts]
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
     assert all(part.size > 0 and part.sha256 for part in parts)
@@ -54,9 +54,9 @@ def test_every_shipped_entry_is_pinned() -> None:
 
 def test_only_the_3b_model_is_not_apache() -> None:
     """Qwen2.5-3B is under a licence of its own, which its entry says."""
-    other = {entry.name: entry.licence for entry in registry({}) if entry.licence != "Apache-2.0"}
+    other = {entry.name: entry.licence for entry in load_registry({}) if entry.licence != "Apache-2.0"}
     assert other == {"qwen2.5-3b-q4_k_m": "Qwen Research License"}
-    assert "not for commercial use" in find("qwen2.5-3b-q4_k_m", {}).about
+    assert "not for commercial use" in find_model("qwen2.5-3b-q4_k_m", {}).about
 
 
 def test_the_table_has_a_date(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_table_has_a_date(tmp_path: Path) -> None:
 
 def test_the_memory_is_weights_and_context_and_a_little_more() -> None:
     """For the default: its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB."""
-    first = registry({})[0]
+    first = load_registry({})[0]
     assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
 
 
@@ -76,7 +76,7 @@ def test_the_memory_is_weights_and_context_and_a_little_more() -> None:
 
 def test_a_name_is_found_in_any_case() -> None:
     """Capitals in a name do not matter."""
-    assert find("QWEN2.5-7B-Q4_K_M", {}) == registry({})[0]
+    assert find_model("QWEN2.5-7B-Q4_K_M", {}) == load_registry({})[0]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_name_is_found_in_any_case() -> None:
 def test_an_unknown_name_is_answered_with_near_ones(given: str, near: str) -> None:
     """By their beginning, else by likeness."""
     with pytest.raises(ConductorUnusable) as caught:
-        find(given, {})
+        find_model(given, {})
     assert repr(given) in caught.value.message
     assert f"did you mean {near}" in caught.value.hint
 
@@ -98,7 +98,7 @@ def test_a_name_that_is_like_none_is_answered_without_guesses() -> None:
     """Names that have nothing in common with the given one are not proposed."""
     for given in ("llama", ""):
         with pytest.raises(ConductorUnusable) as caught:
-            find(given, {})
+            find_model(given, {})
         assert "did you mean" not in caught.value.hint
         assert "conductor model list" in caught.value.hint
 
@@ -107,7 +107,7 @@ def test_a_name_that_is_like_none_is_answered_without_guesses() -> None:
 def test_a_path_without_a_file_is_no_mistyped_name(given: str) -> None:
     """What has a slash or ends like a model file was meant as a file, and it is said that there is none."""
     with pytest.raises(ConductorUnusable) as caught:
-        find(given, {})
+        find_model(given, {})
     assert caught.value.message == f"there is no file {given}"
     assert "did you mean" not in caught.value.hint
 
@@ -116,7 +116,7 @@ def test_a_file_is_no_name(tmp_path: Path) -> None:
     """Where a name is wanted, a file that is there is said to be one, with the command that takes it."""
     (tmp_path / "x.gguf").touch()
     with pytest.raises(ConductorUnusable, match="a name is wanted") as caught:
-        find(str(tmp_path / "x.gguf"), {})
+        find_model(str(tmp_path / "x.gguf"), {})
     assert caught.value.hint == f"conductor model import {tmp_path / 'x.gguf'}"
 
 
@@ -130,7 +130,7 @@ def test_a_file_is_no_name(tmp_path: Path) -> None:
 )
 def test_a_smaller_model_is_clearly_smaller(name: str, below: str | None) -> None:
     """The largest of the family with at most three quarters of the bytes; below the smallest there is none."""
-    found = smaller(find(name, {}), {})
+    found = smaller_model(find_model(name, {}), {})
     assert (found.name if found else None) == below
 
 
@@ -140,7 +140,7 @@ def test_a_model_of_another_family_is_not_the_smaller_one(tmp_path: Path) -> Non
     lora = model(name="lora", shape=None, base="a", parts=[{"file": "l.safetensors", "size": 5}])
     shapes = {"s": SHAPE, "t": SHAPE | {"family": "g"}}
     environ = table(tmp_path, model(), small, lora, shapes=shapes)
-    assert smaller(find("a", environ), environ) is None
+    assert smaller_model(find_model("a", environ), environ) is None
 
 
 # a table of one's own
@@ -149,7 +149,7 @@ def test_a_model_of_another_family_is_not_the_smaller_one(tmp_path: Path) -> Non
 def test_another_file_replaces_the_shipped_one(tmp_path: Path) -> None:
     """CONDUCTOR_LLM_REGISTRY names it, and nothing of the shipped table is left."""
     environ = table(tmp_path, model(), model(name="b", profile="published", revision="v1.0"))
-    assert [(entry.name, entry.profile, entry.family) for entry in registry(environ)] == [
+    assert [(entry.name, entry.profile, entry.family) for entry in load_registry(environ)] == [
         ("a", "prompted", "f"),
         ("b", "published", "f"),
     ]
@@ -159,7 +159,7 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     """Sizes and hashes may be missing; a size that is about right serves for statements, not for the parts."""
     bare = model(parts=[{"file": "a.gguf"}])
     near = model(name="b", about_size=70, parts=[{"file": "b.gguf"}])
-    first, second = registry(table(tmp_path, bare, near))
+    first, second = load_registry(table(tmp_path, bare, near))
     assert (first.size, first.memory, first.parts[0].sha256) == (0, 0, "")
     assert (second.size, second.parts[0].size) == (70, 0)
     assert second.memory == 70 + TOKENS * 4 * 2 * 2 * 64 + 600_000_000
@@ -168,16 +168,16 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
 def test_an_adapter_needs_its_base_too(tmp_path: Path) -> None:
     """A LoRA is named with the entry above it, may be of safetensors, and adds its bytes to that one's memory."""
     files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
-    base, lora = registry(table(tmp_path, model(), model(name="l", shape=None, base="a", parts=files)))
+    base, lora = load_registry(table(tmp_path, model(), model(name="l", shape=None, base="a", parts=files)))
     assert (lora.base, lora.size, lora.memory, lora.family) == ("a", 6, base.memory + 6, "")
 
 
 def test_parts_must_be_numbered_in_their_order(tmp_path: Path) -> None:
     """llama.cpp finds the other parts by the name of the first, so names that do not fit are refused."""
     good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
-    assert len(registry(table(tmp_path, model(parts=good)))[0].parts) == 2
+    assert len(load_registry(table(tmp_path, model(parts=good)))[0].parts) == 2
     with pytest.raises(ConfigError, match=r"model 'a': m-00002-of-00002\.gguf does not end in -00001-of-00002"):
-        registry(table(tmp_path, model(parts=good[::-1])))
+        load_registry(table(tmp_path, model(parts=good[::-1])))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_parts_must_be_numbered_in_their_order(tmp_path: Path) -> None:
 def test_a_file_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
     """Names that lead elsewhere, or that no system takes, are refused with the entry's name."""
     with pytest.raises(ConfigError, match="model 'a'"):
-        registry(table(tmp_path, model(parts=[{"file": file}])))
+        load_registry(table(tmp_path, model(parts=[{"file": file}])))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, broken: dict[str, Any], said: st
     """Each fault is an error of the settings that says the file, the entry and what is wrong."""
     environ = table(tmp_path, model(**broken))
     with pytest.raises(ConfigError) as caught:
-        registry(environ)
+        load_registry(environ)
     assert caught.value.message.startswith(environ[VARIABLE])
     assert said in caught.value.message
     assert VARIABLE in caught.value.hint
@@ -250,7 +250,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, broken: dict[str, Any], said: st
 def test_a_wrong_table_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     """What is wrong with the file as a whole is said of the file."""
     with pytest.raises(ConfigError) as caught:
-        registry(table(tmp_path, model(), **changes))
+        load_registry(table(tmp_path, model(), **changes))
     assert said in caught.value.message
 
 
@@ -260,10 +260,10 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "odd.toml"
     path.write_bytes(text)
     with pytest.raises(ConfigError, match="is no valid TOML"):
-        registry({VARIABLE: str(path)})
+        load_registry({VARIABLE: str(path)})
 
 
 def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
     """A missing file is named; the shipped table does not step in unasked."""
     with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
-        registry({VARIABLE: str(tmp_path / "gone.toml")})
+        load_registry({VARIABLE: str(tmp_path / "gone.toml")})

@@ -18,14 +18,14 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.weights import plain, transfer
 from conductor_cli.models.weights.hub import Download, Found, Refused, ask
 from conductor_cli.models.weights.hub import Hub as Address
-from conductor_cli.models.weights.progress import Meter, Pace, Progress
+from conductor_cli.models.weights.progress import Meter, Progress, RetryPolicy
 from tests.hub import XORB, Fault, Hub, Refusal, hub, sha256
 
 REPO = "maker/model"
 FILE = "model.gguf"
 DATA = random.Random(3).randbytes(3 * XORB + 12_345)
-QUICK = Pace(stall=20.0, waits=(0.0, 0.0, 0.0))
-SHORT = Pace(stall=4.0, waits=(0.0, 0.0, 0.0))
+QUICK = RetryPolicy(stall=20.0, waits=(0.0, 0.0, 0.0))
+SHORT = RetryPolicy(stall=4.0, waits=(0.0, 0.0, 0.0))
 
 
 @dataclass
@@ -51,10 +51,10 @@ class Line:
     def meter(self) -> Meter:
         return Meter(self.told.append, "fetching", FILE, len(DATA))
 
-    def plainly(self, pace: Pace = QUICK) -> None:
+    def plainly(self, pace: RetryPolicy = QUICK) -> None:
         plain.fetch(self.download, pace, self.meter)
 
-    def transfer(self, pace: Pace = QUICK) -> bool:
+    def transfer(self, pace: RetryPolicy = QUICK) -> bool:
         return transfer.transfer(self.download, self.environ, pace, self.meter)
 
     def stub(self, name: str, code: str) -> None:
@@ -137,7 +137,7 @@ def test_what_is_begun_is_not_given_to_xet(line: Line) -> None:
 def test_a_slow_line_is_no_stall(line: Line) -> None:
     """A transfer that takes longer than the stall, with a byte now and then, is let be."""
     line.hub.faults = [Fault(kind="drip", pause=0.16)]  # 25 pieces, so four seconds at least
-    assert line.transfer(Pace(stall=3.0, waits=(0.0,)))
+    assert line.transfer(RetryPolicy(stall=3.0, waits=(0.0,)))
     assert len(line.hub.fetched) == 1
 
 
@@ -168,7 +168,7 @@ def test_a_child_that_dies_or_babbles_is_replaced(line: Line, module: str, code:
 def test_a_child_that_does_not_begin_is_replaced(line: Line) -> None:
     """A process that says nothing for its time to start is killed."""
     line.stub("sitecustomize", "import time; time.sleep(600)")
-    assert not line.transfer(Pace(start=0.5, waits=(0.0,)))
+    assert not line.transfer(RetryPolicy(start=0.5, waits=(0.0,)))
     assert line.part.read_bytes() == DATA
     assert line.notes[0].startswith("no byte for")
 
@@ -210,7 +210,7 @@ def test_a_child_that_only_repeats_itself_is_given_up() -> None:
         lines.put(json.dumps({"done": 7}).encode())
 
     look()
-    assert transfer._watch(lines, Pace(stall=0.2, start=0.2), look) == {"failed": "no byte for 0 s"}
+    assert transfer._watch(lines, RetryPolicy(stall=0.2, start=0.2), look) == {"failed": "no byte for 0 s"}
     assert looks > 1
 
 
@@ -229,7 +229,7 @@ def test_plain_http_goes_on_at_any_byte(line: Line, begun: int) -> None:
 def test_plain_http_goes_on_after_a_break(line: Line, kind: Literal["cut", "stall"], after: int) -> None:
     """A connection that is cut or silent, at any byte, is opened again there."""
     line.hub.faults = [Fault(kind=kind, after=after)]
-    line.plainly(Pace(stall=0.3, waits=(0.0, 0.0, 0.0)))
+    line.plainly(RetryPolicy(stall=0.3, waits=(0.0, 0.0, 0.0)))
     assert line.part.read_bytes() == DATA
     assert line.hub.ranges == ["", f"bytes={after}-" if after else ""]
     assert len(line.notes) == 1
@@ -238,7 +238,7 @@ def test_plain_http_goes_on_after_a_break(line: Line, kind: Literal["cut", "stal
 def test_plain_http_does_not_wait_for_an_answer_for_ever(line: Line) -> None:
     """A host that takes the request and says nothing is asked again."""
     line.hub.faults = [Fault(kind="mute")]
-    line.plainly(Pace(stall=0.3, waits=(0.0,)))
+    line.plainly(RetryPolicy(stall=0.3, waits=(0.0,)))
     assert line.part.read_bytes() == DATA
     assert line.notes == [f"no byte for 0 s from localhost:{line.hub.back.port}: trying again in 0 s"]
 
@@ -319,7 +319,7 @@ def test_plain_http_takes_a_whole_part_of_unknown_size_for_whole(line: Line) -> 
 def test_plain_http_waits_as_long_as_it_is_asked_to(line: Line) -> None:
     """Retry-After of the host of the bytes is obeyed, and told."""
     line.hub.cdn_refusals = [Refusal(status=429, headers={"Retry-After": "0"})] * 2
-    line.plainly(Pace(waits=(600.0, 600.0, 600.0)))
+    line.plainly(RetryPolicy(waits=(600.0, 600.0, 600.0)))
     assert line.part.read_bytes() == DATA
     assert line.notes == [f"localhost:{line.hub.back.port} answers 429: trying again in 0 s"] * 2
 

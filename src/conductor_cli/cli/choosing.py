@@ -17,7 +17,7 @@ from conductor_cli.core.usage import FREE
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.models.port import Model
-    from conductor_cli.models.weights.receipts import Receipt, Shelf
+    from conductor_cli.models.weights.model_store import Manifest, ModelStore
 
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
@@ -29,8 +29,8 @@ WORTH_REMEMBERING: Final = 16 << 20
 def planner_of(settings: Settings) -> Worker:
     """The model that plans, as a worker of its own.
 
-    It is a URL, a listed worker, a model on the shelf, a GGUF file, or provider/model; where nothing is chosen, the
-    shelf's default. Raises `ConductorUnusable` or `ConfigError`, that also for an adapter that would lie over nothing.
+    It is a URL, a listed worker, a stored model, a GGUF file, or provider/model; where nothing is chosen, the model
+    store's default. Raises `ConductorUnusable` or `ConfigError`, that also for an adapter that would lie over nothing.
     """
     planner = _planner_of(settings)
     if _adapter(settings) not in ("", planner.options.get("adapter")):
@@ -55,64 +55,64 @@ def _planner_of(settings: Settings) -> Worker:
     listed = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if listed is not None:
         return listed
-    receipt = receipt_of(settings)
-    if receipt is not None:
-        return _shelved(receipt, settings)
+    manifest = planner_manifest(settings)
+    if manifest is not None:
+        return _shelved(manifest, settings)
     if not text:
         raise _nothing_chosen(settings)
     return _named(text, settings)
 
 
-def receipt_of(settings: Settings) -> Receipt | None:
-    """What the shelf knows of the model that plans: by its name or file, or what is taken where nothing is chosen."""
-    shelf, text = shelf_of(settings), settings["conductor.model"]
+def planner_manifest(settings: Settings) -> Manifest | None:
+    """The manifest of the model that plans: by its name or file, or the default where nothing is chosen."""
+    store, text = open_model_store(settings), settings["conductor.model"]
     if not text:
-        return _default(shelf, settings)
+        return _default(store, settings)
     if text.startswith(("http://", "https://")) or any(item.worker.name == text for item in settings.workers):
         return None
-    found = shelf.find(text)
+    found = store.find(text)
     if found is not None:
         return found
     path = Path(text).expanduser().absolute()
     if path.suffix != ".gguf" and not path.is_file():
         return None
-    return next((receipt for receipt in shelf.receipts() if receipt.path in (path, path.resolve())), None)
+    return next((manifest for manifest in store.manifests() if manifest.path in (path, path.resolve())), None)
 
 
-def shelf_of(settings: Settings) -> Shelf:
-    """Where the receipts of local models are."""
-    from conductor_cli.models.weights.receipts import Shelf
+def open_model_store(settings: Settings) -> ModelStore:
+    """Where the manifests of local models are."""
+    from conductor_cli.models.weights.model_store import ModelStore
 
-    return Shelf(settings.places.models)
+    return ModelStore(settings.places.models)
 
 
 def nothing_here(settings: Settings) -> bool:
-    """Whether no model is chosen and none is on the shelf, so that only getting one can help."""
-    shelf = shelf_of(settings)
-    return not settings["conductor.model"] and not shelf.receipts() and not shelf.damaged()
+    """Whether no model is chosen and none is in the model store, so that only getting one can help."""
+    store = open_model_store(settings)
+    return not settings["conductor.model"] and not store.manifests() and not store.damaged()
 
 
-def _default(shelf: Shelf, settings: Settings) -> Receipt | None:
-    """The registry's first model where it is on the shelf, else the shelf's only one."""
-    from conductor_cli.models.weights.registry import registry
+def _default(store: ModelStore, settings: Settings) -> Manifest | None:
+    """The registry's first model where it is in the model store, else the model store's only one."""
+    from conductor_cli.models.weights.registry import load_registry
 
-    receipts = shelf.receipts()
-    first = registry(settings.environ)[0].name if receipts else ""
-    found = next((receipt for receipt in receipts if receipt.name == first), None)
-    return found or (receipts[0] if len(receipts) == 1 else None)
+    manifests = store.manifests()
+    first = load_registry(settings.environ)[0].name if manifests else ""
+    found = next((manifest for manifest in manifests if manifest.name == first), None)
+    return found or (manifests[0] if len(manifests) == 1 else None)
 
 
 def _nothing_chosen(settings: Settings) -> ConductorUnusable:
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
-    names = ", ".join(receipt.name for receipt in shelf_of(settings).receipts())
+    names = ", ".join(manifest.name for manifest in open_model_store(settings).manifests())
     if names:
         return ConductorUnusable(f"no conductor model is chosen; here are: {names}", hint="conductor model use NAME")
-    damaged = shelf_of(settings).damaged()
+    damaged = open_model_store(settings).damaged()
     if damaged:
         hint = f"conductor model rm {damaged[0].name}; then pull or import it again"
         raise ConductorUnusable(damaged[0].problem, hint=hint)
-    first = registry(settings.environ)[0]
+    first = load_registry(settings.environ)[0]
     pull = f"conductor model pull ({first.name}, {format_size(first.size) if first.size else 'size unknown'})"
     own = "conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=f"{pull}, or one of yours: {own}")
@@ -128,13 +128,13 @@ def _served(text: str) -> Worker:
 def _named(text: str, settings: Settings) -> Worker:
     """A file, a name that the registry knows, or provider/model."""
     from conductor_cli.models.presets import PRESETS, is_free
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
     path = Path(text).expanduser()
     provider, slash, name = text.partition("/")
     if path.suffix == ".gguf" or path.exists():
         return _local(path, settings)
-    if any(entry.name == text for entry in registry(settings.environ)):
+    if any(entry.name == text for entry in load_registry(settings.environ)):
         raise ConductorUnusable(f"the conductor model {text} is not here yet", hint=f"conductor model pull {text}")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=name)
@@ -145,43 +145,43 @@ def _named(text: str, settings: Settings) -> Worker:
     )
 
 
-def _shelved(receipt: Receipt, settings: Settings) -> Worker:
-    """A model of the shelf; for an adapter its base, with the adapter laid over it."""
-    _check(receipt, settings)
-    if not receipt.base:
-        return _local(receipt.path, settings)
+def _shelved(manifest: Manifest, settings: Settings) -> Worker:
+    """A model of the model store; for an adapter its base, with the adapter laid over it."""
+    _check(manifest, settings)
+    if not manifest.base:
+        return _local(manifest.path, settings)
     if settings["conductor.adapter"]:
         raise ConfigError(
-            f"conductor.adapter is set, and {receipt.name} is an adapter itself",
+            f"conductor.adapter is set, and {manifest.name} is an adapter itself",
             hint="conductor config set conductor.adapter default",
         )
-    base = shelf_of(settings).find(receipt.base)
+    base = open_model_store(settings).find(manifest.base)
     if base is not None:
         _check(base, settings)
-    path = base.path if base is not None else Path(receipt.base)
+    path = base.path if base is not None else Path(manifest.base)
     if not path.is_file():
         raise ConductorUnusable(
-            f"{receipt.name} is laid over {receipt.base}, which is not here", hint=again(receipt.base, settings)
+            f"{manifest.name} is laid over {manifest.base}, which is not here", hint=again(manifest.base, settings)
         )
     planner = _local(path, settings)
-    return replace(planner, options={**planner.options, "adapter": str(receipt.path)})
+    return replace(planner, options={**planner.options, "adapter": str(manifest.path)})
 
 
-def _check(receipt: Receipt, settings: Settings) -> None:
+def _check(manifest: Manifest, settings: Settings) -> None:
     """Whether the files are still there, by their sizes. Raises `ConductorUnusable`."""
-    from conductor_cli.models.weights.remedy import remedy
+    from conductor_cli.models.weights.problems import repair_hint
 
-    fault = receipt.fault()
+    fault = manifest.fault()
     if fault:
-        hint = remedy(receipt, settings.environ)
-        raise ConductorUnusable(f"the model {receipt.name} cannot be used: {fault}", hint=hint)
+        hint = repair_hint(manifest, settings.environ)
+        raise ConductorUnusable(f"the model {manifest.name} cannot be used: {fault}", hint=hint)
 
 
 def again(name: str, settings: Settings) -> str:
-    """How to get a model that is not on the shelf."""
-    from conductor_cli.models.weights.registry import registry
+    """How to get a model that is not in the model store."""
+    from conductor_cli.models.weights.registry import load_registry
 
-    if any(entry.name == name for entry in registry(settings.environ)):
+    if any(entry.name == name for entry in load_registry(settings.environ)):
         return f"conductor model pull {name}"
     return f"conductor model import FILE --name {name}" if "/" not in name else "put the file there again"
 
@@ -211,17 +211,17 @@ def missing_key(planner: Worker, settings: Settings) -> str:
     return ""
 
 
-def described(planner: Worker, shelf: Shelf | None = None) -> str:
+def described(planner: Worker, store: ModelStore | None = None) -> str:
     """The conductor model's name; a file's with its identity hash, so that a trace says which weights planned.
 
-    A file that `shelf` knows is called as it is there. Raises `ConductorUnusable`.
+    A file that `store` knows is called as it is there. Raises `ConductorUnusable`.
     """
     if planner.kind != "llama":
         return (
             f"{planner.kind}/{planner.model}" if planner.model else str(planner.options.get("base_url", planner.kind))
         )
     adapter = str(planner.options.get("adapter") or "")
-    names = {receipt.path: receipt.name for receipt in (shelf.receipts() if shelf is not None else ())}
+    names = {manifest.path: manifest.name for manifest in (store.manifests() if store is not None else ())}
     over = f" + {_identified('adapter', Path(adapter), names)}" if adapter else ""
     return _identified("conductor model", Path(planner.model), names) + over
 
@@ -257,16 +257,20 @@ async def profile_for(settings: Settings, model: Model | None) -> Profile:
 
 
 def _known_profile(settings: Settings) -> str:
-    """The profile of the model's receipt, else of the registry's entry for a file that is called like its own."""
-    from conductor_cli.models.weights.registry import registry
+    """The profile of the model's manifest, else of the registry's entry for a file that is called like its own."""
+    from conductor_cli.models.weights.registry import load_registry
 
     with suppress(ConductorUnusable):  # told where the model is opened; a plan that is there needs none
-        receipt = receipt_of(settings)
-        if receipt is not None:
-            return receipt.profile
+        manifest = planner_manifest(settings)
+        if manifest is not None:
+            return manifest.profile
         name = Path(settings["conductor.model"]).name if settings["conductor.model"].endswith(".gguf") else ""
         return next(
-            (entry.profile for entry in registry(settings.environ) if name and Path(entry.parts[0].file).name == name),
+            (
+                entry.profile
+                for entry in load_registry(settings.environ)
+                if name and Path(entry.parts[0].file).name == name
+            ),
             "",
         )
     return ""

@@ -84,14 +84,14 @@ def _found_anywhere(context: typer.Context, name: str, value: str) -> str:
     """A file that is there by its whole path: the setting holds in every directory. Names of other things stay."""
     from pathlib import Path
 
-    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.choosing import open_model_store
 
     path = Path(value).expanduser()
     if name not in FILES or not path.is_file():
         return value
     settings = _settings(context)
     taken = [item.worker.name for item in settings.workers] if name == "conductor.model" else []
-    return value if value in taken or shelf_of(settings).find(value) is not None else str(path.absolute())
+    return value if value in taken or open_model_store(settings).find(value) is not None else str(path.absolute())
 
 
 def _known(name: str) -> None:

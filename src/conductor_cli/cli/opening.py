@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conductor_cli.cli.choosing import described, planner_of, profile_for, shelf_of
+from conductor_cli.cli.choosing import described, open_model_store, planner_of, profile_for
 from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
 from conductor_cli.cli.options import named
 from conductor_cli.cli.output import remark
@@ -139,7 +139,7 @@ async def _conductor(settings: Settings, planner: Worker | None, model: Model | 
     from conductor_cli.models.presets import reader_of
     from conductor_cli.run import Conductor
 
-    name = described(planner, shelf_of(settings)) if planner else "plan file"
+    name = described(planner, open_model_store(settings)) if planner else "plan file"
     return Conductor(
         model=model, pool=pool, workers={}, name=name,
         profile=await profile_for(settings, model), limits=settings.limits, patience=settings.patience,

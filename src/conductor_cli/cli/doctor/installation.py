@@ -131,10 +131,10 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
 def _to_pull(settings: Settings) -> int:
     """Bytes that the download of the default model takes, where there is no model yet."""
     from conductor_cli.cli.choosing import nothing_here
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
     try:
-        return registry(settings.environ)[0].size if nothing_here(settings) else LITTLE
+        return load_registry(settings.environ)[0].size if nothing_here(settings) else LITTLE
     except ConductorError:
         return LITTLE
 

@@ -78,10 +78,10 @@ def gpu_check(build: Build, gpus: tuple[Gpu, ...], place: Place) -> Check:
     if any(backend in BACKENDS[gpus[0].kind] for backend in build.backends):
         hint = "llama.cpp was built for it, so check the driver" + (": nvidia-smi" if gpus[0].kind == "cuda" else "")
         return Check(name="GPU", state="warning", found=f"{names}, which llama.cpp does not see", hint=hint)
-    command, needs = for_gpu(gpus[0], build.version, place)
+    command, memory_needed = for_gpu(gpus[0], build.version, place)
     state = "ok" if gpus[0].kind == "vulkan" else "warning"  # whether one of these is faster is not known
     found = f"{names}, which this build of llama.cpp cannot use"
-    return Check(name="GPU", state=state, found=found, hint="\n".join(filter(None, (command, needs))))
+    return Check(name="GPU", state=state, found=found, hint="\n".join(filter(None, (command, memory_needed))))
 
 
 def memory(settings: Settings) -> list[Check]:
@@ -117,23 +117,23 @@ def too_large(settings: Settings) -> str:
 
 
 def known(settings: Settings) -> list[Check]:
-    """What is known of models: whether the registry can be read, and which entries of the shelf cannot."""
-    from conductor_cli.cli.choosing import shelf_of
-    from conductor_cli.models.weights.registry import as_of, registry
-    from conductor_cli.models.weights.remedy import ailments
+    """What is known of models: whether the registry can be read, and which entries of the model store cannot."""
+    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.models.weights.problems import find_problems
+    from conductor_cli.models.weights.registry import as_of, load_registry
 
     name = "registry"
     try:
-        found = f"{len(registry(settings.environ))} models, as of {as_of(settings.environ)}"
+        found = f"{len(load_registry(settings.environ))} models, as of {as_of(settings.environ)}"
         checks = [Check(name=name, state="ok", found=found)]
     except ConductorError as error:
         checks = [Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code)]
     try:
-        ailing = ailments(shelf_of(settings), settings.environ)
+        ailing = find_problems(open_model_store(settings), settings.environ)
     except ConductorError as error:
         return [
             *checks,
-            Check(name="shelf", state="failed", found=error.message, hint=error.hint, code=error.exit_code),
+            Check(name="store", state="failed", found=error.message, hint=error.hint, code=error.exit_code),
         ]
     return [
         *checks,
@@ -143,12 +143,12 @@ def known(settings: Settings) -> list[Check]:
 
 def conductor_model(settings: Settings) -> list[Check]:
     """The model that plans: whether it is there, whole, and who vouches for it. Nobody is asked."""
-    from conductor_cli.cli.choosing import described, missing_key, planner_of, shelf_of
+    from conductor_cli.cli.choosing import described, missing_key, open_model_store, planner_of
 
     name = "conductor model"
     try:
         planner = planner_of(settings)
-        found = described(planner, shelf_of(settings))
+        found = described(planner, open_model_store(settings))
         if planner.kind == "llama":
             return [Check(name=name, state="ok", found=f"{found}, {_state(planner, settings)}")]
         missing = missing_key(planner, settings)
@@ -196,15 +196,15 @@ def _named(gpu: Gpu) -> str:
 
 def _state(planner: Worker, settings: Settings) -> str:
     """What is known of a local model's file, which is looked at but not read to its end. Raises `ConductorError`."""
-    from conductor_cli.cli.choosing import receipt_of
+    from conductor_cli.cli.choosing import planner_manifest
     from conductor_cli.cli.model.pulling import TRUST
     from conductor_cli.models.llama import describe
     from conductor_cli.models.llama.gguf import check
 
     path = Path(planner.model)
     check(path)
-    receipt = receipt_of(settings)
-    known = TRUST[receipt.trust].format(endpoint=receipt.endpoint) if receipt else "never checked"
+    manifest = planner_manifest(settings)
+    known = TRUST[manifest.trust].format(endpoint=manifest.endpoint) if manifest else "never checked"
     return f"{format_size(describe(path).size)}, SHA-256 {known}"
 
 
@@ -213,7 +213,7 @@ def _need(settings: Settings) -> int:
     from conductor_cli.cli.choosing import planner_of
     from conductor_cli.models.llama import describe
     from conductor_cli.models.llama.gguf import read_header
-    from conductor_cli.models.weights.registry import needs
+    from conductor_cli.models.weights.registry import memory_needed
 
     try:
         planner = planner_of(settings)
@@ -228,14 +228,14 @@ def _need(settings: Settings) -> int:
     heads = numbers.get("attention.head_count", 1)
     width = numbers.get("attention.key_length", numbers.get("embedding_length", 0) // max(1, heads))
     per_token = 4 * numbers.get("block_count", 0) * numbers.get("attention.head_count_kv", heads) * width
-    return needs(about.size, per_token, min(settings["conductor.context"], about.context))
+    return memory_needed(about.size, per_token, min(settings["conductor.context"], about.context))
 
 
 def _fitting(available: int, settings: Settings) -> list[str]:
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
     try:
-        fits = [entry for entry in registry(settings.environ) if 0 < entry.memory <= available and not entry.base]
+        fits = [entry for entry in load_registry(settings.environ) if 0 < entry.memory <= available and not entry.base]
     except ConductorError:
         return []
     best = max(fits, key=lambda entry: entry.memory, default=None)

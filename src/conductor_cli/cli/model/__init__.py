@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ConductorUnusable, UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.models.weights.receipts import Receipt
+    from conductor_cli.models.weights.model_store import Manifest
 
 app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
 app.command("bench")(bench.bench)
@@ -61,36 +61,36 @@ def pull(
     from conductor_cli.cli.model.shelving import settle
     from conductor_cli.cli.output import remark, say
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.models.weights.registry import find, registry
+    from conductor_cli.models.weights.registry import find_model, load_registry
 
     settings = _settings(context)
-    entry = registry(settings.environ)[0] if name is None else find(name, settings.environ)
+    entry = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
     forget_no(settings)
-    receipt = here(entry, settings)
-    if receipt is not None and not whole(receipt, settings, quiet=context.obj.quiet):
+    manifest = here(entry, settings)
+    if manifest is not None and not whole(manifest, settings, quiet=context.obj.quiet):
         remark(f"{entry.name} is here and damaged; it is fetched again")
-        receipt = None
-    if receipt is None:
+        manifest = None
+    if manifest is None:
         fresh = fetch(entry, settings, quiet=context.obj.quiet)
         told(fresh, say)
     else:
-        say(f"{entry.name} is here already: {receipt.path}")
-    changed = settle((receipt or fresh).name, settings, context.obj.config, use=use)
-    if receipt is None:
+        say(f"{entry.name} is here already: {manifest.path}")
+    changed = settle((manifest or fresh).name, settings, context.obj.config, use=use)
+    if manifest is None:
         _after(fresh, context.obj.config, quiet=context.obj.quiet)
     elif changed:
         prepare_in_background(context.obj)
 
 
-def _after(receipt: Receipt, config: str | None, *, quiet: bool) -> None:
+def _after(manifest: Manifest, config: str | None, *, quiet: bool) -> None:
     """Read the fixed part of the prompt now, where the model that has come is the one that plans."""
-    from conductor_cli.cli.choosing import receipt_of
+    from conductor_cli.cli.choosing import planner_manifest
     from conductor_cli.cli.output import remark
     from conductor_cli.cli.preparing import is_worth_it, prepare, told
     from conductor_cli.config import load
 
     settings = load(os.environ, {}, config)
-    if receipt_of(settings) != receipt or not is_worth_it(settings):
+    if planner_manifest(settings) != manifest or not is_worth_it(settings):
         return
     if not quiet:
         remark("reading the fixed part of the prompt, so that no question has to wait for it …")
@@ -125,24 +125,24 @@ def import_(
     use: Use = None,
 ) -> None:
     """Take a model file that is on this machine: checked, recognised, not stored twice."""
-    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.choosing import open_model_store
     from conductor_cli.cli.model.pulling import told
     from conductor_cli.cli.model.shelving import settle
     from conductor_cli.cli.model.watching import reading, watching
     from conductor_cli.cli.output import remark, say
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.models.weights.adopt import Given, adopt
+    from conductor_cli.models.weights.import_file import ImportRequest, import_model
 
     settings = _settings(context)
-    given = Given(path=path.expanduser(), name=name, base=base, copy=copy)
+    given = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
     with watching(settings, quiet=context.obj.quiet) as watch:
-        adopted = adopt(given, shelf_of(settings), settings.environ, reading(watch))
-    receipt = adopted.receipt
-    say(f"{receipt.name} is here{' already' if adopted.before else ''}:")
-    told(receipt, say)
+        adopted = import_model(given, open_model_store(settings), settings.environ, reading(watch))
+    manifest = adopted.manifest
+    say(f"{manifest.name} is here{' already' if adopted.before else ''}:")
+    told(manifest, say)
     if not adopted.own:
         remark("the file is used where it lies, on another disk: keep it there, or import it with --copy")
-    if settle(receipt.name, settings, context.obj.config, use=use):
+    if settle(manifest.name, settings, context.obj.config, use=use):
         prepare_in_background(context.obj)
 
 
@@ -157,7 +157,7 @@ def use(
     ],
 ) -> None:
     """Choose the model that plans, from now on."""
-    from conductor_cli.cli.choosing import described, missing_key, planner_of, shelf_of
+    from conductor_cli.cli.choosing import described, missing_key, open_model_store, planner_of
     from conductor_cli.cli.model.shelving import choose
     from conductor_cli.cli.output import remark
     from conductor_cli.cli.preparing import prepare_in_background
@@ -167,7 +167,9 @@ def use(
         raise UsageError("no model is named", hint="conductor model use NAME | FILE.gguf | URL | provider/model")
     settings = _settings(context)
     path = Path(model).expanduser()
-    named = shelf_of(settings).find(model) is not None or any(item.worker.name == model for item in settings.workers)
+    named = open_model_store(settings).find(model) is not None or any(
+        item.worker.name == model for item in settings.workers
+    )
     chosen = str(path.absolute()) if path.exists() and not named else model
     planner = planner_of(load(os.environ, {"conductor.model": chosen}, context.obj.config))
     name = described(planner)

@@ -60,13 +60,13 @@ def bench(
 
 def _local_name(settings: Settings) -> str:
     """What the chosen conductor is called. Raises `UsageError` for one that is not local."""
-    from conductor_cli.cli.choosing import planner_of, receipt_of
+    from conductor_cli.cli.choosing import planner_manifest, planner_of
 
     planner = planner_of(settings)
     if planner.kind != "llama":
         raise UsageError("only local models can be measured", hint="name a model of conductor model list, or a file")
-    receipt = receipt_of(settings)
-    return receipt.name if receipt else Path(planner.model).stem
+    manifest = planner_manifest(settings)
+    return manifest.name if manifest else Path(planner.model).stem
 
 
 def measured(settings: Settings) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def measured(settings: Settings) -> dict[str, Any]:
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     five_steps = figures.load + (figures.restore or 0) + figures.read + PLAN / figures.decode
-    smaller = _smaller(name, settings.environ) if five_steps > SLOW else ""
-    own = {"name": name, "path": str(path), "bytes": size, "resident": _resident(), "smaller": smaller}
+    smaller_model = _smaller(name, settings.environ) if five_steps > SLOW else ""
+    own = {"name": name, "path": str(path), "bytes": size, "resident": _resident(), "smaller": smaller_model}
     return own | {"five_steps": five_steps} | asdict(figures)
 
 
@@ -163,10 +163,10 @@ def _repacking(gain: float | None) -> str:
 
 def _smaller(name: str, environ: Mapping[str, str]) -> str:
     """The registry's next smaller model, with its licence where that is not free for all uses."""
-    from conductor_cli.models.weights.registry import find, smaller
+    from conductor_cli.models.weights.registry import find_model, smaller_model
 
     try:
-        entry = smaller(find(name, environ), environ)
+        entry = smaller_model(find_model(name, environ), environ)
     except ConductorUnusable:
         return "see conductor model list"
     if entry is None:

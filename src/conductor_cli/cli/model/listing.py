@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
+from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
 from conductor_cli.cli.output import say, table
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.models.weights.receipts import Receipt, Shelf
-    from conductor_cli.models.weights.registry import Entry
+    from conductor_cli.models.weights.model_store import Manifest, ModelStore
+    from conductor_cli.models.weights.registry import RegistryModel
 
 HEADS: Final = ("", "NAME", "SIZE", "MEMORY", "LICENCE", "STATE", "SOURCE")
 
@@ -113,43 +113,43 @@ def _width() -> int:
 
 
 def rows(settings: Settings) -> list[Row]:
-    """The registry's models, then others of the shelf, then what plans where it is none of them."""
-    from conductor_cli.models.weights.registry import registry
+    """The registry's models, then others of the model store, then what plans where it is none of them."""
+    from conductor_cli.models.weights.registry import load_registry
 
-    shelf = shelf_of(settings)
-    damaged = {found.name: found.problem for found in shelf.damaged()}
+    store = open_model_store(settings)
+    damaged = {found.name: found.problem for found in store.damaged()}
     using, text = None, settings["conductor.model"]
-    with suppress(ConductorUnusable):  # its receipt cannot be read: a row says so
-        using = receipt_of(settings)
-    known = {entry.name: entry for entry in registry(settings.environ)}
+    with suppress(ConductorUnusable):  # its manifest cannot be read: a row says so
+        using = planner_manifest(settings)
+    known = {entry.name: entry for entry in load_registry(settings.environ)}
     first = next(iter(known))
-    maker = _Maker(shelf, known, settings)
-    names = dict.fromkeys((*known, *maker.receipts, *damaged))
+    maker = _Maker(store, known, settings)
+    names = dict.fromkeys((*known, *maker.manifests, *damaged))
     found = [
         maker.row(name, in_use=using is not None and using.name == name, default=name == first)
         if name not in damaged else
-        _damaged(name, damaged[name], shelf, in_use=name == text, default=name == first)
+        _damaged(name, damaged[name], store, in_use=name == text, default=name == first)
         for name in names
     ]  # fmt: skip
     return found + ([_elsewhere(settings)] if using is None and text and text not in damaged else [])
 
 
 class _Maker:
-    """Makes rows of what the registry and the shelf say."""
+    """Makes rows of what the registry and the model store say."""
 
-    def __init__(self, shelf: Shelf, known: dict[str, Entry], settings: Settings) -> None:
+    def __init__(self, store: ModelStore, known: dict[str, RegistryModel], settings: Settings) -> None:
         from conductor_cli.models.weights.cache import Cache
 
-        self.receipts = {receipt.name: receipt for receipt in shelf.receipts()}
-        self._shelf, self._known, self._cache = shelf, known, Cache.of(settings.environ)
+        self.manifests = {manifest.name: manifest for manifest in store.manifests()}
+        self._store, self._known, self._cache = store, known, Cache.of(settings.environ)
 
     def row(self, name: str, *, in_use: bool, default: bool) -> Row:
         from conductor_cli.models.weights.unfinished import unfinished
 
-        entry, receipt = self._known.get(name), self.receipts.get(name)
-        begun = unfinished(entry, self._shelf, self._cache).freed if entry else 0
-        if receipt is not None:
-            return self._here(receipt, begun, in_use=in_use, default=default)
+        entry, manifest = self._known.get(name), self.manifests.get(name)
+        begun = unfinished(entry, self._store, self._cache).freed if entry else 0
+        if manifest is not None:
+            return self._here(manifest, begun, in_use=in_use, default=default)
         assert entry is not None
         return Row(
             name=name, state="begun" if begun else "not here", size=entry.size, memory=entry.memory, begun=begun,
@@ -157,29 +157,29 @@ class _Maker:
             about=entry.about,
         )  # fmt: skip
 
-    def _here(self, receipt: Receipt, begun: int, *, in_use: bool, default: bool) -> Row:
-        from conductor_cli.models.weights.need import memory_of
+    def _here(self, manifest: Manifest, begun: int, *, in_use: bool, default: bool) -> Row:
+        from conductor_cli.models.weights.memory_estimate import manifest_memory
 
-        entry = self._known.get(receipt.name)
+        entry = self._known.get(manifest.name)
         return Row(
-            name=receipt.name, state="damaged" if receipt.fault() else "here", size=receipt.size, begun=begun,
-            memory=memory_of(receipt, self.receipts, self._known), base=receipt.base, licence=receipt.licence,
-            source=receipt.source, path=str(receipt.path), trust=receipt.trust, default=default, in_use=in_use,
+            name=manifest.name, state="damaged" if manifest.fault() else "here", size=manifest.size, begun=begun,
+            memory=manifest_memory(manifest, self.manifests, self._known), base=manifest.base, licence=manifest.licence,
+            source=manifest.source, path=str(manifest.path), trust=manifest.trust, default=default, in_use=in_use,
             about=entry.about if entry else "",
         )  # fmt: skip
 
 
-def _damaged(name: str, problem: str, shelf: Shelf, *, in_use: bool, default: bool) -> Row:
-    """A model whose receipt cannot be read."""
-    from conductor_cli.models.weights.receipts import RECEIPT
+def _damaged(name: str, problem: str, store: ModelStore, *, in_use: bool, default: bool) -> Row:
+    """A model whose manifest cannot be read."""
+    from conductor_cli.models.weights.model_store import MANIFEST
 
-    path = str(shelf.folder(name) / RECEIPT)
+    path = str(store.folder(name) / MANIFEST)
     return Row(name=name, state="damaged", path=path, about=problem, in_use=in_use, default=default)
 
 
 def _elsewhere(settings: Settings) -> Row:
-    """What plans and is no model of the shelf."""
-    from conductor_cli.models.weights.need import memory_of_file
+    """What plans and is no model of the model store."""
+    from conductor_cli.models.weights.memory_estimate import file_memory
 
     text = settings["conductor.model"]
     path = Path(text).expanduser()
@@ -189,7 +189,7 @@ def _elsewhere(settings: Settings) -> Row:
     except ConductorError:
         state = "not here"
     size = _size(path)
-    memory = memory_of_file(path, size) if size else 0
+    memory = file_memory(path, size) if size else 0
     source = settings.origins["conductor.model"]
     return Row(name=text, state=state, size=size, memory=memory, source=source, in_use=True)
 

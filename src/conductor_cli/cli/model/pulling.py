@@ -13,9 +13,9 @@ from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
+    from conductor_cli.models.weights.model_store import Manifest
     from conductor_cli.models.weights.pull import Quote
-    from conductor_cli.models.weights.receipts import Receipt
-    from conductor_cli.models.weights.registry import Entry
+    from conductor_cli.models.weights.registry import RegistryModel
 
 USUAL: Final = 10_000_000
 """Bytes a second that a question about a transfer reckons with, and says so."""
@@ -32,27 +32,27 @@ TRUST: Final = {
 ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
-def here(entry: Entry, settings: Settings) -> Receipt | None:
-    """The whole model of this entry, if it is on the shelf and still what the registry means."""
-    from conductor_cli.cli.choosing import shelf_of
+def here(entry: RegistryModel, settings: Settings) -> Manifest | None:
+    """The whole model of this entry, if it is in the model store and still what the registry means."""
+    from conductor_cli.cli.choosing import open_model_store
 
-    receipt = next((found for found in shelf_of(settings).receipts() if found.name == entry.name), None)
-    if receipt is None or receipt.fault() or len(receipt.files) != len(entry.parts):
+    manifest = next((found for found in open_model_store(settings).manifests() if found.name == entry.name), None)
+    if manifest is None or manifest.fault() or len(manifest.files) != len(entry.parts):
         return None
-    pairs = zip(entry.parts, receipt.files, strict=True)
-    return receipt if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
+    pairs = zip(entry.parts, manifest.files, strict=True)
+    return manifest if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
 
 
-def whole(receipt: Receipt, settings: Settings, *, quiet: bool) -> bool:
+def whole(manifest: Manifest, settings: Settings, *, quiet: bool) -> bool:
     """Whether the files of a model that is here are still what they were; they are read for it."""
     from conductor_cli.cli.model.watching import reading, watching
-    from conductor_cli.models.weights.keeping import check
+    from conductor_cli.models.weights.verify import check
 
     with watching(settings, quiet=quiet) as watch:
-        return not any(checked.problem for checked in check(receipt, reading(watch)))
+        return not any(checked.problem for checked in check(manifest, reading(watch)))
 
 
-def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
+def fetch(entry: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
     """Say what it takes, then get the model. Raises `ConductorUnusable` where it cannot be had or has no room."""
     from conductor_cli.models.weights.pull import quote
 
@@ -63,26 +63,26 @@ def fetch(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
     return _bring(entry, settings, quiet=quiet)
 
 
-def _bring(entry: Entry, settings: Settings, *, quiet: bool) -> Receipt:
-    from conductor_cli.cli.choosing import shelf_of
+def _bring(entry: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
+    from conductor_cli.cli.choosing import open_model_store
     from conductor_cli.cli.model.watching import watching
     from conductor_cli.models.weights.pull import pull
 
     try:
         with watching(settings, quiet=quiet) as watch:
-            return pull(entry, shelf_of(settings), settings.environ, watch)
+            return pull(entry, open_model_store(settings), settings.environ, watch)
     except KeyboardInterrupt:
         if not quiet:
             remark(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
         raise
 
 
-def _announce(entry: Entry, offer: Quote, settings: Settings) -> None:
+def _announce(entry: RegistryModel, offer: Quote, settings: Settings) -> None:
     for line in [*_terms(entry, offer), *_fit(entry, settings)]:
         remark(line)
 
 
-def _terms(entry: Entry, offer: Quote) -> list[str]:
+def _terms(entry: RegistryModel, offer: Quote) -> list[str]:
     """Size, licence, where from and where to."""
     rest = f", {format_size(offer.missing)} of it to get" if offer.missing < entry.size else ""
     size = format_size(entry.size) if entry.size else "size unknown"
@@ -95,17 +95,17 @@ def _terms(entry: Entry, offer: Quote) -> list[str]:
     return lines
 
 
-def _fit(entry: Entry, settings: Settings) -> list[str]:
+def _fit(entry: RegistryModel, settings: Settings) -> list[str]:
     """The memory it needs beside what the machine has, and a smaller model where that is too much."""
     from conductor_cli.models.machine import memory
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
     found = memory()
     if not found.total or not entry.memory:
         return [f"memory: needs about {format_size(entry.memory)}"] if entry.memory else []
     line = f"memory: needs about {format_size(entry.memory)}; this machine has {format_size(found.total)}"
     if entry.memory > found.total:
-        fitting = [other for other in registry(settings.environ) if other.memory <= found.total and not other.base]
+        fitting = [other for other in load_registry(settings.environ) if other.memory <= found.total and not other.base]
         best = max(fitting, key=lambda other: other.size, default=None)
         smaller = [f"smaller: conductor model pull {best.name}"] if best else []
         return [f"{line}: too little, it would be very slow or fail", *smaller]
@@ -120,10 +120,10 @@ def _check_room(offer: Quote) -> None:
     check_room(offer.where, offer.missing, "HF_HOME")
 
 
-def told(receipt: Receipt, said: Callable[[str], None]) -> None:
+def told(manifest: Manifest, said: Callable[[str], None]) -> None:
     """Say where a model is, and what its SHA-256 was compared with."""
-    against = TRUST[receipt.trust].format(endpoint=receipt.endpoint)
-    for file in receipt.files:
+    against = TRUST[manifest.trust].format(endpoint=manifest.endpoint)
+    for file in manifest.files:
         said(f"{file.path}")
         said(f"SHA-256 {file.sha256}: {against}")
 
@@ -142,9 +142,9 @@ def offer(settings: Settings, *, quiet: bool) -> None:
     from conductor_cli.config.workers import set_value
     from conductor_cli.models.weights.hub import is_offline
     from conductor_cli.models.weights.pull import quote
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
-    entry = registry(settings.environ)[0]
+    entry = load_registry(settings.environ)[0]
     terms = quote(entry, settings.environ)
     if not terms.cached and is_offline(settings.environ):
         return

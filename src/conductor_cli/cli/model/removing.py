@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
+from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
 from conductor_cli.cli.model.pulling import agreed
 from conductor_cli.cli.output import remark, say
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
@@ -18,23 +18,23 @@ from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.models.weights.keeping import Removal
-    from conductor_cli.models.weights.receipts import Receipt, Shelf
-    from conductor_cli.models.weights.registry import Entry
+    from conductor_cli.models.weights.model_store import Manifest, ModelStore
+    from conductor_cli.models.weights.registry import RegistryModel
+    from conductor_cli.models.weights.verify import Removal
 
 
 def removed(name: str, settings: Settings, config: str | None, *, yes: bool) -> bool:
-    """Take a model off the shelf, after a yes; whether it is the one that planned.
+    """Take a model out of the model store, after a yes; whether it is the one that planned.
 
     `config` is the user's file, where one was named. Raises `UsageError` or `ConductorUnusable`.
     """
     work = _Removal(name, settings)
     if not work.anything:
-        raise _nothing(name, work.shelf)
+        raise _nothing(name, work.store)
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{name} is removed only after a yes", hint=f"conductor model rm {name} --yes")
     plans = _plans(name, settings, damaged=work.damaged)
-    for other in work.shelf.receipts():
+    for other in work.store.manifests():
         if other.base == name:
             remark(f"{other.name} is laid over it, and cannot be used without it")
     if not yes:
@@ -55,83 +55,83 @@ class _Removal:
     def __init__(self, name: str, settings: Settings) -> None:
         from conductor_cli.models.weights.cache import Cache
 
-        self.shelf = shelf_of(settings)
-        self.damaged = any(found.name == name for found in self.shelf.damaged())
+        self.store = open_model_store(settings)
+        self.damaged = any(found.name == name for found in self.store.damaged())
         self._name, self._settings, self._cache = name, settings, Cache.of(settings.environ)
-        self._receipt = None if self.damaged else self.shelf.find(name)
+        self._manifest = None if self.damaged else self.store.find(name)
         self._entry = _entry(name, settings)
         self._begun = self._unfinished()
 
     @property
     def anything(self) -> bool:
-        return self.damaged or self._receipt is not None or bool(self._begun.names)
+        return self.damaged or self._manifest is not None or bool(self._begun.names)
 
     def going(self) -> list[Removal]:
         """What would be removed."""
-        from conductor_cli.models.weights.keeping import leftovers, removal
+        from conductor_cli.models.weights.verify import leftovers, removal
 
-        if self._receipt is not None:
-            return [removal(self._receipt, self.shelf), self._begun]
-        return [*([leftovers(self._name, self.shelf)] if self.damaged else []), self._begun]
+        if self._manifest is not None:
+            return [removal(self._manifest, self.store), self._begun]
+        return [*([leftovers(self._name, self.store)] if self.damaged else []), self._begun]
 
     def remove(self) -> tuple[int, tuple[Path, ...]]:
         """The bytes that are free now, and the files that stay. Raises `ConductorUnusable`."""
-        from conductor_cli.models.weights.keeping import clear, remove
         from conductor_cli.models.weights.unfinished import drop
+        from conductor_cli.models.weights.verify import clear, remove
 
         gone = []
         if self._begun.names and self._entry is not None:
-            gone.append(drop(self._entry, self.shelf, self._cache))
-        freed = self._forget() if self._receipt is not None else 0
-        if self._receipt is not None:
-            gone.append(remove(self._receipt, self.shelf))
+            gone.append(drop(self._entry, self.store, self._cache))
+        freed = self._forget() if self._manifest is not None else 0
+        if self._manifest is not None:
+            gone.append(remove(self._manifest, self.store))
         elif self.damaged:
-            gone.append(clear(self._name, self.shelf))
+            gone.append(clear(self._name, self.store))
         return freed + sum(each.freed for each in gone), tuple(path for each in gone for path in each.left)
 
     def _unfinished(self) -> Removal:
-        from conductor_cli.models.weights.keeping import Removal
         from conductor_cli.models.weights.unfinished import unfinished
+        from conductor_cli.models.weights.verify import Removal
 
-        return unfinished(self._entry, self.shelf, self._cache) if self._entry is not None else Removal()
+        return unfinished(self._entry, self.store, self._cache) if self._entry is not None else Removal()
 
     def _forget(self) -> int:
         """Delete the remembered states, unless the same file stays under another name; how many bytes that frees."""
         from conductor_cli.models.llama import describe
         from conductor_cli.models.llama.prefixes import forget
 
-        receipt = self._receipt
-        assert receipt is not None
-        if any(_is_same(other, receipt) for other in self.shelf.receipts()):
+        manifest = self._manifest
+        assert manifest is not None
+        if any(_is_same(other, manifest) for other in self.store.manifests()):
             return 0
         with suppress(ModelError):  # of a file that is gone or damaged: its states go when others need the room
-            return forget(self._settings.places.prefixes, describe(receipt.path).identity)
+            return forget(self._settings.places.prefixes, describe(manifest.path).identity)
         return 0
 
 
-def _is_same(other: Receipt, receipt: Receipt) -> bool:
-    hashes = [[file.sha256 for file in each.files] for each in (other, receipt)]
-    return other.name != receipt.name and hashes[0] == hashes[1]
+def _is_same(other: Manifest, manifest: Manifest) -> bool:
+    hashes = [[file.sha256 for file in each.files] for each in (other, manifest)]
+    return other.name != manifest.name and hashes[0] == hashes[1]
 
 
-def _entry(name: str, settings: Settings) -> Entry | None:
-    from conductor_cli.models.weights.registry import registry
+def _entry(name: str, settings: Settings) -> RegistryModel | None:
+    from conductor_cli.models.weights.registry import load_registry
 
     with suppress(ConductorError):  # a registry that cannot be used is in nobody's way
-        return next((entry for entry in registry(settings.environ) if entry.name == name), None)
+        return next((entry for entry in load_registry(settings.environ) if entry.name == name), None)
     return None
 
 
-def _nothing(name: str, shelf: Shelf) -> UsageError:
-    here = ", ".join([found.name for found in shelf.receipts()] + [found.name for found in shelf.damaged()])
+def _nothing(name: str, store: ModelStore) -> UsageError:
+    here = ", ".join([found.name for found in store.manifests()] + [found.name for found in store.damaged()])
     return UsageError(f"no model {name!r} is here", hint=f"here are: {here}" if here else "conductor model list")
 
 
 def _plans(name: str, settings: Settings, *, damaged: bool) -> bool:
-    """Whether it is this model of the shelf that plans."""
-    if damaged or any(found.name == settings["conductor.model"] for found in shelf_of(settings).damaged()):
+    """Whether it is this model of the model store that plans."""
+    if damaged or any(found.name == settings["conductor.model"] for found in open_model_store(settings).damaged()):
         return bool(settings["conductor.model"] == name)
-    using = receipt_of(settings)
+    using = planner_manifest(settings)
     return using is not None and using.name == name
 
 
@@ -153,8 +153,8 @@ def _after(config: str | None) -> str:
 
     settings = load(os.environ, {}, config)
     try:
-        planner, receipt = planner_of(settings), receipt_of(settings)
-        return f"now {receipt.name if receipt is not None else described(planner)} does"
+        planner, manifest = planner_of(settings), planner_manifest(settings)
+        return f"now {manifest.name if manifest is not None else described(planner)} does"
     except ConductorError as error:
         return f"now none does: {error.hint or error.message}"
 

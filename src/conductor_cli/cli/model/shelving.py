@@ -1,4 +1,4 @@
-"""What `conductor model` says of the shelf: which model plans from now on, and what is damaged."""
+"""What `conductor model` says of the model store: which model plans from now on, and what is damaged."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.choosing import planner_of, receipt_of, shelf_of
+from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
 from conductor_cli.cli.output import remark, say
 from conductor_cli.core.errors import ConductorUnusable
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.models.weights.digest import Reading
-    from conductor_cli.models.weights.keeping import Checked
-    from conductor_cli.models.weights.receipts import Receipt
+    from conductor_cli.models.weights.model_store import Manifest
+    from conductor_cli.models.weights.verify import Checked
 
 AGAINST: Final = {
     "registry": "as conductor's registry says",
@@ -24,14 +24,14 @@ AGAINST: Final = {
     "mirror": "as {endpoint} said when it was pulled, which proves nothing",
     "file": "as when it was first seen",
 }
-"""What the SHA-256 of a whole file is, by its receipt's trust."""
+"""What the SHA-256 of a whole file is, by its manifest's trust."""
 
 
 def settle(name: str, settings: Settings, config: str | None, *, use: bool | None) -> bool:
     """Let a model plan that has just come, if that is wanted or none does yet; else say how. Whether it does now."""
     before = None
-    with suppress(ConductorUnusable):  # the receipt of what plans cannot be read
-        before = receipt_of(settings)
+    with suppress(ConductorUnusable):  # the manifest of what plans cannot be read
+        before = planner_manifest(settings)
     taken = settings["conductor.model"] or (before is not None and before.name != name)
     if use is True or (use is None and not taken):
         if choose(name, name, settings, config):
@@ -57,14 +57,14 @@ def choose(chosen: str, name: str, settings: Settings, config: str | None) -> bo
     return False
 
 
-def known(name: str, settings: Settings) -> Receipt:
+def known(name: str, settings: Settings) -> Manifest:
     """The model of this name that is here. Raises `ConductorUnusable`."""
-    from conductor_cli.models.weights.registry import find
+    from conductor_cli.models.weights.registry import find_model
 
-    receipt = shelf_of(settings).find(name)
-    if receipt is not None:
-        return receipt
-    find(name, settings.environ)
+    manifest = open_model_store(settings).find(name)
+    if manifest is not None:
+        return manifest
+    find_model(name, settings.environ)
     raise ConductorUnusable(f"{name} is not here yet", hint=f"conductor model pull {name}")
 
 
@@ -97,15 +97,16 @@ class Verified:
 
 
 def verified(name: str | None, settings: Settings, tell: Reading) -> list[Verified]:
-    """Check a model by name or file; without one, what plans, or all of the shelf where that is no file."""
-    from conductor_cli.models.weights.keeping import check, check_plain
-    from conductor_cli.models.weights.remedy import remedy
+    """Check a model by name or file; without one, what plans, or all of the model store where that is no file."""
+    from conductor_cli.models.weights.problems import repair_hint
+    from conductor_cli.models.weights.verify import check, check_plain
 
-    receipts, plain = _to_verify(name, settings)
+    manifests, plain = _to_verify(name, settings)
     found = [
-        Verified(name=receipt.name, checked=checked, against=AGAINST[receipt.trust].format(endpoint=receipt.endpoint),
-                 hint=remedy(receipt, settings.environ))
-        for receipt in receipts for checked in check(receipt, tell)
+        Verified(name=manifest.name, checked=checked,
+                 against=AGAINST[manifest.trust].format(endpoint=manifest.endpoint),
+                 hint=repair_hint(manifest, settings.environ))
+        for manifest in manifests for checked in check(manifest, tell)
     ]  # fmt: skip
     unknown = "nothing to compare it with; conductor model import would keep it"
     return found + [
@@ -114,37 +115,39 @@ def verified(name: str | None, settings: Settings, tell: Reading) -> list[Verifi
     ]
 
 
-def _whole_shelf(settings: Settings) -> list[Receipt]:
-    """All models of the shelf, where what plans is no file. Raises `ConductorUnusable` where it should be one."""
-    receipts = list(shelf_of(settings).receipts())
-    if settings["conductor.model"] or not receipts:
+def _all_manifests(settings: Settings) -> list[Manifest]:
+    """All models of the model store, where what plans is no file. Raises `ConductorUnusable` where it should be one."""
+    manifests = list(open_model_store(settings).manifests())
+    if settings["conductor.model"] or not manifests:
         planner = planner_of(settings)  # says how to get it, where it is not here
         if planner.kind == "llama" and not Path(planner.model).is_file():
             raise ConductorUnusable(
                 f"the model that plans is not there any more: {planner.model}",
                 hint="put the file there again, or choose another: conductor model use NAME | FILE",
             )
-    return receipts
+    return manifests
 
 
-def _to_verify(name: str | None, settings: Settings) -> tuple[list[Receipt], list[Path]]:
-    """Receipts, and files without one."""
-    shelf = shelf_of(settings)
+def _to_verify(name: str | None, settings: Settings) -> tuple[list[Manifest], list[Path]]:
+    """Manifests, and files without one."""
+    store = open_model_store(settings)
     if name is None:
-        using = receipt_of(settings)
+        using = planner_manifest(settings)
         text = Path(settings["conductor.model"]).expanduser()
         if using is not None:
-            base = shelf.find(using.base)
+            base = store.find(using.base)
             plain = [Path(using.base)] if using.base and base is None else []
             return [using, *([base] if base else [])], plain
         if settings["conductor.model"] and text.is_file():
             return [], [text]
-        receipts = _whole_shelf(settings)
-        if not receipts:
-            raise ConductorUnusable("no model is on the shelf", hint="conductor model pull")
-        return receipts, []
+        manifests = _all_manifests(settings)
+        if not manifests:
+            raise ConductorUnusable("no model is in the model store", hint="conductor model pull")
+        return manifests, []
     path = Path(name).expanduser()
-    if shelf.find(name) is None and path.exists():
-        found = [receipt for receipt in shelf.receipts() if any(file.path == path.absolute() for file in receipt.files)]
+    if store.find(name) is None and path.exists():
+        found = [
+            manifest for manifest in store.manifests() if path.absolute() in [file.path for file in manifest.files]
+        ]
         return found, [] if found else [path.absolute()]
     return [known(name, settings)], []

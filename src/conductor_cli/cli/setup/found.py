@@ -125,10 +125,10 @@ def workers_at_hand(settings: Settings) -> tuple[Worker, ...]:
 
 def planner_name(settings: Settings) -> str:
     """The model that plans, in words; empty where none is chosen or it cannot be used."""
-    from conductor_cli.cli.choosing import described, planner_of, shelf_of
+    from conductor_cli.cli.choosing import described, open_model_store, planner_of
 
     try:
-        return described(planner_of(settings), shelf_of(settings))
+        return described(planner_of(settings), open_model_store(settings))
     except ConductorError:
         return ""
 

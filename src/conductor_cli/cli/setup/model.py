@@ -12,7 +12,7 @@ from conductor_cli.core.formatting import format_duration, format_size
 if TYPE_CHECKING:
     from conductor_cli.cli.setup.found import Found
     from conductor_cli.config import Settings
-    from conductor_cli.models.weights.registry import Entry
+    from conductor_cli.models.weights.registry import RegistryModel
 
 BESIDE: Final = 1 << 30
 """Bytes of memory that stay for everything else."""
@@ -35,7 +35,7 @@ def model_step(found: Found, settings: Settings, wanted: str = "") -> Step | Non
         return _wanted(wanted, settings)
     if found.planner:
         return Step(what="model", name=settings["conductor.model"] or found.planner, text=found.planner, here=True)
-    return _chosen(settings) or _on_shelf(settings) or _suited(found, settings)
+    return _chosen(settings) or _stored_model(settings) or _suited(found, settings)
 
 
 def _suited(found: Found, settings: Settings) -> Step | None:
@@ -46,12 +46,12 @@ def _suited(found: Found, settings: Settings) -> Step | None:
 def _chosen(settings: Settings) -> Step | None:
     """A model that is chosen and cannot be used: one of the registry is got, another is left to who chose it."""
     from conductor_cli.cli.choosing import planner_of
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
     name = settings["conductor.model"]
     if not name:
         return None
-    entry = next((entry for entry in registry(settings.environ) if entry.name == name), None)
+    entry = next((entry for entry in load_registry(settings.environ) if entry.name == name), None)
     if entry is not None:
         return _pulled(entry, settings)
     try:
@@ -62,11 +62,11 @@ def _chosen(settings: Settings) -> Step | None:
     return Step(what="model", name=name, text=f"{name} is chosen, and cannot be used: {problem}", here=True)
 
 
-def _on_shelf(settings: Settings) -> Step | None:
+def _stored_model(settings: Settings) -> Step | None:
     """A model that is here and was never chosen, where there are several."""
-    from conductor_cli.cli.choosing import shelf_of
+    from conductor_cli.cli.choosing import open_model_store
 
-    found = next(iter(shelf_of(settings).receipts()), None)
+    found = next(iter(open_model_store(settings).manifests()), None)
     if found is None:
         return None
     text = f"{found.name}: {format_size(found.size)}, here and not chosen"
@@ -74,21 +74,21 @@ def _on_shelf(settings: Settings) -> Step | None:
 
 
 def _wanted(wanted: str, settings: Settings) -> Step:
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
-    entry = next((entry for entry in registry(settings.environ) if entry.name == wanted.lower()), None)
+    entry = next((entry for entry in load_registry(settings.environ) if entry.name == wanted.lower()), None)
     if entry is not None:
         return _pulled(entry, settings)
     return Step(what="model", name=wanted, text=wanted, command=f"conductor model use {shlex.quote(wanted)}")
 
 
-def fitting(found: Found, settings: Settings) -> Entry | None:
+def fitting(found: Found, settings: Settings) -> RegistryModel | None:
     """The registry's default where memory and disk have room for it, else the largest that they have room for."""
     from conductor_cli.models.disk import MARGIN
     from conductor_cli.models.weights.pull import quote
-    from conductor_cli.models.weights.registry import registry
+    from conductor_cli.models.weights.registry import load_registry
 
-    first, *others = registry(settings.environ)
+    first, *others = load_registry(settings.environ)
     smaller = sorted((other for other in others if other.size <= first.size), key=lambda other: -other.size)
     for entry in (first, *smaller):
         roomy = not found.memory.total or entry.memory + BESIDE <= found.memory.total
@@ -101,7 +101,7 @@ def fitting(found: Found, settings: Settings) -> Entry | None:
     return None
 
 
-def _pulled(entry: Entry, settings: Settings) -> Step:
+def _pulled(entry: RegistryModel, settings: Settings) -> Step:
     from conductor_cli.cli.model.pulling import USUAL
     from conductor_cli.models.weights.pull import quote
 

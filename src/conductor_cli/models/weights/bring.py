@@ -13,11 +13,11 @@ from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models import disk
 from conductor_cli.models.weights.cache import Cache, held
 from conductor_cli.models.weights.digest import pieces
+from conductor_cli.models.weights.header_check import check_piece
 from conductor_cli.models.weights.hub import Download, Found, Hub, Refused, ask, unusable
+from conductor_cli.models.weights.model_store import NO_PIN, PINS, ModelFile, ModelStore, Pin, Trust
 from conductor_cli.models.weights.plain import patiently
-from conductor_cli.models.weights.progress import Meter, Pace, Tell
-from conductor_cli.models.weights.receipts import NO_PIN, PINS, File, Pin, Shelf, Trust
-from conductor_cli.models.weights.sound import check_piece
+from conductor_cli.models.weights.progress import Meter, RetryPolicy, Tell
 from conductor_cli.models.weights.transfer import renew_login, transfer
 
 SMALL: Final = 256 << 20
@@ -70,7 +70,7 @@ class Wanted:
 class Brought:
     """A file that is in the cache, whole and checked, the commit in whose snapshot it is, and who vouches for it."""
 
-    file: File
+    file: ModelFile
     commit: str
     pin: Pin
 
@@ -81,10 +81,10 @@ class Setting:
 
     cache: Cache
     hub: Hub
-    shelf: Shelf
+    store: ModelStore
     environ: Mapping[str, str]
     tell: Tell
-    pace: Pace
+    pace: RetryPolicy
 
 
 class Bringer:
@@ -94,7 +94,7 @@ class Bringer:
         self._environ = setting.environ
         self._cache = setting.cache
         self._hub = setting.hub
-        self._shelf = setting.shelf
+        self._store = setting.store
         self._tell = setting.tell
         self._pace = setting.pace
         self._sums: dict[Path, Sums] = {}
@@ -197,7 +197,7 @@ class Bringer:
         return ConductorUnusable(
             f"{host} has another {wanted.file} of {wanted.repo} than at the first pull: "
             f"SHA-256 {sha256}, not {wanted.known}",
-            hint=f"nothing was replaced; to take the new one, delete its line in {self._shelf.directory / PINS}",
+            hint=f"nothing was replaced; to take the new one, delete its line in {self._store.directory / PINS}",
         )
 
     def _here(self, wanted: Wanted, found: Found, key: str, place: Path) -> Path | None:
@@ -231,7 +231,7 @@ class Bringer:
         Meter(self._tell, "storing", wanted.file, sums.size).at(sums.size)
         blob = self._cache.blob(wanted.repo, key or sums.sha256)
         others = blob.exists()  # a damaged one, which other snapshots may have links to
-        self._shelf.note_fetched(blob, place)
+        self._store.note_fetched(blob, place)
         self._cache.keep(begun.part, blob)
         begun.drop()
         self._cache.link(blob, place, move=not others)
@@ -257,8 +257,8 @@ class Bringer:
         sums = self.sums(place, wanted.file)
         pin = self._vouched(wanted, found, sums)
         if not wanted.sha256 and pin != wanted.pin:
-            self._shelf.pin(wanted.repo, wanted.file, pin)
-        file = File(path=place, size=sums.size, sha256=sums.sha256, fetched=self._shelf.is_fetched(place))
+            self._store.pin(wanted.repo, wanted.file, pin)
+        file = ModelFile(path=place, size=sums.size, sha256=sums.sha256, fetched=self._store.is_fetched(place))
         return Brought(file=file, commit=found.commit, pin=pin)
 
     def _vouched(self, wanted: Wanted, found: Found, sums: Sums) -> Pin:

@@ -67,7 +67,7 @@ def _path(text: str | os.PathLike[str]) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PartialDownload:
     """A file that is not whole: where its bytes are, and which content they are of."""
 
     folder: Path
@@ -128,9 +128,9 @@ class Cache:
         others = (name for name in there if name != first)
         return tuple(name for name in (first, *others) if _COMMIT.fullmatch(name))
 
-    def begun(self, repo: str, file: str, etag: str = "") -> Begun:
+    def begun(self, repo: str, file: str, etag: str = "") -> PartialDownload:
         name = hashlib.sha256(file.encode()).hexdigest()[:16]
-        return Begun(folder=self.folder(repo) / ".conductor-llm" / name, etag=etag)
+        return PartialDownload(folder=self.folder(repo) / ".conductor-llm" / name, etag=etag)
 
     def keep(self, part: Path, blob: Path) -> None:
         """Give a whole and checked file its name among the blobs, over a damaged one."""

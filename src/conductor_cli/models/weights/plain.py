@@ -13,7 +13,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.http import Answer, host_of
 from conductor_cli.models.refusal import cleaned
 from conductor_cli.models.weights.hub import REDIRECTS, Download, Refused, follow, reached
-from conductor_cli.models.weights.progress import Meter, Pace
+from conductor_cli.models.weights.progress import Meter, RetryPolicy
 
 PASSING: Final = frozenset({"broken", "timeout", "overloaded", "rate"})
 """Reasons of a `ModelError` for which the same question may be answered a moment later."""
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 def patiently(
     action: Callable[[], T],
-    pace: Pace,
+    pace: RetryPolicy,
     note: Callable[[str], None],
     passing: frozenset[str] = PASSING,
     done: Callable[[], int] = lambda: 0,
@@ -54,14 +54,14 @@ def patiently(
         time.sleep(seconds)
 
 
-def fetch(download: Download, pace: Pace, meter: Meter) -> None:
+def fetch(download: Download, pace: RetryPolicy, meter: Meter) -> None:
     """Bring the bytes that are missing. Raises `Refused`, `ModelError`, or `OSError` where they cannot be written."""
     getter, size = _Getter(download, pace, meter), download.found.size or NO_LIMIT
     patiently(getter.get, pace, meter.note, PASSING | {"connect"}, lambda: min(size, download.begun))
 
 
 class _Getter:
-    def __init__(self, download: Download, pace: Pace, meter: Meter) -> None:
+    def __init__(self, download: Download, pace: RetryPolicy, meter: Meter) -> None:
         self._download = download
         self._pace = pace
         self._meter = meter

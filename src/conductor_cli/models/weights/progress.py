@@ -26,7 +26,7 @@ Tell = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class RetryPolicy:
     """Seconds. `stall`: without a new byte, until a transfer is started again in another way.
 
     `start`: for the child process to begin. `waits`: before each further try of what may pass. `longest`: that a server
@@ -39,7 +39,7 @@ class Pace:
     longest: float = 120.0
 
 
-PACE = Pace()
+PACE = RetryPolicy()
 
 
 class Meter:

@@ -48,7 +48,7 @@ _MODEL: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RegistryFile:
     """One file of a model, by its path in the repository. `size` in bytes, or 0; `sha256` in hex, or empty: unknown."""
 
     file: str
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RegistryModel:
     """A model on the hub.
 
     `memory` is how many bytes of RAM it needs: its files, the keys and values of `TOKENS` tokens, and `BESIDE`; 0 where
@@ -68,7 +68,7 @@ class Entry:
     name: str
     repo: str
     revision: str
-    parts: tuple[Part, ...]
+    parts: tuple[RegistryFile, ...]
     licence: str
     about: str
     memory: int
@@ -83,7 +83,7 @@ class Entry:
         return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else self.about_size
 
 
-def registry(environ: Mapping[str, str]) -> tuple[Entry, ...]:
+def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
     """All entries, the default first. Raises `ConfigError` for a table that cannot be used."""
     return _Table(_path(environ)).entries()
 
@@ -93,9 +93,9 @@ def as_of(environ: Mapping[str, str]) -> str:
     return _Table(_path(environ)).as_of()
 
 
-def find(name: str, environ: Mapping[str, str]) -> Entry:
+def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     """The entry of this name. Raises `ConductorUnusable` with names that are like it, or for a path without a file."""
-    entries = {entry.name: entry for entry in registry(environ)}
+    entries = {entry.name: entry for entry in load_registry(environ)}
     found = entries.get(name.lower())
     if found is not None:
         return found
@@ -120,17 +120,17 @@ def _no_name(path: str) -> ConductorUnusable:
     )
 
 
-def smaller(entry: Entry, environ: Mapping[str, str]) -> Entry | None:
+def smaller_model(entry: RegistryModel, environ: Mapping[str, str]) -> RegistryModel | None:
     """The largest model of the same family that is clearly smaller. Its licence may be another one."""
     fits = [
         other
-        for other in registry(environ)
+        for other in load_registry(environ)
         if entry.family and other.family == entry.family and not other.base and 0 < other.size <= SMALLER * entry.size
     ]
     return max(fits, key=lambda other: other.size >> 26, default=None)  # the first of those about as large
 
 
-def needs(size: int, per_token: int, tokens: int = TOKENS) -> int:
+def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
     """Bytes of RAM for weights of `size` bytes and a context whose keys and values take `per_token` bytes a token."""
     return size + per_token * tokens + BESIDE
 
@@ -157,10 +157,10 @@ class _Table:
             raise self._wrong("the file", "as_of is no date like 2026-11-20")
         return values
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[RegistryModel, ...]:
         values = self._values()
         shapes = {name: self._shape(name, shape) for name, shape in values.get("shapes", {}).items()}
-        found: dict[str, Entry] = {}
+        found: dict[str, RegistryModel] = {}
         for place, model in enumerate(values["models"], start=1):
             entry = self._entry(f"model {place}", model, shapes, found)
             found[entry.name] = entry
@@ -179,7 +179,9 @@ class _Table:
     def _shape(self, name: str, shape: object) -> dict[str, Any]:
         return self._check(f"shape {name!r}", shape, _SHAPE, needed=tuple(_SHAPE))
 
-    def _entry(self, what: str, model: object, shapes: Mapping[str, Any], before: Mapping[str, Entry]) -> Entry:
+    def _entry(
+        self, what: str, model: object, shapes: Mapping[str, Any], before: Mapping[str, RegistryModel]
+    ) -> RegistryModel:
         needed = ("name", "repo", "revision", "licence", "about", "parts")
         values = self._check(what, model, _MODEL, needed=needed)
         what = f"model {values['name']!r}"
@@ -192,15 +194,15 @@ class _Table:
         parts = tuple(self._parts(what, values["parts"], adapter=base is not None))
         texts = {key: values[key] for key in ("name", "repo", "revision", "licence", "about")}
         about = {"profile": values.get("profile", "prompted"), "about_size": values.get("about_size", 0)}
-        entry = Entry(
+        entry = RegistryModel(
             **texts, **about, parts=parts, memory=0, base=base.name if base else "",
             family=shape.get("family", ""),
         )  # fmt: skip
         return _weighed(entry, shape, base)
 
     def _stands_on(
-        self, what: str, values: Mapping[str, Any], shapes: Mapping[str, Any], before: Mapping[str, Entry]
-    ) -> tuple[dict[str, Any], Entry | None]:
+        self, what: str, values: Mapping[str, Any], shapes: Mapping[str, Any], before: Mapping[str, RegistryModel]
+    ) -> tuple[dict[str, Any], RegistryModel | None]:
         if ("shape" in values) == ("base" in values):
             raise self._wrong(what, "it has either a shape or, as an adapter, a base")
         if "shape" in values:
@@ -212,12 +214,12 @@ class _Table:
             raise self._wrong(what, f"its base {values['base']!r} is no model above it")
         return {}, base
 
-    def _parts(self, what: str, parts: list[Any], *, adapter: bool) -> Iterator[Part]:
+    def _parts(self, what: str, parts: list[Any], *, adapter: bool) -> Iterator[RegistryFile]:
         if not parts:
             raise self._wrong(what, "it has no parts")
         for number, item in enumerate(parts, start=1):
             values = self._check(f"{what}, part {number}", item, _PART, needed=("file",))
-            part = Part(**values)
+            part = RegistryFile(**values)
             if not _FILE.fullmatch(part.file):
                 raise self._wrong(what, f"{part.file!r} is no name of a file inside a directory")
             if part.sha256 and not _HASH.fullmatch(part.sha256):
@@ -255,11 +257,11 @@ class _Table:
 _CALLED: Final = {str: "a text", int: "a whole number of at least 0", dict: "a table", list: "a list"}
 
 
-def _weighed(entry: Entry, shape: Mapping[str, Any], base: Entry | None) -> Entry:
+def _weighed(entry: RegistryModel, shape: Mapping[str, Any], base: RegistryModel | None) -> RegistryModel:
     """`entry` with the memory it needs. A key and a value are of 16 bits for each layer, head and number of a head."""
     if entry.size == 0 or (base is not None and base.memory == 0):
         return entry
     if base is not None:
         return replace(entry, memory=base.memory + entry.size)
     per_token = 2 * 2 * shape["layers"] * shape["heads"] * shape["width"]
-    return replace(entry, memory=needs(entry.size, per_token))
+    return replace(entry, memory=memory_needed(entry.size, per_token))

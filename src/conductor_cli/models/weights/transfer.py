@@ -21,7 +21,7 @@ from conductor_cli.models.disk import NO_ROOM
 from conductor_cli.models.weights import plain
 from conductor_cli.models.weights.cache import is_on
 from conductor_cli.models.weights.hub import Download
-from conductor_cli.models.weights.progress import Meter, Pace
+from conductor_cli.models.weights.progress import Meter, RetryPolicy
 
 FETCH: Final = "conductor_cli.models.weights.fetch"
 
@@ -32,7 +32,7 @@ QUIET: Final = {"HF_HUB_DISABLE_TELEMETRY": "1"}
 LINE: Final = 64 * 1024
 
 
-def transfer(download: Download, environ: Mapping[str, str], pace: Pace, meter: Meter) -> bool:
+def transfer(download: Download, environ: Mapping[str, str], pace: RetryPolicy, meter: Meter) -> bool:
     """Bring what is missing of a file into its part; whether it came in one piece. Nothing is checked but its size.
 
     Raises `Refused`, `ModelError`, or `OSError` where the disk does not take it.
@@ -54,13 +54,13 @@ def transfer(download: Download, environ: Mapping[str, str], pace: Pace, meter: 
     return False
 
 
-def renew_login(environ: Mapping[str, str], pace: Pace) -> None:
+def renew_login(environ: Mapping[str, str], pace: RetryPolicy) -> None:
     """Have the hub's library renew the login that it keeps, if it can."""
     with _child({"renew": True}, dict(environ) | QUIET) as lines:
         _watch(lines, pace, lambda: None)
 
 
-def _by_child(download: Download, environ: Mapping[str, str], pace: Pace, meter: Meter) -> str:
+def _by_child(download: Download, environ: Mapping[str, str], pace: RetryPolicy, meter: Meter) -> str:
     """Empty when the file is there, else what went wrong. Raises `OSError` where the disk does not take it."""
     found = download.found
     order = {
@@ -77,7 +77,7 @@ def _by_child(download: Download, environ: Mapping[str, str], pace: Pace, meter:
     return str(trouble.get("failed", ""))
 
 
-def _watch(lines: SimpleQueue[bytes], pace: Pace, look: Callable[[], None]) -> Mapping[str, Any]:
+def _watch(lines: SimpleQueue[bytes], pace: RetryPolicy, look: Callable[[], None]) -> Mapping[str, Any]:
     """What the child said last: nothing if it is done. Lines that bring no new byte do not count as life.
 
     `look` is called after each line, and four times a second without one.

@@ -9,20 +9,20 @@ from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models.weights.cache import Cache, held
-from conductor_cli.models.weights.keeping import Removal, take_away
-from conductor_cli.models.weights.receipts import Shelf
-from conductor_cli.models.weights.registry import Entry
+from conductor_cli.models.weights.model_store import ModelStore
+from conductor_cli.models.weights.registry import RegistryModel
+from conductor_cli.models.weights.verify import Removal, take_away
 
 
-def unfinished(entry: Entry, shelf: Shelf, cache: Cache) -> Removal:
-    """Parts that are begun, and whole ones that conductor fetched and of which no receipt speaks."""
+def unfinished(entry: RegistryModel, store: ModelStore, cache: Cache) -> Removal:
+    """Parts that are begun, and whole ones that conductor fetched and of which no manifest speaks."""
     begun = [cache.begun(entry.repo, part.file).part for part in entry.parts]
-    names = [*(path for path in begun if path.is_file()), *_whole(entry, shelf, cache)]
+    names = [*(path for path in begun if path.is_file()), *_whole(entry, store, cache)]
     sizes = {path.resolve(): path.stat().st_size for path in names if path.exists()}
     return Removal(names=tuple(names), freed=sum(sizes.values()))
 
 
-def drop(entry: Entry, shelf: Shelf, cache: Cache) -> Removal:
+def drop(entry: RegistryModel, store: ModelStore, cache: Cache) -> Removal:
     """Take all that away. Raises `ConductorUnusable` where a pull goes on, or for a file that stays."""
 
     def busy() -> NoReturn:
@@ -33,18 +33,18 @@ def drop(entry: Entry, shelf: Shelf, cache: Cache) -> Removal:
     with ExitStack() as turns:
         for part in entry.parts:
             turns.enter_context(held(cache.turn(entry.repo, part.file), busy))
-        gone = unfinished(entry, shelf, cache)
+        gone = unfinished(entry, store, cache)
         for part in entry.parts:
             cache.begun(entry.repo, part.file).drop()
         take_away(gone)
-        shelf.forget_fetched(*gone.names)
+        store.forget_fetched(*gone.names)
     return gone
 
 
-def _whole(entry: Entry, shelf: Shelf, cache: Cache) -> Iterator[Path]:
+def _whole(entry: RegistryModel, store: ModelStore, cache: Cache) -> Iterator[Path]:
     """The names of whole parts, and what they lead to."""
     snapshots, wanted = cache.folder(entry.repo) / "snapshots", {PurePosixPath(part.file) for part in entry.parts}
-    for name in sorted(shelf.noted()):
+    for name in sorted(store.noted()):
         inside = name.relative_to(snapshots) if name.is_relative_to(snapshots) else None
         if inside is not None and PurePosixPath(*inside.parts[1:]) in wanted and name.exists():
             yield from dict.fromkeys((name, name.resolve()))

@@ -1,4 +1,4 @@
-"""What is wrong with the shelf at a look, how a model comes back, and how much memory one takes."""
+"""What is wrong with the model store at a look, how a model comes back, and how much memory one takes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.models.weights.adopt import Given, adopt
 from conductor_cli.models.weights.digest import sha256_of
-from conductor_cli.models.weights.need import memory_of, memory_of_file
-from conductor_cli.models.weights.receipts import File, Receipt, Shelf
-from conductor_cli.models.weights.registry import BESIDE, needs, registry
-from conductor_cli.models.weights.remedy import Ailment, ailments, remedy
+from conductor_cli.models.weights.import_file import ImportRequest, import_model
+from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
+from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.problems import ModelProblem, find_problems, repair_hint
+from conductor_cli.models.weights.registry import BESIDE, load_registry, memory_needed
 from tests.tiny_gguf import Shape, make
 
 REGISTRY = """as_of = "2026-11-20"
@@ -53,8 +53,8 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "data/models")
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "data/models")
 
 
 @pytest.fixture
@@ -63,75 +63,75 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def take(shelf: Shelf) -> Callable[..., Receipt]:
-    """Takes a file onto the shelf."""
+def take(store: ModelStore) -> Callable[..., Manifest]:
+    """Takes a file into the model store."""
 
-    def taken(path: Path, **more: object) -> Receipt:
-        return adopt(Given(path=path, **more), shelf, os.environ, silent).receipt  # type: ignore[arg-type]
+    def taken(path: Path, **more: object) -> Manifest:
+        return import_model(ImportRequest(path=path, **more), store, os.environ, silent).manifest  # type: ignore[arg-type]
 
     return taken
 
 
-def receipt(path: Path, source: str, name: str = "some", **more: Any) -> Receipt:
-    files = (File(path=path, size=path.stat().st_size, sha256=sha256_of(path)),)
-    return replace(Receipt(name=name, files=files, source=source), **more)
+def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manifest:
+    files = (ModelFile(path=path, size=path.stat().st_size, sha256=sha256_of(path)),)
+    return replace(Manifest(name=name, files=files, source=source), **more)
 
 
-def test_a_model_comes_back_from_the_file_that_it_was_copied_from(take: Callable[..., Receipt], file: Path) -> None:
+def test_a_model_comes_back_from_the_file_that_it_was_copied_from(take: Callable[..., Manifest], file: Path) -> None:
     """The command names it as a shell reads it, with the name of the model."""
-    assert remedy(take(file, copy=True), os.environ) == f"conductor model import '{file}' --name my-model"
+    assert repair_hint(take(file, copy=True), os.environ) == f"conductor model import '{file}' --name my-model"
 
 
-def test_a_source_that_is_no_help_has_to_be_put_there_first(take: Callable[..., Receipt], file: Path) -> None:
+def test_a_source_that_is_no_help_has_to_be_put_there_first(take: Callable[..., Manifest], file: Path) -> None:
     """It is gone, of another size, or the damaged file itself under its first name."""
     found = take(file)
     expected = f"put {file} there again, then: conductor model import '{file}' --name my-model"
-    assert remedy(found, os.environ) == expected
+    assert repair_hint(found, os.environ) == expected
     content = file.read_bytes()
     file.unlink()
-    assert remedy(found, os.environ) == expected
+    assert repair_hint(found, os.environ) == expected
     file.write_bytes(content[:-1])
-    assert remedy(found, os.environ) == expected
+    assert repair_hint(found, os.environ) == expected
     file.write_bytes(content)
-    assert remedy(found, os.environ).startswith("conductor model import")
+    assert repair_hint(found, os.environ).startswith("conductor model import")
 
 
 def test_a_listed_model_is_pulled_again(file: Path) -> None:
     """Also one that was imported, where the file that it was made of is gone."""
     for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
-        assert remedy(receipt(file, source, "listed"), os.environ) == "conductor model pull listed"
+        assert repair_hint(manifest(file, source, "listed"), os.environ) == "conductor model pull listed"
 
 
 def test_a_model_that_is_not_listed_any_more_names_its_repository(file: Path, known: Path) -> None:
     """A registry that changed, or that cannot be read: where it came from is known all the same."""
     expected = "get it from acme/other@0123, then: conductor model import FILE --name some"
-    assert expected in remedy(receipt(file, "hub:acme/other@0123"), os.environ)
+    assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
     known.write_text("as_of = [")
-    assert expected in remedy(receipt(file, "hub:acme/other@0123"), os.environ)
+    assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
 
 
 def test_an_adapter_comes_back_with_its_base(file: Path, tmp_path: Path) -> None:
     """The command that imports it again says what it is laid over."""
     directory = tmp_path / "trained"
     directory.mkdir()
-    found = remedy(receipt(file, f"file:{directory}", base="my base.gguf"), os.environ)
+    found = repair_hint(manifest(file, f"file:{directory}", base="my base.gguf"), os.environ)
     assert found == f"conductor model import {directory} --name some --base 'my base.gguf'"
 
 
-def test_a_look_finds_what_is_wrong(take: Callable[..., Receipt], shelf: Shelf, file: Path, known: Path) -> None:
-    """A receipt that cannot be read, a file that is gone; each with what to do, also without a registry."""
+def test_a_look_finds_what_is_wrong(take: Callable[..., Manifest], store: ModelStore, file: Path, known: Path) -> None:
+    """A manifest that cannot be read, a file that is gone; each with what to do, also without a registry."""
     whole = take(file, copy=True)
-    assert ailments(shelf, os.environ) == ()
+    assert find_problems(store, os.environ) == ()
     gone = take(shutil.copy(file, file.with_name("gone.gguf")), copy=True)
     gone.path.unlink()
     broken = take(shutil.copy(file, file.with_name("broken.gguf")))
-    (shelf.folder(broken.name) / "receipt.toml").write_text("name = [")
+    (store.folder(broken.name) / "manifest.toml").write_text("name = [")
     known.write_text("as_of = [")
-    found = ailments(shelf, os.environ)
+    found = find_problems(store, os.environ)
     assert [each.name for each in found] == ["broken", "gone"]
     assert all(each.problem and each.hint for each in found)
     assert "conductor model rm broken" in found[0].hint
-    assert found[1] == Ailment(name="gone", problem=gone.fault(), hint=remedy(gone, os.environ))
+    assert found[1] == ModelProblem(name="gone", problem=gone.fault(), hint=repair_hint(gone, os.environ))
     assert whole.fault() == ""
 
 
@@ -139,24 +139,24 @@ def test_memory_is_computed_from_the_file(file: Path) -> None:
     """Its bytes, two numbers of 16 bits for each layer, head of keys and width, for the context, and the rest."""
     shape, size = Shape(), file.stat().st_size
     per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
-    assert memory_of_file(file, size) == needs(size, per_token)
-    assert memory_of_file(file, size, 100) == size + 100 * per_token + BESIDE
-    assert memory_of_file(file, size, 1_000_000) == size + shape.context * per_token + BESIDE
+    assert file_memory(file, size) == memory_needed(size, per_token)
+    assert file_memory(file, size, 100) == size + 100 * per_token + BESIDE
+    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + BESIDE
 
 
 def test_memory_of_what_is_no_model_is_not_told(tmp_path: Path, file: Path) -> None:
     """A missing file, a text, an adapter whose base is not here: 0."""
     (tmp_path / "text.gguf").write_text("I am a text.")
-    assert [memory_of_file(tmp_path / name, 1000) for name in ("none.gguf", "text.gguf")] == [0, 0]
-    assert memory_of(receipt(file, "file:/x", base="/nowhere/base.gguf"), {}, {}) == 0
+    assert [file_memory(tmp_path / name, 1000) for name in ("none.gguf", "text.gguf")] == [0, 0]
+    assert manifest_memory(manifest(file, "file:/x", base="/nowhere/base.gguf"), {}, {}) == 0
 
 
 def test_memory_of_an_adapter_is_beside_that_of_its_base(file: Path) -> None:
-    """The base is a model of the shelf, of the registry, or a file."""
-    size, listed = file.stat().st_size, registry(os.environ)[0]
-    base = receipt(file, "file:/x", "base")
+    """The base is a model of the model store, of the registry, or a file."""
+    size, listed = file.stat().st_size, load_registry(os.environ)[0]
+    base = manifest(file, "file:/x", "base")
     entries = {listed.name: listed}
-    for name, below in (("base", memory_of_file(file, size)), (str(file), memory_of_file(file, size)),
+    for name, below in (("base", file_memory(file, size)), (str(file), file_memory(file, size)),
                         ("listed", listed.memory)):  # fmt: skip
-        adapter = receipt(file, "file:/x", base=name)
-        assert memory_of(adapter, {"base": base}, entries) == below + size
+        adapter = manifest(file, "file:/x", base=name)
+        assert manifest_memory(adapter, {"base": base}, entries) == below + size

@@ -1,7 +1,7 @@
-"""What is on the shelf: read again and compared with its receipt, and removed.
+"""What is in the model store: read again and compared with its manifest, and removed.
 
 Removed is only what conductor put there: what it fetched, from the hub's cache with every name it has there, and the
-shelf's own files. What another tool had brought into the cache stays, and a file that is used where it lies.
+store's own files. What another tool had brought into the cache stays, and a file that is used where it lies.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models.weights.digest import Reading, sha256_of
-from conductor_cli.models.weights.receipts import RECEIPT, File, Receipt, Shelf
-from conductor_cli.models.weights.sound import check_whole
+from conductor_cli.models.weights.header_check import check_whole
+from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
 
 _REPO: Final = "models--"
 """How the directory of a model's repository begins in the hub's cache."""
@@ -30,13 +30,13 @@ class Checked:
     problem: str = ""
 
 
-def check(receipt: Receipt, tell: Reading) -> tuple[Checked, ...]:
-    """Every file of a model, read whole and compared with the receipt; its header, too."""
-    return tuple(_check_file(file, receipt, tell) for file in receipt.files)
+def check(manifest: Manifest, tell: Reading) -> tuple[Checked, ...]:
+    """Every file of a model, read whole and compared with the manifest; its header, too."""
+    return tuple(_check_file(file, manifest, tell) for file in manifest.files)
 
 
 def check_plain(path: Path, tell: Reading) -> Checked:
-    """A file without a receipt: its header and its SHA-256, which nobody can compare."""
+    """A file without a manifest: its header and its SHA-256, which nobody can compare."""
     try:
         check_whole(path)
         size = path.stat().st_size
@@ -45,7 +45,7 @@ def check_plain(path: Path, tell: Reading) -> Checked:
         return Checked(path=path, problem=error.message)
 
 
-def _check_file(file: File, receipt: Receipt, tell: Reading) -> Checked:
+def _check_file(file: ModelFile, manifest: Manifest, tell: Reading) -> Checked:
     path = file.path
     try:
         size = path.stat().st_size
@@ -54,7 +54,7 @@ def _check_file(file: File, receipt: Receipt, tell: Reading) -> Checked:
         sha256 = sha256_of(path, lambda done: tell(path, done, size))
         if sha256 != file.sha256:
             return Checked(path=path, sha256=sha256, problem=f"its SHA-256 was {file.sha256}")
-        if path == receipt.path:
+        if path == manifest.path:
             check_whole(path)
     except OSError as error:
         return Checked(path=path, problem=f"it cannot be read: {error.strerror}")
@@ -72,14 +72,14 @@ class Removal:
     left: tuple[Path, ...] = ()
 
 
-def removal(receipt: Receipt, shelf: Shelf) -> Removal:
-    """What would go with this model. A file that another model of the shelf uses, too, is left."""
-    shared = {file.path.resolve() for other in shelf.receipts() if other.name != receipt.name for file in other.files}
+def removal(manifest: Manifest, store: ModelStore) -> Removal:
+    """What would go with this model. A file that another model of the model store uses, too, is left."""
+    shared = {file.path.resolve() for other in store.manifests() if other.name != manifest.name for file in other.files}
     names: list[Path] = []
     left: list[Path] = []
     freed = 0
-    for file in receipt.files:
-        found = _names(file, receipt, shelf)
+    for file in manifest.files:
+        found = _names(file, manifest, store)
         if found and file.path.resolve() not in shared:
             names += found
             freed += _frees(file.path.resolve())
@@ -88,26 +88,26 @@ def removal(receipt: Receipt, shelf: Shelf) -> Removal:
     return Removal(names=tuple(names), freed=freed, left=tuple(left))
 
 
-def remove(receipt: Receipt, shelf: Shelf) -> Removal:
-    """Take a model off the shelf. Raises `ConductorUnusable` for a file that stays; then the receipt does, too."""
-    going = removal(receipt, shelf)
+def remove(manifest: Manifest, store: ModelStore) -> Removal:
+    """Remove a stored model. Raises `ConductorUnusable` for a file that stays; then the manifest does, too."""
+    going = removal(manifest, store)
     take_away(going)
-    shelf.drop(receipt.name)
+    store.drop(manifest.name)
     return going
 
 
-def leftovers(name: str, shelf: Shelf) -> Removal:
-    """What would go with a model whose receipt cannot be read: what is in its directory on the shelf."""
-    folder = shelf.folder(name)
-    names = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != RECEIPT]
+def leftovers(name: str, store: ModelStore) -> Removal:
+    """What would go with a model whose manifest cannot be read: what is in its directory in the model store."""
+    folder = store.folder(name)
+    names = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
     return Removal(names=tuple(names), freed=sum(map(_frees, names)))
 
 
-def clear(name: str, shelf: Shelf) -> Removal:
-    """Take a model whose receipt cannot be read off the shelf. Raises as `remove`."""
-    going = leftovers(name, shelf)
+def clear(name: str, store: ModelStore) -> Removal:
+    """Take a model whose manifest cannot be read out of the model store. Raises as `remove`."""
+    going = leftovers(name, store)
     take_away(going)
-    shelf.drop(name)
+    store.drop(name)
     return going
 
 
@@ -124,10 +124,10 @@ def take_away(going: Removal) -> None:
         _tidy(repo)
 
 
-def _names(file: File, receipt: Receipt, shelf: Shelf) -> list[Path]:
+def _names(file: ModelFile, manifest: Manifest, store: ModelStore) -> list[Path]:
     """Every name under which conductor put the file where it is; none for a file that is somebody else's."""
     path = file.path
-    if path.parent == shelf.folder(receipt.name):
+    if path.parent == store.folder(manifest.name):
         return [path]
     real = path.resolve()
     repo = _repo_of(real)

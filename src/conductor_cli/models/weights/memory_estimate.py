@@ -7,27 +7,27 @@ from pathlib import Path
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import Header, read_header
-from conductor_cli.models.weights.receipts import Receipt
-from conductor_cli.models.weights.registry import TOKENS, Entry, needs
+from conductor_cli.models.weights.model_store import Manifest
+from conductor_cli.models.weights.registry import TOKENS, RegistryModel, memory_needed
 
 
-def memory_of(receipt: Receipt, shelf: Mapping[str, Receipt], entries: Mapping[str, Entry]) -> int:
-    """Bytes of RAM for a model of the shelf, an adapter's together with its base's; 0 where that cannot be told."""
-    if not receipt.base:
-        entry = entries.get(receipt.name)
-        return entry.memory if entry and entry.memory else memory_of_file(receipt.path, receipt.size)
-    base, listed = shelf.get(receipt.base), entries.get(receipt.base)
+def manifest_memory(manifest: Manifest, store: Mapping[str, Manifest], entries: Mapping[str, RegistryModel]) -> int:
+    """Bytes of RAM that a stored model needs, an adapter together with its base; 0 where that is not known."""
+    if not manifest.base:
+        entry = entries.get(manifest.name)
+        return entry.memory if entry and entry.memory else file_memory(manifest.path, manifest.size)
+    base, listed = store.get(manifest.base), entries.get(manifest.base)
     if base is not None and not base.base:
-        below = memory_of(base, shelf, entries)
+        below = manifest_memory(base, store, entries)
     elif listed is not None:
         below = listed.memory
     else:
-        path = Path(receipt.base)
-        below = memory_of_file(path, path.stat().st_size) if path.is_file() else 0
-    return below + receipt.size if below else 0
+        path = Path(manifest.base)
+        below = file_memory(path, path.stat().st_size) if path.is_file() else 0
+    return below + manifest.size if below else 0
 
 
-def memory_of_file(path: Path, size: int, tokens: int = TOKENS) -> int:
+def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
     """Bytes of RAM for a GGUF file whose parts have `size` bytes, and so many tokens of context; 0 for no such file."""
     try:
         header = read_header(path, brief=True)
@@ -35,7 +35,7 @@ def memory_of_file(path: Path, size: int, tokens: int = TOKENS) -> int:
         return 0
     per_token = _per_token(header)
     trained = _number(header, "context_length") or tokens
-    return needs(size, per_token, min(tokens, trained)) if per_token else 0
+    return memory_needed(size, per_token, min(tokens, trained)) if per_token else 0
 
 
 def _per_token(header: Header) -> int:

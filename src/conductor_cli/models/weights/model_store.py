@@ -1,9 +1,9 @@
-"""What is known of the model files on this machine: a receipt for each, and the SHA-256 pinned for a hub's file.
+"""What is known of the model files on this machine: a manifest for each, and the SHA-256 pinned for a hub's file.
 
-DIRECTORY/NAME/receipt.toml   one model: its files with size and SHA-256, whence they came, who vouches for them
+DIRECTORY/NAME/manifest.toml   one model: its files with size and SHA-256, whence they came, who vouches for them
 DIRECTORY/NAME/…              files that were adopted or converted; what was pulled stays in the hub's cache
 DIRECTORY/pins.toml           SHA-256 by repository and file, as the hub said it at the first pull, and which hub
-DIRECTORY/fetched.toml        files of a pull that has no receipt yet: it goes on, or was stopped between two files
+DIRECTORY/fetched.toml        files of a pull that has no manifest yet: it goes on, or was stopped between two files
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from conductor_cli.models.lock import alone
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""
 
-RECEIPT: Final = "receipt.toml"
+MANIFEST: Final = "manifest.toml"
 PINS: Final = "pins.toml"
 FETCHED: Final = "fetched.toml"
 
@@ -33,11 +33,11 @@ _HEAD: Final = "# Written by conductor.\n\n"
 Trust = Literal["registry", "hub", "mirror", "file"]
 """What a SHA-256 was compared with: the registry's, the hub's word, a mirror's word, or nothing but the file itself."""
 
-WORTH: Final[tuple[Trust, ...]] = ("registry", "hub", "mirror", "file")
+TRUST_ORDER: Final[tuple[Trust, ...]] = ("registry", "hub", "mirror", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class ModelFile:
     """One file of a model: where it is, its size in bytes, its SHA-256 in hex.
 
     `fetched`: conductor itself fetched it; otherwise another tool may want it.
@@ -60,22 +60,22 @@ class Pin:
     @property
     def rank(self) -> int:
         """The lower, the more it proves."""
-        return WORTH.index(self.trust) if self.sha256 else len(WORTH)
+        return TRUST_ORDER.index(self.trust) if self.sha256 else len(TRUST_ORDER)
 
 
 NO_PIN: Final = Pin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """A model on the shelf.
+class Manifest:
+    """A model in the model store.
 
     `source` is `hub:REPO@COMMIT` or `file:PATH`, `endpoint` the hub's address. A model with a `base` is a LoRA adapter,
-    laid over that one: a name of the shelf or registry, or a file. `at` is an ISO date and time.
+    laid over that one: a name of the model store or registry, or a file. `at` is an ISO date and time.
     """
 
     name: str
-    files: tuple[File, ...]
+    files: tuple[ModelFile, ...]
     source: str
     endpoint: str = ""
     trust: Trust = "file"
@@ -107,35 +107,35 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
-    """A receipt that cannot be read, and why. Nobody knows what its model was."""
+class UnreadableManifest:
+    """A manifest that cannot be read, and why. Nobody knows what its model was."""
 
     name: str
     problem: str
 
 
-class Shelf:
-    """The directory of receipts. Nothing here touches a model file."""
+class ModelStore:
+    """The directory of manifests. Nothing here touches a model file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def folder(self, name: str) -> Path:
-        """Where a model's receipt is, and its files when they were adopted. Raises `UsageError` for a bad name."""
-        if not NAME.fullmatch(name) or name in {PINS, FETCHED, RECEIPT}:
+        """Where a model's manifest is, and its files when they were adopted. Raises `UsageError` for a bad name."""
+        if not NAME.fullmatch(name) or name in {PINS, FETCHED, MANIFEST}:
             hint = "letters, digits, dots and dashes, at most 80"
             raise UsageError(f"{name!r:.60} is no name for a model", hint=hint)
         return self.directory / name
 
-    def receipts(self) -> tuple[Receipt, ...]:
-        """Every receipt that can be read, by name."""
-        return tuple(found for found in self._all() if isinstance(found, Receipt))
+    def manifests(self) -> tuple[Manifest, ...]:
+        """Every manifest that can be read, by name."""
+        return tuple(found for found in self._all() if isinstance(found, Manifest))
 
-    def damaged(self) -> tuple[Damaged, ...]:
-        """The receipts that cannot be read, by name."""
-        return tuple(found for found in self._all() if isinstance(found, Damaged))
+    def damaged(self) -> tuple[UnreadableManifest, ...]:
+        """The manifests that cannot be read, by name."""
+        return tuple(found for found in self._all() if isinstance(found, UnreadableManifest))
 
-    def _all(self) -> Iterator[Receipt | Damaged]:
+    def _all(self) -> Iterator[Manifest | UnreadableManifest]:
         try:
             names = sorted(path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name))
         except FileNotFoundError:
@@ -147,40 +147,40 @@ class Shelf:
             try:
                 found = self.find(name)
             except ConductorUnusable as error:
-                yield Damaged(name=name, problem=error.message)
+                yield UnreadableManifest(name=name, problem=error.message)
             else:
                 if found is not None:
                     yield found
 
-    def find(self, name: str) -> Receipt | None:
-        """The receipt of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
+    def find(self, name: str) -> Manifest | None:
+        """The manifest of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
         if not NAME.fullmatch(name):
             return None
-        path = self.directory / name / RECEIPT
+        path = self.directory / name / MANIFEST
         values = _read(path)
         if not values:
             return None
         try:
-            return _receipt(values, path.parent)
+            return _manifest(values, path.parent)
         except (WireError, TypeError, ValueError) as error:
             raise _unreadable(path, str(error)) from None
 
-    def put(self, receipt: Receipt) -> None:
-        """Write a receipt, over an older one of its name. Raises `ConfigError`."""
-        folder = self.folder(receipt.name)
-        files = [{**dump(file), "path": _inside(file.path, folder)} for file in receipt.files]
+    def put(self, manifest: Manifest) -> None:
+        """Write a manifest, over an older one of its name. Raises `ConfigError`."""
+        folder = self.folder(manifest.name)
+        files = [{**dump(file), "path": _inside(file.path, folder)} for file in manifest.files]
         with _alone(self.directory):
-            _write(folder / RECEIPT, {**dump(receipt), "files": files})
-            self._settled(receipt)
+            _write(folder / MANIFEST, {**dump(manifest), "files": files})
+            self._settled(manifest)
 
     def drop(self, name: str) -> None:
-        """Forget a receipt, be it readable or not, and its directory where nothing else is in it."""
+        """Forget a manifest, be it readable or not, and its directory where nothing else is in it."""
         folder = self.folder(name)
         with _alone(self.directory):
             try:
-                (folder / RECEIPT).unlink(missing_ok=True)
+                (folder / MANIFEST).unlink(missing_ok=True)
             except OSError as error:
-                raise _cannot_write(folder / RECEIPT, error) from None
+                raise _cannot_write(folder / MANIFEST, error) from None
             with suppress(OSError):  # other files are in it
                 folder.rmdir()
 
@@ -205,7 +205,7 @@ class Shelf:
             _write(self.directory / PINS, {**pins, repo: {**files, file: dump(pin)}})
 
     def note_fetched(self, *names: Path) -> None:
-        """Keep the names of a file that is being fetched, until its receipt says so. Raises `ConfigError`."""
+        """Keep the names of a file that is being fetched, until its manifest says so. Raises `ConfigError`."""
         with _alone(self.directory):
             self._note({*self.noted(), *names})
 
@@ -215,22 +215,22 @@ class Shelf:
             self._note({*self.noted()} - {*names})
 
     def is_fetched(self, path: Path) -> bool:
-        """Whether conductor itself fetched the file, by a receipt or, where there is none yet, by what was noted."""
+        """Whether conductor itself fetched the file, by a manifest or, where there is none yet, by what was noted."""
         real = path.resolve()
-        kept = (file.path for receipt in self.receipts() for file in receipt.files if file.fetched)
+        kept = (file.path for manifest in self.manifests() for file in manifest.files if file.fetched)
         return any(known.resolve() == real for known in (*self.noted(), *kept))
 
     def noted(self) -> frozenset[Path]:
-        """The names of files that conductor fetched, and of which no receipt speaks yet."""
+        """The names of files that conductor fetched, and of which no manifest speaks yet."""
         try:
             files = _read(self.directory / FETCHED).get("files", [])
         except ConductorUnusable:  # then these files are taken for another tool's
             return frozenset()
         return frozenset(Path(str(name)) for name in files) if isinstance(files, list) else frozenset()
 
-    def _settled(self, receipt: Receipt) -> None:
-        """Forget what was noted of files of which a receipt speaks from now on."""
-        real = {file.path.resolve() for file in receipt.files}
+    def _settled(self, manifest: Manifest) -> None:
+        """Forget what was noted of files of which a manifest speaks from now on."""
+        real = {file.path.resolve() for file in manifest.files}
         self._note({name for name in self.noted() if name.resolve() not in real})
 
     def _note(self, names: set[Path]) -> None:
@@ -238,15 +238,15 @@ class Shelf:
             _write(self.directory / FETCHED, {"files": sorted(map(str, names))})
 
 
-def _receipt(values: Mapping[str, Any], folder: Path) -> Receipt:
-    """The receipt in `folder`, whose own files are named without their directory."""
+def _manifest(values: Mapping[str, Any], folder: Path) -> Manifest:
+    """The manifest in `folder`, whose own files are named without their directory."""
     files = [{**file, "path": folder / str(file.get("path", ""))} for file in values.get("files", ())]
-    receipt = load(Receipt, {**values, "files": files})
-    if receipt.name != folder.name:
-        raise WireError(f"name: it is {receipt.name!r:.60}")
-    if not receipt.files:
+    manifest = load(Manifest, {**values, "files": files})
+    if manifest.name != folder.name:
+        raise WireError(f"name: it is {manifest.name!r:.60}")
+    if not manifest.files:
         raise WireError("files: there are none")
-    return receipt
+    return manifest
 
 
 def _inside(path: Path, folder: Path) -> str:
@@ -266,7 +266,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, problem: str | None) -> ConductorUnusable:
-    damaged = path.name == RECEIPT
+    damaged = path.name == MANIFEST
     hint = f"conductor model rm {path.parent.name}; then pull or import it again" if damaged else "take the file away"
     return ConductorUnusable(f"{path} cannot be read: {problem or 'unknown reason'}", hint=hint)
 

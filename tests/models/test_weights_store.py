@@ -1,0 +1,765 @@
+"""The model store of local models: manifests, SHA-256, taking files that are here, checking them, removing them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
+from conductor_cli.models import disk
+from conductor_cli.models.weights import import_file as adopting
+from conductor_cli.models.weights.digest import PIECE, sha256_of
+from conductor_cli.models.weights.import_file import ImportRequest, import_model, name_of
+from conductor_cli.models.weights.model_store import NO_PIN, Manifest, ModelFile, ModelStore, Pin
+from conductor_cli.models.weights.verify import check, check_plain, clear, remove
+from tests.tiny_gguf import make
+
+REGISTRY = """as_of = "2026-11-20"
+[shapes.tiny]
+family = "tiny"
+parameters = 1
+layers = 2
+heads = 2
+width = 16
+[[models]]
+name = "tiny-known"
+shape = "tiny"
+repo = "acme/tiny"
+revision = "main"
+licence = "Apache-2.0"
+about = "a test's"
+profile = "published"
+[[models.parts]]
+file = "sub/known.gguf"
+"""
+
+
+def silent(path: Path, done: int, total: int) -> None:
+    """Hears nothing."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return make(tmp_path_factory.mktemp("made") / "model.gguf").read_bytes()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "data/models")
+
+
+@pytest.fixture
+def file(tmp_path: Path, model: bytes) -> Path:
+    path = tmp_path / "mine" / "My Model.gguf"
+    path.parent.mkdir()
+    path.write_bytes(model)
+    return path
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replaces the registry by one with `tiny-known`, whose only part gets what is given."""
+
+    def write(part: str) -> None:
+        path = tmp_path / "registry.toml"
+        path.write_text(f"{REGISTRY}{part}\n")
+        monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(path))
+
+    return write
+
+
+def manifest(name: str, *files: Path, **more: Any) -> Manifest:
+    """A manifest of files as they are now."""
+    found = tuple(ModelFile(path=path, size=path.stat().st_size, sha256=sha256_of(path)) for path in files)
+    return replace(Manifest(name=name, files=found, source="file:/x"), **more)
+
+
+def ours(found: Manifest) -> Manifest:
+    """The manifest of a pull that fetched the files itself."""
+    return replace(found, files=tuple(replace(file, fetched=True) for file in found.files))
+
+
+def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path]:
+    """A file as the hub's cache keeps it: the blob, and its name in a snapshot."""
+    repo = tmp_path / "hub/models--acme--tiny"
+    blob = repo / "blobs" / hashlib.sha256(data).hexdigest()
+    link = repo / "snapshots/0123/sub" / name
+    for path in (blob, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    link.symlink_to(blob)
+    (repo / "refs").mkdir(exist_ok=True)
+    (repo / "refs/main").write_text("0123")
+    return blob, link
+
+
+# manifests
+
+
+def test_a_manifest_comes_back_as_it_was_put(store: ModelStore, file: Path) -> None:
+    """What is put is found by its name and in the list, with files outside of the model store by their whole path."""
+    put = manifest("b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", trust="mirror", at="2026-11-20")
+    store.put(put)
+    store.put(manifest("a", file))
+    assert store.find("b") == put
+    assert [found.name for found in store.manifests()] == ["a", "b"]
+    assert (put.path, put.size) == (file, file.stat().st_size)
+
+
+def test_a_manifest_follows_its_directory(store: ModelStore, tmp_path: Path) -> None:
+    """The model store's own files are found again when the whole directory is moved."""
+    own = store.folder("a") / "a.gguf"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"x")
+    store.put(manifest("a", own))
+    store.directory.rename(tmp_path / "moved")
+    found = ModelStore(tmp_path / "moved").find("a")
+    assert found is not None
+    assert found.path == tmp_path / "moved/a/a.gguf"
+    assert found.fault() == ""
+
+
+def test_an_empty_model_store_is_no_error(store: ModelStore) -> None:
+    """Before the first model there is nothing: no directory, no manifest, no pin."""
+    assert store.manifests() == ()
+    assert store.find("a") is None
+    assert store.pin_of("acme/tiny", "m.gguf") == NO_PIN
+    store.drop("a")
+
+
+def test_a_dropped_manifest_is_gone(store: ModelStore, file: Path) -> None:
+    """Dropping takes the manifest and its empty directory; the model file is not touched."""
+    store.put(manifest("a", file))
+    store.drop("a")
+    assert store.find("a") is None
+    assert not store.folder("a").exists()
+    assert file.exists()
+
+
+DAMAGE = {
+    "no TOML": b"name = [",
+    "not UTF-8": b"\xff\xfe",
+    "no files": b'name = "a"\nsource = "file:/x"\nfiles = []',
+    "files no tables": b'name = "a"\nsource = "file:/x"\nfiles = ["x"]',
+    "wrong type": b'name = 3\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "size no number": b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"',
+    "unknown trust": b'name = "a"\nsource = "x"\ntrust = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "another name": b'name = "b"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "deep": b"a = " + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_manifest_is_named(store: ModelStore, file: Path, content: bytes) -> None:
+    """A manifest that cannot be read is an error of its own model, with the file and what to do, and of no other."""
+    path = store.folder("a") / "manifest.toml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    store.put(manifest("whole", file))
+    with pytest.raises(ConductorUnusable) as caught:
+        store.find("a")
+    assert str(path) in caught.value.message
+    assert "conductor model rm a" in caught.value.hint
+    assert [found.name for found in store.manifests()] == ["whole"]
+    assert [(found.name, found.problem) for found in store.damaged()] == [("a", caught.value.message)]
+    store.drop("a")
+    assert (len(store.manifests()), store.damaged()) == (1, ())
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "pins.toml", "a\n"])
+def test_a_name_that_is_no_directory_of_ours_is_refused(store: ModelStore, file: Path, name: str) -> None:
+    """A manifest's name cannot lead out of the model store."""
+    assert store.find(name) is None
+    with pytest.raises(UsageError):
+        store.put(manifest(name, file))
+
+
+def test_a_model_store_that_cannot_be_written_says_so(tmp_path: Path, file: Path) -> None:
+    """A file in the place of the directory: an error with the path, and nothing else is touched."""
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(ConfigError, match="taken"):
+        ModelStore(tmp_path / "taken").put(manifest("a", file))
+
+
+def test_a_full_disk_leaves_the_old_manifest(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest is written whole or not at all, and no half of one is left over."""
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store.put(manifest("a", file))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        store.put(manifest("a", file, licence="MIT"))
+    assert store.find("a") == manifest("a", file)
+    assert [path.name for path in store.folder("a").iterdir()] == ["manifest.toml"]
+
+
+def test_processes_that_pin_at_once_all_do(store: ModelStore) -> None:
+    """Four processes write twenty-five pins each, and a hundred are there."""
+    code = (
+        "import sys; from pathlib import Path; from conductor_cli.models.weights.model_store import ModelStore, Pin\n"
+        "for n in range(25): ModelStore(Path(sys.argv[1])).pin('acme/tiny', f'{sys.argv[2]}-{n}', Pin(sha256='ab'))"
+    )
+    commands = [[sys.executable, "-c", code, str(store.directory), str(number)] for number in range(4)]
+    started = [subprocess.Popen(command) for command in commands]
+    assert [process.wait(60) for process in started] == [0] * 4
+    found = [store.pin_of("acme/tiny", f"{number}-{n}") for number in range(4) for n in range(25)]
+    assert found == [Pin(sha256="ab")] * 100
+
+
+def test_a_pin_is_kept_beside_others(store: ModelStore) -> None:
+    """A pin belongs to a repository and a file; a later one of the same replaces it."""
+    for repo, name, sha256 in (("a/b", "x", "1"), ("a/b", "y", "2"), ("c/d", "x", "3"), ("a/b", "x", "4")):
+        store.pin(repo, name, Pin(sha256=sha256, trust="mirror", endpoint="http://x"))
+    found = [store.pin_of(*key) for key in (("a/b", "x"), ("a/b", "y"), ("c/d", "x"), ("c/d", "y"))]
+    assert [pin.sha256 for pin in found] == ["4", "2", "3", ""]
+    assert (found[0].trust, found[0].endpoint) == ("mirror", "http://x")
+    assert store.manifests() == ()
+
+
+def test_a_pin_of_an_older_version_vouches_for_nothing(store: ModelStore) -> None:
+    """It has a SHA-256, and not who said it; a pin that is neither that nor a table is an error."""
+    store.directory.mkdir(parents=True)
+    (store.directory / "pins.toml").write_text('["a/b"]\nx = "12"\ny = 5\n')
+    assert store.pin_of("a/b", "x") == Pin(sha256="12", trust="file")
+    with pytest.raises(ConductorUnusable, match=r"pins\.toml"):
+        store.pin_of("a/b", "y")
+
+
+# sha-256
+
+
+def test_a_hash_is_that_of_the_whole_file_and_tells_how_far_it_is(tmp_path: Path) -> None:
+    """The digest is the library's; the last word is the file's size; an empty file has one, too."""
+    data = os.urandom(PIECE + 17)
+    path, told = tmp_path / "x", list[int]()
+    path.write_bytes(data)
+    assert sha256_of(path, told.append) == hashlib.sha256(data).hexdigest()
+    assert told == sorted(told)
+    assert told[-1] == len(data)
+    path.write_bytes(b"")
+    assert sha256_of(path) == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, name: str) -> None:
+    """A missing file and a directory: a model error of kind file, with the path."""
+    with pytest.raises(ModelError) as caught:
+        sha256_of(tmp_path / name)
+    assert caught.value.reason == "file"
+    assert str(tmp_path) in caught.value.message
+
+
+# taking a file
+
+
+def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(store: ModelStore, file: Path) -> None:
+    """On the same file system the model store's file is the same file; deleting the first name leaves the model."""
+    found = import_model(ImportRequest(path=file), store, os.environ, silent)
+    assert (found.manifest.name, found.own, found.before) == ("My-Model", True, False)
+    assert found.manifest.path.samefile(file)
+    assert found.manifest.path.parent == store.folder("My-Model")
+    assert found.manifest.files[0].sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert found.manifest.source == f"file:{file}"
+    file.unlink()
+    assert store.find("My-Model") == found.manifest
+    assert found.manifest.fault() == ""
+
+
+def test_a_link_to_a_file_is_followed(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """A symbolic link, as in the hub's cache: the file behind it is taken, under the link's name."""
+    link = tmp_path / "pretty.gguf"
+    link.symlink_to(file)
+    found = import_model(ImportRequest(path=link), store, os.environ, silent)
+    assert found.manifest.path.name == "pretty.gguf"
+    assert not found.manifest.path.is_symlink()
+    assert found.manifest.path.samefile(file)
+
+
+def test_the_same_file_again_is_there_already(store: ModelStore, file: Path) -> None:
+    """Taking a file twice, or the model store's own name of it, changes nothing."""
+    first = import_model(ImportRequest(path=file), store, os.environ, silent)
+    again = import_model(ImportRequest(path=file), store, os.environ, silent)
+    assert (again.before, again.manifest) == (True, first.manifest)
+    store.drop("My-Model")
+    own = import_model(ImportRequest(path=first.manifest.path, name="My-Model"), store, os.environ, silent)
+    assert (own.before, own.manifest.path) == (False, first.manifest.path)
+    assert sorted(path.name for path in store.folder("My-Model").iterdir()) == ["My Model.gguf", "manifest.toml"]
+
+
+def test_a_damaged_copy_is_mended_by_the_same_file(store: ModelStore, file: Path) -> None:
+    """Its size is right and its bytes are not: it is read, and the good file takes its place; then it is there."""
+    first = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent).manifest
+    first.path.write_bytes(file.read_bytes()[:-9] + b"something")
+    found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    assert (found.before, found.manifest.files) == (False, first.files)
+    assert all(checked.problem == "" for checked in check(found.manifest, silent))
+    assert import_model(ImportRequest(path=file), store, os.environ, silent).before
+
+
+def test_a_file_that_was_changed_under_both_its_names_is_told(store: ModelStore, file: Path) -> None:
+    """The model store's file is the same one: it cannot mend itself, and it is not taken for another model."""
+    import_model(ImportRequest(path=file), store, os.environ, silent)
+    data = file.read_bytes()
+    with file.open("r+b") as same:
+        same.seek(-9, os.SEEK_END)
+        same.write(b"something")
+    with pytest.raises(ModelError, match="was changed since then") as caught:
+        import_model(ImportRequest(path=file), store, os.environ, silent)
+    assert "get the file again" in caught.value.hint
+    file.unlink()
+    file.write_bytes(data)
+    assert not import_model(ImportRequest(path=file), store, os.environ, silent).before
+    assert import_model(ImportRequest(path=file), store, os.environ, silent).before
+
+
+def test_another_model_of_the_same_name_is_refused(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """A name is taken once; `--name` gives another one, and a damaged model is replaced."""
+    first = import_model(ImportRequest(path=file), store, os.environ, silent)
+    other = make(tmp_path / "other.gguf", seed=1)
+    with pytest.raises(UsageError, match="My-Model"):
+        import_model(ImportRequest(path=other, name="My-Model"), store, os.environ, silent)
+    first.manifest.path.unlink()
+    assert import_model(ImportRequest(path=other, name="My-Model"), store, os.environ, silent).manifest.path.samefile(
+        other
+    )
+
+
+def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file system: the manifest names the file itself, and the model store holds the manifest only."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    found = import_model(ImportRequest(path=file), store, os.environ, silent)
+    assert (found.own, found.manifest.path) == (False, file)
+    assert [path.name for path in store.folder("My-Model").iterdir()] == ["manifest.toml"]
+
+
+def test_a_copy_is_a_file_of_its_own(store: ModelStore, file: Path) -> None:
+    """`copy` makes bytes of its own: a change of the first file does not reach them."""
+    found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    file.write_bytes(b"changed")
+    assert found.own
+    assert all(checked.problem == "" for checked in check(found.manifest, silent))
+
+
+def test_a_copy_is_made_of_what_was_only_named(store: ModelStore, file: Path) -> None:
+    """`copy` after a first import without it: the bytes are the model store's own; a third time changes nothing."""
+    first = import_model(ImportRequest(path=file), store, os.environ, silent)
+    again = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    assert first.manifest.path == again.manifest.path
+    assert not again.manifest.path.samefile(file)
+    file.write_bytes(b"changed")
+    assert all(checked.problem == "" for checked in check(again.manifest, silent))
+    third = import_model(ImportRequest(path=again.manifest.path, name="My-Model", copy=True), store, os.environ, silent)
+    assert (third.before, third.manifest) == (True, again.manifest)
+
+
+def test_a_copy_is_made_of_what_is_used_where_it_is(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file on another disk that was taken without `copy` before comes over with it."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert import_model(ImportRequest(path=file), store, os.environ, silent).manifest.path == file
+    again = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    assert (again.own, again.before, again.manifest.path.parent) == (True, False, store.folder("My-Model"))
+    file.unlink()
+    assert again.manifest.fault() == ""
+
+
+def test_a_file_that_changes_while_it_is_copied_is_not_kept(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was copied must be what was hashed; else there is an error and nothing in the model store."""
+    monkeypatch.setattr(adopting, "sha256_of", lambda path, tell: "0" * 64)
+    with pytest.raises(ModelError, match="changed"):
+        import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    assert store.manifests() == ()
+    assert not store.folder("My-Model").exists()
+
+
+def test_a_disk_that_fills_up_leaves_nothing(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that the disk does not take: an error with the reason, no file and no manifest."""
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConductorUnusable, match="No space left"):
+        import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
+    assert not store.folder("My-Model").exists()
+
+
+def test_no_room_is_told_before_anything_is_copied(tmp_path: Path) -> None:
+    """More bytes than the disk has: an error that says both, also for a directory that is not there yet."""
+    with pytest.raises(ConductorUnusable, match="do not fit") as caught:
+        disk.check_room(tmp_path / "not/there", 1 << 60, "HF_HOME")
+    assert "HF_HOME" in caught.value.hint
+
+
+def test_some_room_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last 256 MiB of a disk are not filled; where nothing is to come, nothing is asked of it."""
+    monkeypatch.setattr(disk, "free", lambda directory: disk.MARGIN + 10)
+    disk.check_room(tmp_path, 10)
+    with pytest.raises(ConductorUnusable):
+        disk.check_room(tmp_path, 11)
+    monkeypatch.setattr(disk, "free", lambda directory: 0)
+    disk.check_room(tmp_path, 0)
+
+
+def test_two_that_write_one_file_have_names_of_their_own(tmp_path: Path) -> None:
+    """Names for what is not whole do not depend on the process, whose number two containers may share."""
+    with disk.fresh(tmp_path / "x") as first, disk.fresh(tmp_path / "x") as second:
+        assert first != second
+        first.write_text("1")
+        second.write_text("2")
+        first.replace(tmp_path / "x")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_all_parts_of_a_divided_model_are_taken(store: ModelStore, tmp_path: Path) -> None:
+    """The parts keep their names, by which llama.cpp finds them; the model is named without their numbers."""
+    files = divided(tmp_path / "parts")
+    found = import_model(ImportRequest(path=files[0]), store, os.environ, silent)
+    assert found.manifest.name == "big"
+    assert [file.path.name for file in found.manifest.files] == [path.name for path in files]
+    assert all(checked.problem == "" for checked in check(found.manifest, silent))
+
+
+def test_a_divided_model_with_a_part_missing_is_refused(store: ModelStore, tmp_path: Path) -> None:
+    """The missing part is named, and nothing is put in the model store."""
+    files = divided(tmp_path / "parts")
+    files[1].unlink()
+    with pytest.raises(ModelError, match="big-00002-of-00002"):
+        import_model(ImportRequest(path=files[0]), store, os.environ, silent)
+    assert store.manifests() == ()
+
+
+def test_a_further_part_leads_to_the_first(store: ModelStore, tmp_path: Path) -> None:
+    """It has no header that could be checked: it is refused by its name, and the first part is named."""
+    files = divided(tmp_path / "parts")
+    with pytest.raises(ModelError, match="not the first part") as caught:
+        import_model(ImportRequest(path=files[1]), store, os.environ, silent)
+    assert str(files[0]) in caught.value.hint
+    assert str(files[0].name) not in check_plain(files[0], silent).problem
+
+
+def divided(directory: Path) -> tuple[Path, Path]:
+    """A model in two files, in the form of llama.cpp's own splitter."""
+    import gguf
+    import numpy as np
+
+    directory.mkdir()
+    paths = (directory / "big-00001-of-00002.gguf", directory / "big-00002-of-00002.gguf")
+    for number, path in enumerate(paths):
+        writer = gguf.GGUFWriter(path, "qwen2")
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", 2)
+        writer.add_int32("split.tensors.count", 2)
+        writer.add_tensor(f"t{number}", np.zeros((4, 4), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+BAD = {
+    "missing": None, "empty": b"", "text": b"I am a text.\n" * 100, "cut": b"GGUF" + bytes(100),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_file_that_is_no_model_is_not_taken(store: ModelStore, tmp_path: Path, content: bytes | None) -> None:
+    """The header is checked before anything else happens, and the model store stays empty."""
+    path = tmp_path / "x.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        import_model(ImportRequest(path=path), store, os.environ, silent)
+    assert caught.value.exit_code == 5
+    assert not store.directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.gguf", "a"), ("Qwen 2.5 (7B).gguf", "Qwen-2.5-7B"), ("m-00001-of-00003.gguf", "m"), ("日本.gguf", "model"),
+     ("x" * 200 + ".gguf", "x" * 80), ("-v1.5", "v1.5")],
+)  # fmt: skip
+def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
+    """A file's name becomes one that the model store takes."""
+    assert name_of(Path("/somewhere") / name) == expected
+
+
+# recognising
+
+
+def test_a_file_is_recognised_by_its_hash(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
+    """Whatever it is called, a file with an entry's SHA-256 is that entry: name, licence, profile, and its trust."""
+    registry(f'sha256 = "{sha256_of(file)}"\nsize = {file.stat().st_size}')
+    found = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
+    assert (found.name, found.licence, found.profile, found.trust) == (
+        "tiny-known",
+        "Apache-2.0",
+        "published",
+        "registry",
+    )
+
+
+def test_a_file_is_recognised_by_name_and_size_where_no_hash_is_known(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
+    """Then it is the entry's, but nothing vouches for its bytes."""
+    registry(f"size = {file.stat().st_size}")
+    same = file.rename(file.with_name("known.gguf"))
+    found = import_model(ImportRequest(path=same), store, os.environ, silent).manifest
+    assert (found.name, found.profile, found.trust) == ("tiny-known", "published", "file")
+
+
+def test_a_file_that_only_looks_like_an_entry_is_refused(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
+    """Name and size of an entry and another SHA-256: probably damaged; under a name of its own it is taken."""
+    registry(f'sha256 = "{"0" * 64}"\nsize = {file.stat().st_size}')
+    same = file.rename(file.with_name("known.gguf"))
+    with pytest.raises(ModelError, match="tiny-known"):
+        import_model(ImportRequest(path=same), store, os.environ, silent)
+    found = import_model(ImportRequest(path=same, name="mine"), store, os.environ, silent).manifest
+    assert (found.name, found.profile, found.trust) == ("mine", "prompted", "file")
+
+
+def test_the_registry_s_names_are_for_its_own_models(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
+    """A file that is not the registry's model cannot be called like it, by `--name` or by its own name."""
+    registry(f'sha256 = "{"0" * 64}"')
+    named = file.with_name("tiny-known.gguf")
+    named.hardlink_to(file)
+    for wanted in (ImportRequest(path=file, name="tiny-known"), ImportRequest(path=named)):
+        with pytest.raises(UsageError, match="tiny-known"):
+            import_model(wanted, store, os.environ, silent)
+    assert store.manifests() == ()
+
+
+def test_the_file_s_own_word_on_its_licence_is_kept(store: ModelStore, tmp_path: Path) -> None:
+    """An unknown file's licence is what its header says, fit to be shown."""
+    from tests.tiny_gguf import Extra
+
+    path = make(tmp_path / "x.gguf", extra=Extra(metadata={"general.license": "mit\n\x1b[31m"}))
+    assert import_model(ImportRequest(path=path), store, os.environ, silent).manifest.licence == "mit [31m"
+
+
+# checking
+
+
+def test_a_whole_model_has_no_problem(store: ModelStore, file: Path) -> None:
+    """Every file is read and is what its manifest says; how far it is, is told."""
+    found, told = import_model(ImportRequest(path=file), store, os.environ, silent).manifest, list[tuple[int, int]]()
+    (checked,) = check(found, lambda path, done, total: told.append((done, total)))
+    assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
+    assert told[-1] == (found.size, found.size)
+
+
+def test_each_damage_is_found(store: ModelStore, file: Path) -> None:
+    """A flipped byte, a missing byte, a missing file: each has its own words."""
+    found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent).manifest
+    data = bytearray(found.path.read_bytes())
+    data[-100] ^= 1
+    found.path.write_bytes(data)
+    assert found.fault() == ""
+    assert "SHA-256 was" in check(found, silent)[0].problem
+    found.path.write_bytes(data[:-1])
+    assert "bytes instead of" in found.fault()
+    assert "bytes instead of" in check(found, silent)[0].problem
+    found.path.unlink()
+    assert "not there" in found.fault()
+    assert "cannot be read" in check(found, silent)[0].problem
+
+
+def test_a_file_without_a_manifest_is_hashed_and_its_header_looked_at(file: Path) -> None:
+    """Its hash is told, and a header that is damaged is a problem."""
+    assert check_plain(file, silent).sha256 == sha256_of(file)
+    file.write_bytes(b"GGUF" + bytes(100))
+    assert check_plain(file, silent).problem
+
+
+# removing
+
+
+def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: ModelStore, file: Path) -> None:
+    """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
+    linked = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
+    copied = import_model(ImportRequest(path=file, name="copy", copy=True), store, os.environ, silent).manifest
+    assert remove(linked, store).freed == 0
+    assert remove(copied, store).freed == file.stat().st_size
+    assert file.exists()
+    assert store.manifests() == ()
+    assert not store.folder("copy").exists()
+
+
+def test_a_file_that_lies_elsewhere_is_only_forgotten(store: ModelStore, file: Path) -> None:
+    """What conductor did not put there stays, and is named."""
+    store.put(manifest("a", file))
+    found = store.find("a")
+    assert found is not None
+    gone = remove(found, store)
+    assert (gone.names, gone.freed, gone.left) == ((), 0, (file,))
+    assert file.exists()
+    assert store.find("a") is None
+
+
+def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+    """No link is left that leads nowhere; with its last file the repository's directory goes, too."""
+    blob, link = cache(tmp_path, model)
+    other = link.parents[2] / "4567/m.gguf"
+    other.parent.mkdir()
+    other.symlink_to(blob)
+    found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
+    store.put(found)
+    assert remove(found, store).freed == len(model)
+    assert not (tmp_path / "hub/models--acme--tiny").exists()
+
+
+def test_other_files_of_the_same_repository_stay(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+    """Removing one file of a repository leaves the others, with their links."""
+    _, link = cache(tmp_path, model)
+    _, stays = cache(tmp_path, b"other", "other.gguf")
+    found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
+    store.put(found)
+    remove(found, store)
+    assert not link.is_symlink()
+    assert stays.read_bytes() == b"other"
+
+
+def test_a_file_that_another_model_uses_stays(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+    """Two manifests, one blob: it goes with the second of them."""
+    blob, link = cache(tmp_path, model)
+    first, second = (ours(manifest(name, link, source="hub:acme/tiny@0123")) for name in "ab")
+    store.put(first)
+    store.put(second)
+    assert remove(first, store).left == (link,)
+    assert blob.exists()
+    assert remove(second, store).freed == len(model)
+    assert not blob.exists()
+
+
+def test_a_manifest_without_the_word_fetched_does_not_remove_from_the_hub_s_cache(
+    store: ModelStore, model: bytes, tmp_path: Path
+) -> None:
+    """One of an older version, or of a file that another tool had brought: only the manifest goes."""
+    blob, link = cache(tmp_path, model)
+    found = manifest("a", link, source="hub:acme/tiny@0123")
+    store.put(found)
+    path = store.folder("a") / "manifest.toml"
+    path.write_text(path.read_text().replace("fetched = false\n", ""))
+    assert store.find("a") == found
+    assert remove(found, store).left == (link,)
+    assert link.read_bytes() == blob.read_bytes() == model
+
+
+def test_a_damaged_manifest_goes_with_what_is_beside_it(store: ModelStore, file: Path) -> None:
+    """Nobody knows any more what it was of; the store's directory of that name is emptied, and nothing else."""
+    import_model(ImportRequest(path=file, name="a"), store, os.environ, silent)
+    (store.folder("a") / "manifest.toml").write_text("name = [")
+    gone = clear("a", store)
+    assert [path.name for path in gone.names] == [file.name]
+    assert not store.folder("a").exists()
+    assert file.exists()
+
+
+def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(
+    store: ModelStore, model: bytes, tmp_path: Path
+) -> None:
+    """Import gives the blob a second name; removing takes that one only."""
+    blob, link = cache(tmp_path, model)
+    found = import_model(ImportRequest(path=link), store, os.environ, silent).manifest
+    assert found.path.samefile(blob)
+    remove(found, store)
+    assert link.read_bytes() == model
+
+
+# adapters
+
+
+def adapter(path: Path, architecture: str = "qwen2", second: str = "lora_b") -> Path:
+    """The header of a LoRA in a GGUF file, with one pair of tensors."""
+    import gguf
+    import numpy as np
+
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    writer.add_tensor("blk.0.attn_q.weight.lora_a", np.zeros((4, 64), np.float32))
+    writer.add_tensor(f"blk.0.attn_q.weight.{second}", np.zeros((64, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_an_adapter_is_taken_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """A LoRA needs a base, a file or a known name; the manifest keeps which."""
+    lora = adapter(tmp_path / "lora.gguf")
+    import_model(ImportRequest(path=file, name="whole"), store, os.environ, silent)
+    for wanted in (
+        ImportRequest(path=lora),
+        ImportRequest(path=lora, base=str(lora)),
+        ImportRequest(path=file, name="x", base="whole"),
+    ):
+        with pytest.raises(UsageError):
+            import_model(wanted, store, os.environ, silent)
+    with pytest.raises(ConductorUnusable):
+        import_model(ImportRequest(path=lora, base="unheard-of"), store, os.environ, silent)
+    assert import_model(ImportRequest(path=lora, base=str(file)), store, os.environ, silent).manifest.base == str(file)
+    assert (
+        import_model(ImportRequest(path=lora, name="two", base="whole"), store, os.environ, silent).manifest.base
+        == "whole"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "no pairs")]
+)
+def test_an_adapter_that_does_not_fit_its_base_is_not_taken(
+    store: ModelStore, file: Path, tmp_path: Path, more: dict[str, str], problem: str
+) -> None:
+    """Where the base is here, the adapter is checked against it when it comes, not when it is first used."""
+    lora = adapter(tmp_path / "lora.gguf", **more)
+    with pytest.raises(ModelError, match=problem):
+        import_model(ImportRequest(path=lora, base=str(file)), store, os.environ, silent)
+    assert store.manifests() == ()
+
+
+def test_a_base_that_is_no_file_is_said_to_be_that(store: ModelStore, tmp_path: Path) -> None:
+    """A path is not looked up among the names."""
+    lora = adapter(tmp_path / "lora.gguf")
+    with pytest.raises(ConductorUnusable, match="there is no file"):
+        import_model(ImportRequest(path=lora, base=str(tmp_path / "nosuch.gguf")), store, os.environ, silent)
+
+
+def test_a_directory_without_an_adapter_is_refused(store: ModelStore, tmp_path: Path) -> None:
+    """A directory, or weights in safetensors, without a PEFT configuration beside them: no LoRA."""
+    (tmp_path / "x").mkdir()
+    for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
+        with pytest.raises(ModelError, match="no adapter_config"):
+            import_model(ImportRequest(path=path, base="b"), store, os.environ, silent)
