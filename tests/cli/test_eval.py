@@ -159,7 +159,7 @@ def test_a_person_is_asked_on_the_terminal(desk: Stage, cases: Path, answer: str
         COMMAND[0], [*COMMAND[1:], "eval", str(cases), "--systems", "alone"], env=desk.environ({"TERM": "xterm"}),
         timeout=30, encoding="utf-8", dimensions=(40, 80),
     )  # fmt: skip
-    child.expect("Begin\\? ")
+    child.expect("Continue\\? ")
     child.sendline(answer)
     child.expect(pexpect.EOF)
     child.close()
@@ -176,7 +176,7 @@ def test_ctrl_c_answers_the_question(desk: Stage, cases: Path) -> None:
         COMMAND[0], [*COMMAND[1:], "eval", str(cases), "--systems", "alone"], env=desk.environ({"TERM": "xterm"}),
         timeout=30, encoding="utf-8",
     )  # fmt: skip
-    child.expect("Begin\\? ")
+    child.expect("Continue\\? ")
     child.sendintr()
     child.expect(pexpect.EOF)
     child.close()

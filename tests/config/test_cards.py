@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from conductor_cli.config import load
-from conductor_cli.config.cards import Cards, Measured, Strength, cards_file, check_out, key_of, read_cards, write_cards
+from conductor_cli.config.cards import (
+    Cards,
+    MeasuredCard,
+    Strength,
+    cards_file,
+    check_cards_file,
+    read_cards,
+    worker_key,
+    write_cards,
+)
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
@@ -22,14 +31,15 @@ from tests.tiny_gguf import make
 WORKER = Worker(name="alpha", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
 
 
-def measured(worker: Worker = WORKER, **more: Any) -> Measured:
+def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
     given: dict[str, Any] = {
-        "worker": worker.name, "kind": worker.kind, "model": worker.model, "key": key_of(worker), "source": "basics",
+        "worker": worker.name, "kind": worker.kind, "model": worker.model, "key": worker_key(worker),
+        "source": "basics",
         "hash": "h1", "time": "2026-11-21T10:00:00Z", "right": 3, "n": 4,
         "strengths": {"letters": Strength(right=3, n=4, low=0.3, high=0.95)}, "tokens_in": 10.5, "tokens_out": 3.0,
         "seconds": 0.25, "cost": Decimal("0.001"), "price": Price(input=Decimal(1), output=Decimal(2)),
     } | more  # fmt: skip
-    return Measured(**given)
+    return MeasuredCard(**given)
 
 
 def test_cards_come_back_as_they_were_kept(tmp_path: Path) -> None:
@@ -96,29 +106,29 @@ def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
     one, two = (
         replace(WORKER, options={**WORKER.options, "headers": {"x-deployment": value}}) for value in ("large", "small")
     )
-    assert len({key_of(one), key_of(two), key_of(WORKER)}) == 3
-    assert key_of(one) == key_of(replace(one, name="again"))
-    assert key_of(replace(WORKER, options={**WORKER.options, "headers": {}})) != key_of(one)
+    assert len({worker_key(one), worker_key(two), worker_key(WORKER)}) == 3
+    assert worker_key(one) == worker_key(replace(one, name="again"))
+    assert worker_key(replace(WORKER, options={**WORKER.options, "headers": {}})) != worker_key(one)
 
 
 def test_the_cards_that_ship_fit_the_workers_that_ship() -> None:
     """What is hashed has not changed since they were measured."""
     shipped = read_cards(workers.cards_file()).measured
-    assert {worker.name: key_of(worker) for worker in workers.pool()} == {item.worker: item.key for item in shipped}
+    assert {worker.name: worker_key(worker) for worker in workers.pool()} == {item.worker: item.key for item in shipped}
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     """Another model under the same path is another worker; a file that is gone has a mark too."""
     path = make(tmp_path / "a.gguf")
     worker = Worker(name="local", kind="llama", model=str(path))
-    before = key_of(worker)
-    assert key_of(replace(worker, options={"threads": 1})) == before
+    before = worker_key(worker)
+    assert worker_key(replace(worker, options={"threads": 1})) == before
     data = bytearray(path.read_bytes())
     data[-1] ^= 255
     path.write_bytes(data)
-    changed = key_of(worker)
+    changed = worker_key(worker)
     path.unlink()
-    assert len({before, changed, key_of(worker)}) == 3
+    assert len({before, changed, worker_key(worker)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -176,19 +186,19 @@ def test_no_cards_go_into_a_file_of_somebody_else(tmp_path: Path, text: str) -> 
     path = tmp_path / "README.md"
     path.write_text(text)
     with pytest.raises(ConfigError, match="holds no cards"):
-        check_out(path)
+        check_cards_file(path)
     assert path.read_text() == text
 
 
 def test_cards_go_into_a_new_file_and_into_one_of_ours(tmp_path: Path) -> None:
     """Also one with a card that cannot be read, or of another format: it is set aside later."""
     path = tmp_path / "new" / "cards.json"
-    check_out(path)
+    check_cards_file(path)
     assert not path.parent.exists()
     write_cards(path, [measured()])
-    check_out(path)
+    check_cards_file(path)
     path.write_text('{"format": 2, "cards": [{}]}')
-    check_out(path)
+    check_cards_file(path)
     assert write_cards(path, [measured()]) is not None
 
 
@@ -200,7 +210,7 @@ def test_a_directory_and_a_device_are_no_file_of_cards(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in ((inside.parent, "a directory"), (tmp_path / "pipe", "no regular file"), (inside / "x", "Not a")):
         with pytest.raises(ConfigError, match=said):
-            check_out(path)
+            check_cards_file(path)
         assert said in read_cards(path).problem
         with pytest.raises(ConfigError, match="cannot be written"):
             write_cards(path, [measured()])

@@ -19,11 +19,11 @@ from typing import Any
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.usage import Usage
-from conductor_cli.evals.cases import Case, GoldStep, digest
-from conductor_cli.evals.keeping import Evaluation, Spec
-from conductor_cli.evals.outcome import Outcome
-from conductor_cli.evals.running import evaluate
-from conductor_cli.evals.systems import System, chosen
+from conductor_cli.evals.cases import Case, GoldStep, hash_cases
+from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.runner import evaluate
+from conductor_cli.evals.storage import Evaluation, EvaluationSpec
+from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run import Conductor
@@ -94,15 +94,17 @@ def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Condu
     return Conductor(workers=dict(models or {name: worker_model(name) for name in fields["pool"].names}), **fields)
 
 
-def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> Spec:
+def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
-    return Spec(cases="sums", digest=digest(asked), count=len(asked), systems=ready, pool=by.pool, **fields)
+    return EvaluationSpec(
+        cases="sums", digest=hash_cases(asked), count=len(asked), systems=ready, pool=by.pool, **fields
+    )
 
 
 def evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> tuple[Evaluation, tuple[System, ...]]:
-    systems = chosen(names, by, cases=asked)
+    systems = select_systems(names, by, cases=asked)
     return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from conductor_cli.core.usage import Usage
-from conductor_cli.evals.outcome import Outcome, Verdict
+from conductor_cli.evals.outcomes import Outcome, Verdict
 
 
 def used(tokens: int = 10, *, cost: str | None = None, calls: int = 1) -> Usage:

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from conductor_cli.evals.builtin import COUNT, basics
-from conductor_cli.evals.cases import Case, check_case, is_right
+from conductor_cli.evals.cases import Case, check_case, is_correct
 
 MANY = basics(600, seed=3)
 
@@ -28,8 +28,8 @@ def test_every_case_can_be_scored_and_is_asked_once() -> None:
     assert len({case.id for case in MANY}) == len({case.question for case in MANY}) == 600
     for case in MANY:
         check_case(case)
-        assert is_right(case.answer, case)
-        assert not is_right("I do not know.", case)
+        assert is_correct(case.answer, case)
+        assert not is_correct("I do not know.", case)
 
 
 def test_the_seed_decides() -> None:

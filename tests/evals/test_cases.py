@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import UsageError
 from conductor_cli.evals import cases as module
-from conductor_cli.evals.cases import Case, GoldStep, digest, is_right, read_cases, said, write_cases
+from conductor_cli.evals.cases import Case, GoldStep, hash_cases, is_correct, read_cases, said, write_cases
 
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
@@ -135,18 +135,18 @@ def test_a_set_has_a_digest() -> None:
         replace(one, steps=(GoldStep(skill="s", subtask="t"),)),
     ]
     digests = [
-        digest([one]),
-        *(digest([other]) for other in others),
-        digest([one, others[0]]),
-        digest([others[0], one]),
+        hash_cases([one]),
+        *(hash_cases([other]) for other in others),
+        hash_cases([one, others[0]]),
+        hash_cases([others[0], one]),
     ]
     assert len(set(digests)) == len(digests)
-    assert digest([one]) == digest([Case(id="1", question="?", answer="x")])
+    assert hash_cases([one]) == hash_cases([Case(id="1", question="?", answer="x")])
 
 
 def test_a_case_is_scored_by_its_own_scorer() -> None:
     """The same text is right for one scorer and wrong for another."""
     one = Case(id="1", question="?", answer="4")
-    assert not is_right("It is 4 or so", one)
-    assert is_right("It is 4 or so", replace(one, scorer="number"))
+    assert not is_correct("It is 4 or so", one)
+    assert is_correct("It is 4 or so", replace(one, scorer="number"))
     assert said("It is 4.0 or so", replace(one, scorer="number")) == "4"

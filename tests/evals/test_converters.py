@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.evals.cases import Case, is_right, read_cases, write_cases
+from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
 from conductor_cli.evals.converters import SETS, convert
 
 MATH = {
@@ -63,7 +63,7 @@ def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
     """The files on the hub differ in names and in how they write the answer, a whole number."""
     (case,) = convert("aime25", lines(tmp_path / "test.jsonl", row))
     assert (case.id, case.answer, case.scorer, case.tags) == ("3", "70", "number", ("math", "aime"))
-    assert is_right(r"Therefore, $\boxed{070}$.", case)
+    assert is_correct(r"Therefore, $\boxed{070}$.", case)
 
 
 def mmlu_files(place: Path) -> list[Path]:

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.evals.statistics import Paired, Point, at_cost, frontier, mcnemar, newcombe, pair, wilson
+from conductor_cli.evals.statistics import (
+    PairedCounts,
+    Point,
+    at_cost,
+    frontier,
+    mcnemar_p,
+    newcombe_interval,
+    pair,
+    wilson_interval,
+)
 
 
-def cells(both: int, only_one: int, only_other: int, neither: int) -> Paired:
-    return Paired(both=both, only_one=only_one, only_other=only_other, neither=neither)
+def cells(both: int, only_one: int, only_other: int, neither: int) -> PairedCounts:
+    return PairedCounts(both=both, only_one=only_one, only_other=only_other, neither=neither)
 
 
 @pytest.mark.parametrize(
@@ -21,14 +30,14 @@ def cells(both: int, only_one: int, only_other: int, neither: int) -> Paired:
 )
 def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: float, high: float) -> None:
     """Newcombe, Stat. Med. 17 (1998) 857, table I, method 3."""
-    assert wilson(right, n) == pytest.approx((low, high), abs=5e-5)
+    assert wilson_interval(right, n) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_the_interval_of_all_or_nothing_is_exact_at_its_end() -> None:
     """No rounding moves the limits from 0 and 1; without a case anything may be true."""
-    assert wilson(0, 7).low == 0
-    assert wilson(7, 7).high == 1
-    assert wilson(0, 0) == (0, 1)
+    assert wilson_interval(0, 7).low == 0
+    assert wilson_interval(7, 7).high == 1
+    assert wilson_interval(0, 0) == (0, 1)
 
 
 PUBLISHED = [
@@ -46,23 +55,23 @@ def test_the_interval_of_a_difference_is_the_published_one(
     counts: tuple[int, int, int, int], limits: tuple[float, float]
 ) -> None:
     """Newcombe, Stat. Med. 17 (1998) 2635, table III, method 10, printed to four places."""
-    assert newcombe(cells(*counts)) == pytest.approx(limits, abs=1e-4)
+    assert newcombe_interval(cells(*counts)) == pytest.approx(limits, abs=1e-4)
 
 
 def test_the_interval_agrees_with_a_second_publication() -> None:
     """Fagerland, Lydersen and Laake, Stat. Med. 33 (2014) 2850: airway reactivity before and after a transplant."""
-    assert newcombe(cells(1, 1, 7, 12)) == pytest.approx((-0.507, -0.026), abs=5e-4)
-    assert mcnemar(cells(1, 1, 7, 12)) == pytest.approx(0.0703, abs=5e-5)
+    assert newcombe_interval(cells(1, 1, 7, 12)) == pytest.approx((-0.507, -0.026), abs=5e-4)
+    assert mcnemar_p(cells(1, 1, 7, 12)) == pytest.approx(0.0703, abs=5e-5)
 
 
 @given(st.tuples(*[st.integers(0, 300)] * 4))
 def test_the_interval_of_a_difference_holds_it_and_turns_with_it(counts: tuple[int, int, int, int]) -> None:
     """The difference lies within its limits, and the other way round both change their signs."""
     paired = cells(*counts)
-    low, high = newcombe(paired)
+    low, high = newcombe_interval(paired)
     assert -1 <= low <= paired.difference <= high <= 1
     both, one, other, neither = counts
-    assert newcombe(cells(both, other, one, neither)) == pytest.approx((-high, -low))
+    assert newcombe_interval(cells(both, other, one, neither)) == pytest.approx((-high, -low))
 
 
 def test_cases_are_paired_in_their_order() -> None:
@@ -75,13 +84,13 @@ def test_cases_are_paired_in_their_order() -> None:
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375)])
 def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
     """Twice the tail of a fair coin thrown as often as only one was right, and never above 1."""
-    assert mcnemar(cells(3, one, other, 4)) == pytest.approx(p)
+    assert mcnemar_p(cells(3, one, other, 4)) == pytest.approx(p)
 
 
 def test_mcnemar_takes_many_cases() -> None:
     """Numbers beyond what a float holds do not matter."""
-    assert mcnemar(cells(0, 3000, 3000, 0)) == 1
-    assert 0 < mcnemar(cells(0, 2900, 3100, 0)) < 0.02
+    assert mcnemar_p(cells(0, 3000, 3000, 0)) == 1
+    assert 0 < mcnemar_p(cells(0, 2900, 3100, 0)) < 0.02
 
 
 SHARES = st.integers(0, 20).map(lambda twentieths: twentieths / 20)

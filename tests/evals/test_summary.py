@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from conductor_cli.evals.statistics import Point, wilson
-from conductor_cli.evals.summary import summarise
+from conductor_cli.evals.statistics import Point, wilson_interval
+from conductor_cli.evals.summary import summarize
 from tests.evals.made import outcomes, used
 
 ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"
@@ -17,22 +17,22 @@ ALL = (ONE, TWO, MOA, AUTO)
 
 def test_a_system_is_counted_over_the_cases_that_were_judged() -> None:
     """A failed case is in no share and no mean; what it used is kept apart."""
-    summary = summarise(outcomes(ONE, "++-!", tokens=20, seconds=2.0), systems=[ONE])
+    summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0), systems=[ONE])
     (row,) = summary.rows
     assert (row.score.right, row.score.n, row.failed) == (2, 3, 1)
-    assert row.score.interval == wilson(2, 3)
+    assert row.score.interval == wilson_interval(2, 3)
     assert (row.each(row.usage.tokens), row.each(row.usage.calls), row.mean, row.p95) == (20, 1, 2, 2)
     assert row.lost.tokens == 20
 
 
 def test_a_system_without_a_judged_case_has_no_figures() -> None:
     """Nothing was found out: unknown, not 0."""
-    (row, empty) = summarise(outcomes(ONE, "!!"), systems=[ONE, TWO], fixed=[ONE, TWO], singles=[ONE]).rows
+    (row, empty) = summarize(outcomes(ONE, "!!"), systems=[ONE, TWO], fixed=[ONE, TWO], singles=[ONE]).rows
     for item in (row, empty):
         assert (item.score.value, item.cost, item.mean, item.rival, item.gain) == (None, None, None, None, None)
         assert item.each(item.usage.tokens) is None
     assert (row.failed, empty.failed) == (2, 0)
-    assert summarise([], systems=[ONE], fixed=[ONE], singles=[ONE]).in_hindsight == ""
+    assert summarize([], systems=[ONE], fixed=[ONE], singles=[ONE]).in_hindsight == ""
 
 
 def test_shares_by_tag_count_each_tag_of_a_case() -> None:
@@ -40,7 +40,7 @@ def test_shares_by_tag_count_each_tag_of_a_case() -> None:
     made = [replace(item, tags=tags) for item, tags in zip(
         outcomes(ONE, "+-+"), (("letters", "2 hops"), ("letters",), ("facts",)), strict=True,
     )]  # fmt: skip
-    (row,) = summarise(made, systems=[ONE]).rows
+    (row,) = summarize(made, systems=[ONE]).rows
     assert [(tag, share.right, share.n) for tag, share in row.tags.items()] == [
         ("letters", 1, 2), ("2 hops", 1, 1), ("facts", 1, 1),
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_plans_are_counted_where_a_model_planned() -> None:
     made = [replace(item, planned=True, valid=valid) for item, valid in zip(
         outcomes(AUTO, "++-+"), (True, True, True, False), strict=True,
     )]  # fmt: skip
-    auto, one = summarise([*made, *outcomes(ONE, "++")], systems=[AUTO, ONE]).rows
+    auto, one = summarize([*made, *outcomes(ONE, "++")], systems=[AUTO, ONE]).rows
     assert auto.plans is not None
     assert auto.given_plan is not None
     assert (auto.plans.right, auto.plans.n, auto.given_plan.right, auto.given_plan.n) == (3, 4, 2, 3)
@@ -61,7 +61,7 @@ def test_plans_are_counted_where_a_model_planned() -> None:
 def test_an_unknown_cost_is_never_0() -> None:
     """No price: None. A price of nothing: 0. Some with and some without: what is known, and how many are missing."""
     half = [*outcomes(MOA, "+", cost="0.5"), *outcomes(MOA, "-")]
-    free, unknown, mixed = summarise(
+    free, unknown, mixed = summarize(
         [*outcomes(ONE, "++", cost="0"), *outcomes(TWO, "++"), *half], systems=[ONE, TWO, MOA]
     ).rows
     assert (free.cost, unknown.cost, mixed.cost) == (Decimal(0), None, Decimal("0.25"))
@@ -72,7 +72,7 @@ def test_an_unknown_cost_is_never_0() -> None:
 def test_equal_cost_is_in_dollars_only_where_all_have_a_price(costs: tuple[str | None, str | None], unit: str) -> None:
     """Tokens are counted where any price is unknown, or where nothing costs anything."""
     made = [*outcomes(ONE, "+", cost=costs[0]), *outcomes(TWO, "+", cost=costs[1])]
-    assert summarise(made, systems=[ONE, TWO]).unit == unit
+    assert summarize(made, systems=[ONE, TWO]).unit == unit
 
 
 def test_the_rival_is_the_best_mixture_of_the_other_fixed_systems() -> None:
@@ -80,7 +80,7 @@ def test_the_rival_is_the_best_mixture_of_the_other_fixed_systems() -> None:
     made = [
         *outcomes(ONE, "+---", tokens=10), *outcomes(MOA, "+++-", tokens=50), *outcomes(AUTO, "++++", tokens=30),
     ]  # fmt: skip
-    summary = summarise(made, systems=[ONE, MOA, AUTO], fixed=[ONE, MOA])
+    summary = summarize(made, systems=[ONE, MOA, AUTO], fixed=[ONE, MOA])
     one, moa, auto = summary.rows
     assert summary.corners() == (Point(10, 0.25), Point(50, 0.75))
     assert auto.rival == pytest.approx(0.5)
@@ -92,7 +92,7 @@ def test_the_rival_is_the_best_mixture_of_the_other_fixed_systems() -> None:
 def test_the_best_worker_is_told_by_card_and_in_hindsight() -> None:
     """Both comparisons are paired by case, each says with whom, and nobody is compared with itself."""
     made = [*outcomes(ONE, "+---"), *outcomes(TWO, "++--"), *outcomes(AUTO, "+++-")]
-    summary = summarise(made, systems=[ONE, TWO, AUTO], singles=[ONE, TWO], by_card=ONE)
+    summary = summarize(made, systems=[ONE, TWO, AUTO], singles=[ONE, TWO], by_card=ONE)
     one, two, auto = summary.rows
     assert (summary.by_card, summary.in_hindsight) == (ONE, TWO)
     assert auto.card is not None
@@ -106,7 +106,7 @@ def test_the_best_worker_is_told_by_card_and_in_hindsight() -> None:
 def test_whoever_hardly_answered_is_not_the_best() -> None:
     """One right answer in one judged case, beside nine failures, is no better than eight in ten."""
     made = [*outcomes(ONE, "+!!!!!!!!!"), *outcomes(TWO, "-++++++++-"), *outcomes(AUTO, "++++++++++")]
-    summary = summarise(made, systems=[ONE, TWO, AUTO], fixed=[ONE, TWO], singles=[ONE, TWO])
+    summary = summarize(made, systems=[ONE, TWO, AUTO], fixed=[ONE, TWO], singles=[ONE, TWO])
     auto = summary.rows[2]
     assert (summary.in_hindsight, summary.rivals) == (TWO, (TWO,))
     assert auto.hindsight is not None
@@ -129,7 +129,7 @@ def test_whoever_hardly_answered_is_not_the_best() -> None:
 def test_the_best_in_hindsight_is_chosen_on_common_cases(one: str, two: str, best: str) -> None:
     """What only one was judged by tells nothing of who is better, but for who got more right among equals."""
     made = [*outcomes(ONE, one), *outcomes(TWO, two)]
-    assert summarise(made, systems=[ONE, TWO], singles=[ONE, TWO]).in_hindsight == best
+    assert summarize(made, systems=[ONE, TWO], singles=[ONE, TWO]).in_hindsight == best
 
 
 def test_the_gain_is_counted_on_the_same_cases_for_all() -> None:
@@ -137,26 +137,26 @@ def test_the_gain_is_counted_on_the_same_cases_for_all() -> None:
     made = [
         *outcomes(ONE, "+--!", tokens=10), *outcomes(MOA, "++++", tokens=50), *outcomes(AUTO, "!+++", tokens=30),
     ]  # fmt: skip
-    auto = summarise(made, systems=[ONE, MOA, AUTO], fixed=[ONE, MOA]).rows[2]
+    auto = summarize(made, systems=[ONE, MOA, AUTO], fixed=[ONE, MOA]).rows[2]
     assert auto.score.value == 1
     assert auto.rival == pytest.approx(0.5), "on the cases 2 and 3: half way from none to both"
     assert auto.gain == pytest.approx(0.5)
     apart = [*outcomes(ONE, "++!!"), *outcomes(AUTO, "!!++")]
-    auto = summarise(apart, systems=[ONE, AUTO], fixed=[ONE]).rows[1]
+    auto = summarize(apart, systems=[ONE, AUTO], fixed=[ONE]).rows[1]
     assert (auto.rival, auto.gain) == (None, None), "no case in common"
 
 
 def test_a_comparison_leaves_out_what_failed_for_either() -> None:
     """Only cases that were judged for both are paired."""
     made = [*outcomes(ONE, "+-!+"), *outcomes(AUTO, "!+++")]
-    auto = summarise(made, systems=[ONE, AUTO], singles=[ONE]).rows[1]
+    auto = summarize(made, systems=[ONE, AUTO], singles=[ONE]).rows[1]
     assert auto.hindsight is not None
     assert (auto.hindsight.paired.n, auto.hindsight.paired.only_one, auto.hindsight.paired.both) == (2, 1, 1)
 
 
 def test_the_best_worker_by_card_must_have_run() -> None:
     """A card's choice that is none of the systems is no comparison."""
-    summary = summarise(outcomes(AUTO, "+"), systems=[AUTO], by_card=ONE)
+    summary = summarize(outcomes(AUTO, "+"), systems=[AUTO], by_card=ONE)
     assert (summary.by_card, summary.in_hindsight, summary.rows[0].card) == ("", "", None)
 
 
@@ -166,7 +166,7 @@ def test_the_conductors_share_and_the_times_are_told_apart() -> None:
         replace(item, seconds=float(number), planning=used(4))
         for number, item in enumerate(outcomes(AUTO, "+" * 100), start=1)
     ]
-    (row,) = summarise(made, systems=[AUTO]).rows
+    (row,) = summarize(made, systems=[AUTO]).rows
     assert (row.each(row.planning.tokens), row.each(row.usage.tokens)) == (4, 10)
     assert (row.mean, row.median, row.p95) == (50.5, 50.5, 95)
 
@@ -174,4 +174,4 @@ def test_the_conductors_share_and_the_times_are_told_apart() -> None:
 def test_systems_stand_in_the_order_given_and_others_are_left_out() -> None:
     """The order of the outcomes does not matter."""
     made = [*outcomes(TWO, "+"), *outcomes(ONE, "+"), *outcomes(MOA, "+")]
-    assert [row.name for row in summarise(made, systems=[ONE, TWO]).rows] == [ONE, TWO]
+    assert [row.name for row in summarize(made, systems=[ONE, TWO]).rows] == [ONE, TWO]

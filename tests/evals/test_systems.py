@@ -13,40 +13,40 @@ from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
-from conductor_cli.evals import plans
+from conductor_cli.evals import baselines
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.keeping import Evaluation
 from conductor_cli.evals.routing import GENERAL, best_on, by_keyword, tag_of
-from conductor_cli.evals.systems import NAMES, System, chosen, remarks
+from conductor_cli.evals.storage import Evaluation
+from conductor_cli.evals.systems import NAMES, System, remarks, select_systems
 from tests.evals.kit import ALL, case, cases, conductor, evaluated, pool, worker_model
 
 
 def only(name: str, **fields: Any) -> System:
-    (system,) = chosen(name, conductor(**fields), cases=cases(1))
+    (system,) = select_systems(name, conductor(**fields), cases=cases(1))
     return system
 
 
 def test_all_are_known_by_name() -> None:
     """`all` is every system; each can be named; the workers alone have a name for all of them."""
-    every = chosen("all", conductor(), cases=cases(1))
+    every = select_systems("all", conductor(), cases=cases(1))
     assert tuple(system.name for system in every) == ALL
     assert all(system.about and not system.missing for system in every)
-    assert [system.name for system in chosen("alone", conductor())] == ["alone:ann", "alone:bob", "alone:cyd"]
+    assert [system.name for system in select_systems("alone", conductor())] == ["alone:ann", "alone:bob", "alone:cyd"]
     assert set(NAMES) >= {name for name in ALL if not name.startswith("alone:")}
 
 
 def test_systems_are_chosen_in_order_and_once() -> None:
     """A list, or names between commas; what is named twice counts once."""
     by = conductor()
-    assert [s.name for s in chosen("moa, best-worker,moa", by)] == ["moa", "best-worker"]
-    assert [s.name for s in chosen(["alone:bob", "alone"], by)] == ["alone:bob", "alone:ann", "alone:cyd"]
+    assert [s.name for s in select_systems("moa, best-worker,moa", by)] == ["moa", "best-worker"]
+    assert [s.name for s in select_systems(["alone:bob", "alone"], by)] == ["alone:bob", "alone:ann", "alone:cyd"]
 
 
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
 def test_an_unknown_system_is_refused(name: str) -> None:
     """What is known is told."""
     with pytest.raises(UsageError, match=f"no system is called '{name}'") as error:
-        chosen(name, conductor())
+        select_systems(name, conductor())
     assert "alone:ann" in error.value.hint
     assert "moa" in error.value.hint
 
@@ -54,13 +54,13 @@ def test_an_unknown_system_is_refused(name: str) -> None:
 def test_naming_none_is_refused() -> None:
     """An empty list is a mistake."""
     with pytest.raises(UsageError, match="no system is named"):
-        chosen(" , ", conductor())
+        select_systems(" , ", conductor())
 
 
 def test_a_conductor_that_only_plans_is_asked_for_nothing_else() -> None:
     """One with words of its own was trained to plan: systems that have it reason or review are left out."""
     own = Profile(name="own", render=lambda question, *_: question.text)
-    systems = {system.name: system for system in chosen("all", conductor(profile=own), cases=cases(1))}
+    systems = {system.name: system for system in select_systems("all", conductor(profile=own), cases=cases(1))}
     left_out = [name for name, system in systems.items() if "trained to plan" in system.missing]
     assert left_out == ["conductor-ultra", "conductor-recursion"]
 
@@ -68,7 +68,9 @@ def test_a_conductor_that_only_plans_is_asked_for_nothing_else() -> None:
 def test_what_cannot_run_says_why() -> None:
     """A worker without a key, a missing conductor, cases without a known decomposition."""
     absent = {"bob": Failure(kind="key", message="OPENAI_API_KEY is not set")}
-    systems = {s.name: s for s in chosen("all", conductor(model=None, absent=absent), cases=[case(1, steps=())])}
+    systems = {
+        s.name: s for s in select_systems("all", conductor(model=None, absent=absent), cases=[case(1, steps=())])
+    }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
     assert systems["conductor"].missing == "there is no conductor model"
     assert systems["best-routing"].missing == "no case has a known decomposition"
@@ -82,14 +84,14 @@ def test_a_pool_of_nobody_is_refused() -> None:
     """Where no worker can be asked there is nothing to compare."""
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
     with pytest.raises(UsageError, match="no worker of the pool can be asked"):
-        chosen("all", conductor(absent=absent))
+        select_systems("all", conductor(absent=absent))
 
 
 def test_the_conductor_as_a_worker_is_no_system_of_its_own() -> None:
     """A pool may hold `self`: it cannot be asked alone, and is nobody's best worker."""
     with_self = Pool(workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0}))))
     models = {name: worker_model(name) for name in ("ann", "bob", "cyd")}
-    systems = chosen("all", conductor(models, pool=with_self), cases=cases(1))
+    systems = select_systems("all", conductor(models, pool=with_self), cases=cases(1))
     assert tuple(system.name for system in systems) == ALL
 
 
@@ -120,7 +122,7 @@ def test_samples_are_drawn_apart_and_blind(tmp_path: Path) -> None:
     """Five calls of one model, at a temperature, each with a seed of its own and none with another one's answer."""
     model = worker_model("bob")
     evaluated(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["vote"], seed=3)
-    assert {request.temperature for request in model.requests} == {plans.TEMPERATURE}
+    assert {request.temperature for request in model.requests} == {baselines.TEMPERATURE}
     assert {request.seed for request in model.requests} == {16, 17, 18, 19, 20}
     assert {request.messages[0].content for request in model.requests} == {"What is 1 + 3?"}
 
@@ -132,7 +134,7 @@ def test_a_worker_alone_reads_the_bare_question(tmp_path: Path) -> None:
     texts = [request.messages[0].content for request in model.requests]
     assert texts[0] == "What is 1 + 3?"
     assert [text.count("<answer-") for text in texts] == [0, 1, 2, 3, 4]
-    assert all(text.startswith("What is 1 + 3?") and text.endswith(plans.REFLECT) for text in texts[1:])
+    assert all(text.startswith("What is 1 + 3?") and text.endswith(baselines.REFLECT) for text in texts[1:])
 
 
 def test_a_pool_may_speak_its_own_words(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_pool_may_speak_its_own_words(tmp_path: Path) -> None:
     texts = {request.messages[0].content for model in models.values() for request in model.requests}
     assert texts == {
         "q: What is 1 + 3? s: Answer the question. n: 0",
-        f"q: What is 1 + 3? s: {plans.AGGREGATE} n: 2",
+        f"q: What is 1 + 3? s: {baselines.AGGREGATE} n: 2",
     }
 
 
@@ -237,7 +239,7 @@ def test_a_pool_may_bring_its_own_words(tmp_path: Path) -> None:
         )
     )
     by = conductor({"ann": worker_model("ann"), "bob": worker_model("bob")}, pool=two)
-    (system,) = chosen("keyword", by, keywords={"sums": ("what is",)})
+    (system,) = select_systems("keyword", by, keywords={"sums": ("what is",)})
     assert steps_of(system) == [("ann", ())]
-    (system,) = chosen("keyword", by, keywords={})
+    (system,) = select_systems("keyword", by, keywords={})
     assert steps_of(system) == [("bob", ())]

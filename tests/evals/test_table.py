@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from conductor_cli.evals.summary import Summary, summarise
+from conductor_cli.evals.summary import Summary, summarize
 from conductor_cli.evals.table import GAP, Heading, Laid, by_tag, dollars, figures, lay_out, notes, stacked
 from tests.evals.made import outcomes
 
@@ -24,7 +24,7 @@ def summary(cost: str | None = "0.0123") -> Summary:
     ]
     made = [*outcomes("alone:one", "+---", cost=cost), *outcomes("alone:two", "++--", cost=cost), *auto]
     systems = ["alone:one", "alone:two", "conductor:auto"]
-    return summarise(made, systems=systems, fixed=systems[:2], singles=systems[:2], by_card="alone:one")
+    return summarize(made, systems=systems, fixed=systems[:2], singles=systems[:2], by_card="alone:one")
 
 
 def total(laid: Laid) -> int:
@@ -65,7 +65,7 @@ def test_the_whole_table_tells_every_figure() -> None:
 
 def test_figures_that_no_system_has_have_no_column() -> None:
     """Without plans, failures or a card there are no empty columns."""
-    made = summarise(outcomes("moa", "+-"), systems=["moa"])
+    made = summarize(outcomes("moa", "+-"), systems=["moa"])
     assert not {"FAILED", "VALID", "OWN", "VS CARD", "VS BEST", "GAIN"} & set(lay_out(made).heads)
 
 
@@ -79,7 +79,7 @@ def test_a_narrow_screen_gets_a_block_for_each_system() -> None:
 def test_a_long_or_unsafe_name_is_cropped_and_made_safe() -> None:
     """A worker's name comes from a file and may be anything."""
     name = "alone:\x1b[31m" + "n" * 60
-    laid = lay_out(summarise(outcomes(name, "+-"), systems=[name]), 80)
+    laid = lay_out(summarize(outcomes(name, "+-"), systems=[name]), 80)
     assert total(laid) <= 80
     assert "\x1b" not in laid.rows[0][0]
     assert laid.rows[0][0].endswith("..")
@@ -92,7 +92,7 @@ def test_accuracy_by_tag_has_a_column_for_each_tag() -> None:
     narrow = by_tag(summary(), 20)
     assert narrow is not None
     assert narrow.heads == ("SYSTEM",)
-    assert by_tag(summarise(outcomes("moa", "+"), systems=["moa"])) is None
+    assert by_tag(summarize(outcomes("moa", "+"), systems=["moa"])) is None
 
 
 def test_the_notes_say_which_best_worker_is_meant() -> None:

@@ -116,7 +116,7 @@ def test_two_steps_are_trained_and_a_course_that_is_over_says_so(
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
     refused = stage.inside(*command)
     assert (refused.code, asked(stage)) == (2, 0)
-    assert "the training may cost money, so it begins only after a yes" in refused.err
+    assert "the training may cost money and needs a confirmation" in refused.err
     done = stage.inside(*command, "--yes")
     assert done.code == 0, done.err
     assert [line.split(":")[0] for line in done.out.splitlines()][:3] == ["step 1", "step 2", "the course is over"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def offer_of(run: Run) -> Offer:
     """The plan of a run with all that a user decides by."""
-    from conductor_cli.cli.eval.spending import planner_of
+    from conductor_cli.evals.cost import planner_estimate
     from conductor_cli.views.offer import Offer
 
     assert isinstance(run.trace.plan, Plan)
@@ -34,7 +34,7 @@ def offer_of(run: Run) -> Offer:
     return Offer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
         limits=setting.limits, readers=_readers(setting.pool), spent=run.trace.planning,
-        done=frozenset(run.trace.done()), planner=planner_of(cast("Conductor", setting), run.question),
+        done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
     )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class Strength:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredCard:
     """One worker on one set of cases.
 
     `worker` is its name then, `key` what it was (see `key_of`); `source` names the set, `hash` its content. `strengths`
@@ -92,15 +92,15 @@ class Cards:
     `foreign`: what stands in that file is no list of cards at all, so it may be somebody else's.
     """
 
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredCard, ...] = ()
     problem: str = ""
     foreign: bool = False
 
-    def of(self, worker: Worker, hash: str = "") -> Measured | None:  # noqa: A002 - the field's name
+    def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002 - the field's name
         """The newest of a worker as it is now, on the set with this hash where one is given."""
         if not self.measured:
             return None
-        key = key_of(worker)
+        key = worker_key(worker)
         found = [item for item in self.measured if item.key == key and hash in ("", item.hash)]
         return found[-1] if found else None
 
@@ -115,7 +115,7 @@ class Cards:
         return replace(worker, card=prior(worker) if found is None else found.card())
 
 
-def key_of(worker: Worker) -> str:
+def worker_key(worker: Worker) -> str:
     """What tells one worker's writing from another's: SHA-256 of kind, model, options; files count by their bytes.
 
     Headers, which may choose a deployment or a route, and may be keys, count by their own SHA-256.
@@ -158,7 +158,7 @@ def read_cards(path: Path) -> Cards:
         return Cards(problem=f"{path} cannot be read: {error.strerror}")
 
 
-def check_out(path: Path) -> None:
+def check_cards_file(path: Path) -> None:
     """Whether cards can be added to a file that a user names. Raises `ConfigError`; changes nothing."""
     try:
         problem = f"{path} is there and holds no cards" if _read(path).foreign else ""
@@ -191,17 +191,17 @@ def _cards(data: object, path: Path) -> Cards:
         return Cards(problem=f"{path} is damaged: it holds no list of cards", foreign=True)
     if data.get("format") != FORMAT:
         return Cards(problem=f"{path} has the format {data.get('format')!r:.20}; this conductor reads {FORMAT}")
-    found: list[Measured] = []
+    found: list[MeasuredCard] = []
     problem = ""
     for number, item in enumerate(data["cards"], start=1):
         try:
-            found.append(load(Measured, item, f"card {number}"))
+            found.append(load(MeasuredCard, item, f"card {number}"))
         except WireError as error:
             problem = problem or f"{path} is damaged: {error}"
     return Cards(measured=tuple(found), problem=problem)
 
 
-def write_cards(path: Path, new: Iterable[Measured], *, lock: Path | None = None) -> Path | None:
+def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = None) -> Path | None:
     """Add cards to a file, each in the place of an older one of the same worker and set; written whole or not at all.
 
     `lock` is the file that is held meanwhile and stays, one beside the cards where none is named.
@@ -222,7 +222,7 @@ def write_cards(path: Path, new: Iterable[Measured], *, lock: Path | None = None
     return aside
 
 
-def _text(cards: Sequence[Measured]) -> str:
+def _text(cards: Sequence[MeasuredCard]) -> str:
     data: dict[str, Any] = {"format": FORMAT, "cards": [dump(card) for card in cards]}
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 

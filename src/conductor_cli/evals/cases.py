@@ -85,7 +85,7 @@ def line(case: Case) -> str:
     return json_safe(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
-def digest(cases: Sequence[Case]) -> str:
+def hash_cases(cases: Sequence[Case]) -> str:
     """SHA-256 of what the cases say, their order included: two sets with the same one are the same set."""
     return hashlib.sha256(write_cases(cases).encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -111,7 +111,7 @@ def check_case(case: Case) -> None:
             raise UsageError(f"step {number} may see earlier steps only, each once, not {list(step.access)}")
 
 
-def is_right(text: str, case: Case) -> bool:
+def is_correct(text: str, case: Case) -> bool:
     """Whether `text` gives the case's answer, by its scorer."""
     return SCORERS[case.scorer].right(text, case.answer, case.choices)
 

@@ -29,7 +29,7 @@ MEMORY: Final = 2 << 30
 """Bytes of address space, where the system can bound it."""
 
 
-def ready() -> None:
+def require_math_verify() -> None:
     """Raise `ConfigError` unless the library is installed."""
     if importlib.util.find_spec("math_verify") is None:
         raise ConfigError(
@@ -41,15 +41,15 @@ def ready() -> None:
 @lru_cache(maxsize=8192)
 def said(text: str) -> str:
     """The expression that `text` gives as its answer, spelled as the library does; empty where there is none."""
-    ready()
+    require_math_verify()
     return str(_CHILD.ask("said", last_box(text)) or "")
 
 
 @lru_cache(maxsize=8192)
-def equal(text: str, answer: str) -> bool:
+def is_equivalent(text: str, answer: str) -> bool:
     """Whether the expression in `text` is mathematically that of `answer`."""
-    ready()
-    return bool(_CHILD.ask("equal", last_box(text), answer))
+    require_math_verify()
+    return bool(_CHILD.ask("is_equivalent", last_box(text), answer))
 
 
 def last_box(text: str) -> str:
@@ -92,7 +92,7 @@ class _Child:
         self._process.start()
         theirs.close()
         try:
-            if self._pipe.poll(STARTING) and self._pipe.recv() == "ready":
+            if self._pipe.poll(STARTING) and self._pipe.recv() == "require_math_verify":
                 return self._pipe
         except (OSError, EOFError):
             pass
@@ -122,7 +122,7 @@ def _serve(pipe: Connection) -> None:
     def read(text: str) -> list[Any]:
         return list(parse(text, parsing_timeout=None))
 
-    pipe.send("ready")
+    pipe.send("require_math_verify")
     with suppress(EOFError, OSError):
         while True:
             what, *texts = pipe.recv()

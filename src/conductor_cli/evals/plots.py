@@ -14,7 +14,7 @@ from typing import Final
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.pages import nice, text_of
 from conductor_cli.evals.statistics import Point
-from conductor_cli.evals.summary import Row, Summary, Unit
+from conductor_cli.evals.summary import Summary, SystemSummary, Unit
 from conductor_cli.evals.table import limits, percent
 
 WIDTH: Final = 760
@@ -51,7 +51,7 @@ def _gridline(x: float, height: float, label: str) -> str:
     return f'{line}<text class="tick" x="{x:.1f}" y="{height + 16:.1f}" text-anchor="middle">{label}</text>'
 
 
-def _whisker(number: int, row: Row, index: int, fixed: bool) -> str:  # noqa: FBT001 - a column of the table
+def _whisker(number: int, row: SystemSummary, index: int, fixed: bool) -> str:  # noqa: FBT001 - a column of the table
     y, (low, high) = LINE * index + 18, row.score.interval
     share = row.score.value or 0.0
     name = one_line(row.name)
@@ -145,7 +145,7 @@ def _labels(marks: Sequence[tuple[int, float, float]]) -> Iterable[str]:
         yield f'<text class="value" x="{group[0][1] + 8:.1f}" y="{group[0][2] - 7:.1f}">{numbers}</text>'
 
 
-def _mark(row: Row, scale: _Scale, point: Point, summary: Summary) -> str:
+def _mark(row: SystemSummary, scale: _Scale, point: Point, summary: Summary) -> str:
     x, y = scale.x(point.cost), scale.y(point.accuracy)
     low, high = row.score.interval
     said = f"{row.name}: {percent(point.accuracy)} % at {_amount(point.cost, summary.unit)}"

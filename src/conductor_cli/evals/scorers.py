@@ -198,12 +198,12 @@ def _math_said(text: str, _: Sequence[str] = ()) -> str:
 
 
 def _math_right(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    return mathematics.equal(_tail(text), answer)
+    return mathematics.is_equivalent(_tail(text), answer)
 
 
 def _math_fault(answer: str, _: Sequence[str] = ()) -> str:
     """Raises `ConfigError` where the library is missing: that is told before anything is asked."""
-    mathematics.ready()
+    mathematics.require_math_verify()
     return "" if answer.strip("$ ") else "it holds no expression"
 
 

@@ -26,7 +26,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(right: int, n: int) -> Interval:
+def wilson_interval(right: int, n: int) -> Interval:
     """The limits of a share of `right` in `n`. Of nothing, anything may be true: 0 to 1."""
     if n == 0:
         return Interval(0.0, 1.0)
@@ -39,7 +39,7 @@ def wilson(right: int, n: int) -> Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
+class PairedCounts:
     """Two systems on the same cases: how many both got right, only the one, only the other, neither."""
 
     both: int
@@ -57,22 +57,22 @@ class Paired:
         return (self.only_one - self.only_other) / self.n if self.n else 0.0
 
 
-def pair(one: Sequence[bool], other: Sequence[bool]) -> Paired:
+def pair(one: Sequence[bool], other: Sequence[bool]) -> PairedCounts:
     """Counts what was right, case by case; both in the order of the same cases."""
     pairs = list(zip(one, other, strict=True))
-    return Paired(
+    return PairedCounts(
         both=pairs.count((True, True)), only_one=pairs.count((True, False)),
         only_other=pairs.count((False, True)), neither=pairs.count((False, False)),
     )  # fmt: skip
 
 
-def newcombe(paired: Paired) -> Interval:
+def newcombe_interval(paired: PairedCounts) -> Interval:
     """The limits of the difference. Without a case anything may be true: -1 to 1."""
     n = paired.n
     if n == 0:
         return Interval(-1.0, 1.0)
     one, other = paired.both + paired.only_one, paired.both + paired.only_other
-    (low_one, high_one), (low_other, high_other) = wilson(one, n), wilson(other, n)
+    (low_one, high_one), (low_other, high_other) = wilson_interval(one, n), wilson_interval(other, n)
     correlation = _correlation(paired, one, other)
     below = _apart(one / n - low_one, high_other - other / n, correlation)
     above = _apart(high_one - one / n, other / n - low_other, correlation)
@@ -83,7 +83,7 @@ def _apart(one: float, other: float, correlation: float) -> float:
     return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
 
 
-def _correlation(paired: Paired, one: int, other: int) -> float:
+def _correlation(paired: PairedCounts, one: int, other: int) -> float:
     """The correlation of the two, a positive one made smaller by half a case, as the method has it."""
     n = paired.n
     margins = one * (n - one) * other * (n - other)
@@ -93,7 +93,7 @@ def _correlation(paired: Paired, one: int, other: int) -> float:
     return (max(0.0, product - n / 2) if product > 0 else product) / sqrt(margins)
 
 
-def mcnemar(paired: Paired) -> float:
+def mcnemar_p(paired: PairedCounts) -> float:
     """The probability, two-sided and exact, of so uneven a split of the cases that only one got right, if by chance."""
     n, few = paired.only_one + paired.only_other, min(paired.only_one, paired.only_other)
     # As whole numbers: powers of two beyond 1024 are no floats.

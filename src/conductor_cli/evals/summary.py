@@ -15,17 +15,17 @@ from statistics import fmean, median
 from typing import Final, Literal
 
 from conductor_cli.core.usage import NOTHING, Usage
-from conductor_cli.evals.outcome import Outcome
+from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.statistics import (
     Interval,
-    Paired,
+    PairedCounts,
     Point,
     at_cost,
     frontier,
-    mcnemar,
-    newcombe,
+    mcnemar_p,
+    newcombe_interval,
     pair,
-    wilson,
+    wilson_interval,
 )
 
 Unit = Literal["usd", "tokens"]
@@ -48,15 +48,15 @@ class Share:
 
     @property
     def interval(self) -> Interval:
-        return wilson(self.right, self.n)
+        return wilson_interval(self.right, self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Versus:
+class PairedComparison:
     """A system against another on the cases that were judged for both."""
 
     other: str
-    paired: Paired
+    paired: PairedCounts
 
     @property
     def difference(self) -> float:
@@ -64,16 +64,16 @@ class Versus:
 
     @property
     def interval(self) -> Interval:
-        return newcombe(self.paired)
+        return newcombe_interval(self.paired)
 
     @property
     def p(self) -> float:
         """McNemar's, exact and two-sided."""
-        return mcnemar(self.paired)
+        return mcnemar_p(self.paired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SystemSummary:
     """What is known of one system.
 
     `usage` and `planning` are the sums over all judged cases, of all models and of the conductor alone. `lost` is what
@@ -96,8 +96,8 @@ class Row:
     given_plan: Share | None = None
     rival: float | None = None
     gain: float | None = None
-    card: Versus | None = None
-    hindsight: Versus | None = None
+    card: PairedComparison | None = None
+    hindsight: PairedComparison | None = None
 
     def each(self, total: float) -> float | None:
         """A total as a mean over the judged cases."""
@@ -136,7 +136,7 @@ class Summary:
     were judged. `by_card` and `in_hindsight` name the systems of the best single worker, empty where there is none.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SystemSummary, ...]
     unit: Unit
     fixed: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class Summary:
         return frontier(point for row in rows if (point := row.point(self.unit)) is not None)
 
 
-def summarise(
+def summarize(
     outcomes: Iterable[Outcome],
     *,
     systems: Sequence[str],
@@ -177,12 +177,12 @@ def summarise(
     return replace(summary, rows=tuple(_compared(item, summary, found) for item in summary.rows))
 
 
-def row(name: str, outcomes: Sequence[Outcome]) -> Row:
+def row(name: str, outcomes: Sequence[Outcome]) -> SystemSummary:
     """What one system's outcomes say by themselves."""
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
     planned = [outcome for outcome in judged if outcome.planned]
     tags = dict.fromkeys(tag for outcome in judged for tag in outcome.tags)
-    return Row(
+    return SystemSummary(
         name=name, score=_share(judged), failed=len(outcomes) - len(judged),
         tags={tag: _share([outcome for outcome in judged if tag in outcome.tags]) for tag in tags},
         usage=sum((outcome.usage for outcome in judged), NOTHING),
@@ -198,7 +198,7 @@ def _share(outcomes: Sequence[Outcome]) -> Share:
     return Share(right=sum(outcome.verdict == "right" for outcome in outcomes), n=len(outcomes))
 
 
-def _unit(rows: Collection[Row]) -> Unit:
+def _unit(rows: Collection[SystemSummary]) -> Unit:
     """Dollars, where they are known of every call and anything costs any."""
     known = all(row.usage.unpriced == 0 and (row.usage.cost is not None or not row.usage.calls) for row in rows)
     return "usd" if known and any(row.usage.cost for row in rows) else "tokens"
@@ -229,7 +229,7 @@ def _on(cases: Collection[str], outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.case in cases]
 
 
-def _compared(row: Row, summary: Summary, outcomes: Mapping[str, Sequence[Outcome]]) -> Row:
+def _compared(row: SystemSummary, summary: Summary, outcomes: Mapping[str, Sequence[Outcome]]) -> SystemSummary:
     rival, gain = _at_equal_cost(row.name, summary, outcomes)
     return replace(
         row,
@@ -253,14 +253,14 @@ def _at_equal_cost(
     return rival, None if rival is None else own.accuracy - rival
 
 
-def _versus(name: str, other: str, outcomes: Mapping[str, Sequence[Outcome]]) -> Versus | None:
+def _versus(name: str, other: str, outcomes: Mapping[str, Sequence[Outcome]]) -> PairedComparison | None:
     if not other or other == name:
         return None
     one, two = _right(outcomes[name]), _right(outcomes[other])
     shared = [case for case in one if case in two]
     if not shared:
         return None
-    return Versus(other=other, paired=pair([one[case] for case in shared], [two[case] for case in shared]))
+    return PairedComparison(other=other, paired=pair([one[case] for case in shared], [two[case] for case in shared]))
 
 
 def _right(outcomes: Sequence[Outcome]) -> dict[str, bool]:

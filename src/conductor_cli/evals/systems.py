@@ -16,7 +16,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals import plans
+from conductor_cli.evals import baselines
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.routing import GENERAL, Keywords, best_of, best_on, by_keyword
 from conductor_cli.run import Conductor
@@ -78,7 +78,7 @@ class _Offer:
         )
 
 
-def chosen(
+def select_systems(
     names: str | Sequence[str],
     conductor: Conductor,
     *,
@@ -151,7 +151,7 @@ def _alone(offer: _Offer) -> Iterator[System]:
         why = offer.conductor.absent.get(worker.name)
         yield replace(
             _one(f"{ALONE}:{worker.name}", f"{worker.name} answers by itself", partial(_always, worker)),
-            fit=partial(plans.fitted, workers=(worker,)),
+            fit=partial(baselines.fitted, workers=(worker,)),
             missing="" if why is None else why.message,
         )
 
@@ -162,7 +162,7 @@ def _always(worker: Worker, _case: Case, _random: Random) -> Worker:
 
 def _one(name: str, about: str, pick: Callable[[Case, Random], Worker]) -> System:
     """A system that hands the whole question to one worker."""
-    return System(name=name, about=about, plan=lambda case, random: plans.direct(pick(case, random)))
+    return System(name=name, about=about, plan=lambda case, random: baselines.direct(pick(case, random)))
 
 
 def _single(pick: Callable[[_Offer, Case, Random], Worker], about: str) -> Callable[[_Offer, str], System]:
@@ -170,7 +170,7 @@ def _single(pick: Callable[[_Offer, Case, Random], Worker], about: str) -> Calla
 
     def make(offer: _Offer, name: str) -> System:
         system = _one(name, about, lambda case, random: pick(offer, case, random))
-        return replace(system, fit=lambda conductor: plans.fitted(conductor, offer.workers), missing=offer.alone)
+        return replace(system, fit=lambda conductor: baselines.fitted(conductor, offer.workers), missing=offer.alone)
 
     return make
 
@@ -178,31 +178,33 @@ def _single(pick: Callable[[_Offer, Case, Random], Worker], about: str) -> Calla
 def _best(offer: _Offer, name: str) -> System:
     return replace(
         _one(name, f"the best worker by card, {offer.best.name}", lambda _case, _random: offer.best),
-        fit=lambda conductor: plans.fitted(conductor, (offer.best,)),
+        fit=lambda conductor: baselines.fitted(conductor, (offer.best,)),
     )
 
 
 def _reflection(offer: _Offer, name: str) -> System:
-    about = f"{offer.best.name} answers, then improves on what it said, in {plans.TURNS} turns"
+    about = f"{offer.best.name} answers, then improves on what it said, in {baselines.TURNS} turns"
     return System(
-        name=name, about=about, plan=lambda _case, _random: plans.reflecting(offer.best),
-        fit=lambda conductor: plans.fitted(conductor, (offer.best,)),
+        name=name, about=about, plan=lambda _case, _random: baselines.reflecting(offer.best),
+        fit=lambda conductor: baselines.fitted(conductor, (offer.best,)),
     )  # fmt: skip
 
 
 def _vote(offer: _Offer, name: str) -> System:
-    about = f"{offer.best.name} answers {plans.VOTES} times, drawn at a temperature; the most frequent answer counts"
+    about = (
+        f"{offer.best.name} answers {baselines.VOTES} times, drawn at a temperature; the most frequent answer counts"
+    )
     return System(
-        name=name, about=about, plan=lambda _case, _random: plans.voting(offer.best), together=True,
-        fit=lambda conductor: plans.fitted_to_vote(conductor, offer.best), answer=plans.majority,
+        name=name, about=about, plan=lambda _case, _random: baselines.voting(offer.best), together=True,
+        fit=lambda conductor: baselines.fitted_to_vote(conductor, offer.best), answer=baselines.majority,
     )  # fmt: skip
 
 
 def _mixture(offer: _Offer, name: str) -> System:
     about = f"Mixture-of-Agents: all workers answer, {offer.best.name} makes one answer of theirs"
     return System(
-        name=name, about=about, plan=lambda _case, _random: plans.mixing(offer.workers, offer.best),
-        fit=lambda conductor: plans.fitted(conductor, offer.workers), missing=offer.alone,
+        name=name, about=about, plan=lambda _case, _random: baselines.mixing(offer.workers, offer.best),
+        fit=lambda conductor: baselines.fitted(conductor, offer.workers), missing=offer.alone,
     )  # fmt: skip
 
 
@@ -210,11 +212,11 @@ def _pipeline(offer: _Offer, name: str) -> System:
     def plan(case: Case, _: Random) -> Plan:
         executor = by_keyword(case.question, offer.workers, offer.keywords)
         others = [worker for worker in offer.workers if worker.name != executor.name]
-        return plans.piping(offer.best, executor, best_of(others or [executor]))
+        return baselines.piping(offer.best, executor, best_of(others or [executor]))
 
     about = f"{offer.best.name} plans, the worker that fits the question's words executes, another one verifies"
     return System(
-        name=name, about=about, plan=plan, fit=lambda conductor: plans.fitted(conductor, offer.workers)
+        name=name, about=about, plan=plan, fit=lambda conductor: baselines.fitted(conductor, offer.workers)
     )  # fmt: skip
 
 
@@ -222,12 +224,12 @@ def _gold(offer: _Offer, name: str) -> System:
     """What is reached when nothing is left to planning: only cases with a known decomposition have it."""
 
     def plan(case: Case, _: Random) -> Plan | None:
-        return plans.golden(case, lambda skill: best_on(offer.workers, skill)) if case.steps else None
+        return baselines.golden(case, lambda skill: best_on(offer.workers, skill)) if case.steps else None
 
     longest = max((len(case.steps) for case in offer.cases), default=0)
     return System(
         name=name, about="the known decomposition, each step to the worker whose card is best at its skill", plan=plan,
-        fit=lambda conductor: plans.fitted(conductor, offer.workers, directly=False, steps=longest),
+        fit=lambda conductor: baselines.fitted(conductor, offer.workers, directly=False, steps=longest),
         missing="" if longest else "no case has a known decomposition",
     )  # fmt: skip
 
@@ -260,15 +262,15 @@ _MAKERS: Final[dict[str, Callable[[_Offer, str], System]]] = {
     "moa": _mixture,
     "pipeline": _pipeline,
     "best-routing": _gold,
-    "conductor-mini": _conducted(lambda it: plans.conducting(it, "mini"), "the conductor names one worker"),
-    "conductor": _conducted(lambda it: plans.conducting(it, "auto"), "the conductor plans"),
+    "conductor-mini": _conducted(lambda it: baselines.conducting(it, "mini"), "the conductor names one worker"),
+    "conductor": _conducted(lambda it: baselines.conducting(it, "auto"), "the conductor plans"),
     "conductor-ultra": _conducted(
-        lambda it: plans.conducting(it, "ultra", recursion=1),
+        lambda it: baselines.conducting(it, "ultra", recursion=1),
         "the conductor reasons, plans, and reviews the answer once",
         plain=False,
     ),
     "conductor-recursion": _conducted(
-        lambda it: plans.conducting(it, "auto", recursion=1),
+        lambda it: baselines.conducting(it, "auto", recursion=1),
         "the conductor plans, then reviews the answer once",
         plain=False,
     ),
@@ -276,5 +278,5 @@ _MAKERS: Final[dict[str, Callable[[_Offer, str], System]]] = {
 
 NAMES: Final = ("all", ALONE, *_MAKERS)
 """What a user may name, beside `alone:NAME`."""
-ANSWERS: Final[dict[str, Callable[[Trace, Case], str]]] = {"vote": plans.majority}
+ANSWERS: Final[dict[str, Callable[[Trace, Case], str]]] = {"vote": baselines.majority}
 """How the answer is taken out of a stored run, for systems that do not just take the run's."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.clean import one_line
 from conductor_cli.evals.statistics import Interval
-from conductor_cli.evals.summary import Row, Share, Summary, Versus
+from conductor_cli.evals.summary import PairedComparison, Share, Summary, SystemSummary
 
 GAP: Final = 2
 """Columns of space between two cells."""
@@ -50,7 +50,7 @@ class Column(NamedTuple):
     """One figure of a row: what stands over it, how it is written, how soon it gives way (the higher, the sooner)."""
 
     head: str
-    cell: Callable[[Row], str]
+    cell: Callable[[SystemSummary], str]
     level: int
     label: str
 
@@ -77,7 +77,7 @@ def points(difference: float | None) -> str:
     return UNKNOWN if difference is None else f"{100 * difference:+.1f}"
 
 
-def spread(versus: Versus | None) -> str:
+def spread(versus: PairedComparison | None) -> str:
     """`+3.1 (+0.2 to +6.0)`."""
     if versus is None:
         return UNKNOWN
@@ -106,7 +106,7 @@ def chance(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def mean(row: Row, total: float) -> str:
+def mean(row: SystemSummary, total: float) -> str:
     """A total as a mean a question: `1,234`, `3.5`."""
     value = row.each(total)
     return UNKNOWN if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
@@ -248,7 +248,7 @@ def figures(heading: Heading, summary: Summary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figures(row: Row) -> dict[str, Any]:
+def _figures(row: SystemSummary) -> dict[str, Any]:
     usage = row.usage
     return {
         "name": row.name, **_share(row.score), "failed": row.failed,
@@ -264,7 +264,7 @@ def _figures(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _total(row: Row) -> dict[str, int]:
+def _total(row: SystemSummary) -> dict[str, int]:
     """What the system used in all, failed cases too."""
     usage = row.usage + row.lost
     return {"tokens": usage.tokens, "calls": usage.calls, "unpriced": usage.unpriced}
@@ -284,7 +284,7 @@ def _plan_figures(valid: Share, given: Share) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _versus(versus: Versus | None) -> dict[str, Any] | None:
+def _versus(versus: PairedComparison | None) -> dict[str, Any] | None:
     if versus is None:
         return None
     paired = versus.paired

@@ -13,7 +13,7 @@ from typing import Any
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES
-from conductor_cli.evals.cases import Case, digest, is_right
+from conductor_cli.evals.cases import Case, hash_cases, is_correct
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.presets import Recipe
@@ -37,7 +37,7 @@ class Task:
 
     def is_right(self, text: str) -> bool:
         try:
-            return is_right(text, self.case)
+            return is_correct(text, self.case)
         except ConfigError:
             raise
         except Exception as error:
@@ -83,7 +83,7 @@ class Tasks:
     def described(self) -> dict[str, Any]:
         """All of it as plain values, to tell one training from another; of a worker not the price."""
         recipe = {name: value for name, value in asdict(self.recipe).items() if name not in _ASIDE}
-        known = {"cases": digest(self.cases), "workers": [[name, self.who[name]] for name in self.names]}
+        known = {"cases": hash_cases(self.cases), "workers": [[name, self.who[name]] for name in self.names]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in {**recipe, **known}.items()}
 
     def _offered(self, number: int) -> tuple[str, ...]:

@@ -80,7 +80,8 @@ def evaluate(
     print_cases: Print = False,
 ) -> None:
     """Put the same cases to every way of using the workers, and compare what was right and what it took."""
-    from conductor_cli.cli.eval import evaluations, reporting
+    from conductor_cli.app import evaluation_list
+    from conductor_cli.cli.eval import reporting
     from conductor_cli.cli.pooling import as_stored
     from conductor_cli.config import load
 
@@ -95,10 +96,10 @@ def evaluate(
         _as_begun(context, "--rescore" if resume is None else "--resume")
     reporting.check_file(html)
     if list_:
-        evaluations.listed(settings, json=json)
+        evaluation_list.listed(settings, json=json)
         return
     if rescore is not None:
-        found = evaluations.find(rescore, settings)
+        found = evaluation_list.find_evaluation(rescore, settings)
         reporting.rescored(found, settings, scorer=scorer or "", html=html, json=json)
         return
     if resume is not None:
@@ -164,19 +165,19 @@ def _money(text: str | None) -> Decimal | None:
 
 
 def _order(source: str, form: str | None, count: int | None, seed: int) -> Order:
+    from conductor_cli.app.case_sets import load_cases
     from conductor_cli.cli.eval.evaluating import Order
-    from conductor_cli.cli.eval.sets import cases_of
 
-    name, cases = cases_of(source, form=form, count=count, seed=seed)
+    name, cases = load_cases(source, form=form, count=count, seed=seed)
     return Order(source=name, cases=cases, seed=seed, rehearsal=name == "rehearsal")
 
 
 def _again(name: str, settings: Settings) -> Order:
     """What was asked for when an evaluation began."""
+    from conductor_cli.app.evaluation_list import find_evaluation
     from conductor_cli.cli.eval.evaluating import Order
-    from conductor_cli.cli.eval.evaluations import find
 
-    begun = find(name, settings)
+    begun = find_evaluation(name, settings)
     spec = begun.spec
     return Order(
         source=spec.cases, cases=begun.cases(), systems=spec.systems, seed=spec.seed, workers=spec.pool.names,

@@ -12,23 +12,24 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli import __version__
+from conductor_cli.app.evaluation_list import evaluations_directory, remaining_today, stored_evaluations
 from conductor_cli.cli import rehearsing
-from conductor_cli.cli.eval import spending
-from conductor_cli.cli.eval.evaluations import directory, kept
+from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.eval.following import Count, following
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.cli.output import remark, tell
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, UsageError
-from conductor_cli.evals.budget import Budget
-from conductor_cli.evals.keeping import Evaluation, Spec, difference
-from conductor_cli.evals.running import evaluate
-from conductor_cli.evals.systems import System, chosen
+from conductor_cli.evals import cost
+from conductor_cli.evals.cost import Budget
+from conductor_cli.evals.runner import evaluate
+from conductor_cli.evals.storage import Evaluation, EvaluationSpec, spec_differences
+from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.evals.systems import remarks as ranking
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.evals.cases import Case
-    from conductor_cli.evals.outcome import Outcome
+    from conductor_cli.evals.outcomes import Outcome
 
 LIMIT: Final = 6
 INTERRUPTED: Final = 130
@@ -138,7 +139,7 @@ class Evaluating:
     def _systems(self, opened: Opened, unusable: ConductorError | None) -> tuple[System, ...]:
         """Those that are asked for. Raises where none of them can run."""
         keywords = rehearsing.keywords() if self.order.rehearsal else None
-        found = chosen(self.order.systems, opened.conductor, cases=self.order.cases, keywords=keywords)
+        found = select_systems(self.order.systems, opened.conductor, cases=self.order.cases, keywords=keywords)
         if all(system.missing for system in found):
             if unusable is not None and all(system.plan is None for system in found):
                 raise unusable
@@ -169,13 +170,13 @@ class Evaluating:
         names = [system.name for system in systems]
         return next((name for name in (f"alone:{best_of(there).name}", "best-worker") if name in names), "")
 
-    def _spec(self, opened: Opened, systems: Sequence[System], remarks: tuple[str, ...]) -> Spec:
-        from conductor_cli.evals.cases import digest
+    def _spec(self, opened: Opened, systems: Sequence[System], remarks: tuple[str, ...]) -> EvaluationSpec:
+        from conductor_cli.evals.cases import hash_cases
         from conductor_cli.models.kept import who_is
 
         conductor, planner = opened.conductor, opened.planner
-        return Spec(
-            cases=self.order.source, digest=digest(self.order.cases), count=len(self.order.cases),
+        return EvaluationSpec(
+            cases=self.order.source, digest=hash_cases(self.order.cases), count=len(self.order.cases),
             systems=tuple(system.name for system in systems), runs=_runs(systems, self.order.cases),
             planning=tuple(system.name for system in systems if system.plan is None), seed=self.order.seed,
             pool=conductor.pool, who={worker.name: who_is(worker) for worker in conductor.pool},
@@ -187,21 +188,25 @@ class Evaluating:
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         )  # fmt: skip
 
-    def _begin(self, spec: Spec) -> Evaluation:
+    def _begin(self, spec: EvaluationSpec) -> Evaluation:
         from conductor_cli.run.conductor import new_run_id
 
-        return Evaluation.create(directory(self.settings) / new_run_id(datetime.now(UTC)), spec, self.order.cases)
+        return Evaluation.create(
+            evaluations_directory(self.settings) / new_run_id(datetime.now(UTC)), spec, self.order.cases
+        )
 
-    def _begun(self, spec: Spec) -> Evaluation | None:
+    def _begun(self, spec: EvaluationSpec) -> Evaluation | None:
         """The evaluation to go on with: the one that is named, else the newest of the same that was cut off."""
         named = self.order.begun
         if named is not None:
-            differs = difference(named.spec, spec)
+            differs = spec_differences(named.spec, spec)
             if differs:
                 said = f"{named.directory.name} was begun with other {', '.join(differs)}"
                 raise UsageError(said, hint="begin a new one with the same command as then")
             return named
-        same = next((found for found in kept(self.settings) if not difference(found.spec, spec)), None)
+        same = next(
+            (found for found in stored_evaluations(self.settings) if not spec_differences(found.spec, spec)), None
+        )
         return same if same is not None and len(same.outcomes()) < spec.runs else None
 
     def _done(self, begun: Evaluation | None) -> list[Outcome]:
@@ -210,7 +215,7 @@ class Evaluating:
         outcomes = begun.outcomes() if begun is not None else ()
         return [outcome for outcome in outcomes if outcome.verdict != "failed" or not retry]
 
-    def _prepare(self, begun: Evaluation | None, spec: Spec) -> None:
+    def _prepare(self, begun: Evaluation | None, spec: EvaluationSpec) -> None:
         done = len(self._done(begun))
         self._count = Count(done, spec.runs)
         if begun is not None and not self.order.quiet:
@@ -220,28 +225,28 @@ class Evaluating:
         """What may be spent: a run costs as much as one did before, else what it is estimated to cost at least."""
         spent = begun.spent() if begun is not None else Decimal(0)
         limit = self.order.max_cost
-        left = None if self.order.rehearsal else spending.left_today(self.settings)
+        left = None if self.order.rehearsal else remaining_today(self.settings)
         if left is not None and (limit is None or spent + left < limit):
             limit, self._raise = spent + left, "the day ends at midnight; then go on: {how}"
         if limit is None:
             return Budget()
-        spending.check_limit(opened.conductor, systems)
+        cost.check_prices_known(opened.conductor, systems)
         costs = [outcome.usage.cost or Decimal(0) for outcome in (begun.outcomes() if begun is not None else ())]
         return Budget(limit, spent=spent, expected=max(costs, default=self._quote(begun, systems, opened).each))
 
     def _wanted(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> bool:
-        if spending.is_free(opened.conductor, systems) or self._count.done >= self._count.total:
+        if cost.is_free(opened.conductor, systems) or self._count.done >= self._count.total:
             return True
         found = self._quote(begun, systems, opened)
-        return spending.agreed_to(found, "the evaluation", yes=self.order.yes, quiet=self.order.quiet)
+        return confirm_cost(found, "the evaluation", yes=self.order.yes, quiet=self.order.quiet)
 
-    def _quote(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> spending.Quote:
+    def _quote(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> cost.CostEstimate:
         outcomes = self._done(begun)
         done = {
             system.name: frozenset(outcome.case for outcome in outcomes if outcome.system == system.name)
             for system in systems
         }
-        return spending.quote(systems, self.order.cases, opened.conductor, done)
+        return cost.quote(systems, self.order.cases, opened.conductor, done)
 
     # The runs
 
@@ -271,7 +276,7 @@ def _told(unusable: ConductorError) -> str:
 
 def _runs(systems: Sequence[System], cases: Sequence[Case]) -> int:
     """How many runs there are in all: a system may leave a case out."""
-    return sum(spending.plan_for(system, case) is not None for system in systems for case in cases)
+    return sum(cost.plan_for(system, case) is not None for system in systems for case in cases)
 
 
 @contextmanager

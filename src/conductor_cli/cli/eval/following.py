@@ -15,7 +15,7 @@ from conductor_cli.core.formatting import format_duration
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.evals.outcome import Outcome
+    from conductor_cli.evals.outcomes import Outcome
 
 PERIOD: Final = 10.0
 """Seconds between two plain lines."""

@@ -12,8 +12,8 @@ from conductor_cli.core.redact import SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.evals.keeping import Evaluation, Spec
-    from conductor_cli.evals.outcome import Outcome
+    from conductor_cli.evals.outcomes import Outcome
+    from conductor_cli.evals.storage import Evaluation, EvaluationSpec
     from conductor_cli.evals.summary import Summary
     from conductor_cli.evals.table import Heading
 
@@ -42,15 +42,15 @@ def report(
         remark(f"the report with plots is {html}")
 
 
-def counted(spec: Spec, outcomes: Sequence[Outcome]) -> Summary:
+def counted(spec: EvaluationSpec, outcomes: Sequence[Outcome]) -> Summary:
     """The summary of an evaluation."""
-    from conductor_cli.evals.summary import summarise
+    from conductor_cli.evals.summary import summarize
     from conductor_cli.evals.systems import ALONE
 
     alone = [name for name in spec.systems if name.startswith(f"{ALONE}:")]
     fixed = [name for name in spec.systems if name not in spec.planning and name != ORACLE]
     singles = alone or [name for name in spec.systems if name == "best-worker"]
-    return summarise(outcomes, systems=spec.systems, fixed=fixed, singles=singles, by_card=spec.by_card)
+    return summarize(outcomes, systems=spec.systems, fixed=fixed, singles=singles, by_card=spec.by_card)
 
 
 def headed(evaluation: Evaluation) -> Heading:
@@ -66,7 +66,7 @@ def headed(evaluation: Evaluation) -> Heading:
 
 def rescored(evaluation: Evaluation, settings: Settings, *, scorer: str, html: Path | None, json: bool) -> None:
     """The summary again, from the stored runs."""
-    from conductor_cli.evals.running import rescore
+    from conductor_cli.evals.runner import rescore
     from conductor_cli.evals.scorers import SCORERS
 
     if scorer and scorer not in SCORERS:
@@ -91,7 +91,7 @@ def ended(evaluation: Evaluation) -> int:
 
 
 def _page(heading: Heading, summary: Summary, evaluation: Evaluation, outcomes: Sequence[Outcome]) -> str:
-    from conductor_cli.evals.page import Asked, page
+    from conductor_cli.evals.html_report import Asked, page
 
     asked = [Asked(id=case.id, question=case.question, wanted=case.answer) for case in evaluation.cases()]
     return page(heading, summary, asked, outcomes)

@@ -9,13 +9,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conductor_cli.app import case_sets
 from conductor_cli.cli.doctor.check import Check
-from conductor_cli.cli.eval import sets, spending
 from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
+from conductor_cli.evals import cost
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -127,12 +128,12 @@ class Readiness:
         order = self.order
         if not order.cases:
             raise UsageError("no cases are named", hint="--cases CASES.jsonl, as conductor eval takes them")
-        _, found = sets.cases_of(order.cases, form=order.form, count=None, seed=order.recipe.seed)
-        self._cases = sets.part(found, min(order.recipe.problems, len(found)), order.recipe.seed)
+        _, found = case_sets.load_cases(order.cases, form=order.form, count=None, seed=order.recipe.seed)
+        self._cases = case_sets.sample_cases(found, min(order.recipe.problems, len(found)), order.recipe.seed)
         if any(case.scorer == "math" for case in self._cases):
-            from conductor_cli.evals.mathematics import ready
+            from conductor_cli.evals.mathematics import require_math_verify
 
-            ready()
+            require_math_verify()
         drawn = order.recipe.steps * order.recipe.prompts
         return f"{len(self._cases)} of {len(found)}; {drawn} are drawn, {drawn / len(self._cases):.3g} times each"
 
@@ -241,14 +242,14 @@ class Readiness:
         who = {worker.name: [who_is(worker), worker.about, dict(worker.card.strengths)] for worker in pool}
         return Tasks(recipe=self.order.recipe, cases=self._cases, names=pool.names, who=who)
 
-    def quote(self) -> spending.Quote:
+    def quote(self) -> cost.CostEstimate:
         """What the steps that are left take: each of their plans is a run."""
         from conductor_cli.train.checkpoints import last_checkpoint, step_of
         from conductor_cli.train.quoting import bounds
 
         done = step_of(last_checkpoint(self.order.out))
         least, most = bounds(self.tasks(), self.pool(), begin=done)
-        return spending.Quote(
+        return cost.CostEstimate(
             runs=least.runs, calls=(least.calls, most.calls), tokens=(least.tokens, most.tokens),
             cost=(least.cost, most.cost), unpriced=most.unpriced, unknown=self._unpriced(),
         )  # fmt: skip

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.doctor.check import Check
-from conductor_cli.cli.eval import spending
 from conductor_cli.cli.output import remark, say, say_json
 from conductor_cli.cli.train.readiness import Order, Readiness
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -87,7 +87,7 @@ class Training:
         if processes() > 1 and not order.yes:
             said = f"{processes()} processes train, and none of them can ask whether the training may cost money"
             raise UsageError(said, hint="look at the estimate (--dry-run), then add --yes")
-        return not is_first() or spending.agreed_to(found, "the training", yes=order.yes, quiet=order.quiet)
+        return not is_first() or confirm_cost(found, "the training", yes=order.yes, quiet=order.quiet)
 
     def _train(self) -> bool:
         """One stage; whether the course is over."""

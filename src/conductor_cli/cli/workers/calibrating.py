@@ -19,9 +19,9 @@ from conductor_cli.core.pool import Card, Pool, Worker
 if TYPE_CHECKING:
     from conductor_cli.cli.eval.evaluating import Evaluating
     from conductor_cli.config import Settings
-    from conductor_cli.config.cards import Measured
+    from conductor_cli.config.cards import MeasuredCard
     from conductor_cli.evals.cases import Case
-    from conductor_cli.evals.summary import Row
+    from conductor_cli.evals.summary import SystemSummary
 
 HEADS: Final = ("WORKER", "TAG", "STRENGTH", "95 %", "CASES", "TOKENS", "SECONDS", "COST", "MEASURED")
 
@@ -60,10 +60,10 @@ def calibrate(
     import asyncio
 
     from conductor_cli.config import load
-    from conductor_cli.config.cards import check_out
+    from conductor_cli.config.cards import check_cards_file
 
     if out is not None:
-        check_out(out)
+        check_cards_file(out)
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal brings its own cases", hint="leave out the file, or --rehearsal")
     flags = opt.checked({"output.progress": progress.value if progress else None, "conductor.pool": pool})
@@ -72,7 +72,7 @@ def calibrate(
     found = asyncio.run(_pool(settings, opt.names_of(workers), rehearsal=rehearsal))
     known = _known(found, settings, chosen, again=again, elsewhere=out is not None)
     wanted = [worker.name for worker in found if worker.name not in known]
-    fresh: list[Measured] = []
+    fresh: list[MeasuredCard] = []
     if wanted:
         going = _going(chosen, settings, wanted, parallel=parallel, yes=yes, quiet=context.obj.quiet)
         code = going.run()
@@ -93,17 +93,17 @@ def calibrate(
 
 
 def _set(source: str | None, *, rehearsal: bool, count: int | None, seed: int) -> Set:
+    from conductor_cli.app.case_sets import BASICS, basics, load_cases
     from conductor_cli.cli import rehearsing
-    from conductor_cli.cli.eval.sets import BASICS, basics, cases_of
-    from conductor_cli.evals.cases import digest
+    from conductor_cli.evals.cases import hash_cases
 
     if rehearsal:
         name, cases = "rehearsal practice", rehearsing.practice(count or rehearsing.CALIBRATION, seed)
     elif source is None:
         name, cases = BASICS, basics(count, seed)
     else:
-        name, cases = cases_of(source, form=None, count=count, seed=seed)
-    return Set(source=name, cases=cases, hash=digest(cases), seed=seed, rehearsal=rehearsal)
+        name, cases = load_cases(source, form=None, count=count, seed=seed)
+    return Set(source=name, cases=cases, hash=hash_cases(cases), seed=seed, rehearsal=rehearsal)
 
 
 async def _pool(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> Pool:
@@ -120,7 +120,7 @@ async def _pool(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> 
     return Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
 
 
-def _known(pool: Pool, settings: Settings, chosen: Set, *, again: bool, elsewhere: bool) -> dict[str, Measured]:
+def _known(pool: Pool, settings: Settings, chosen: Set, *, again: bool, elsewhere: bool) -> dict[str, MeasuredCard]:
     """What was measured on this very set already, by worker."""
     if again or elsewhere or chosen.rehearsal:
         return {}
@@ -140,16 +140,16 @@ def _going(
     return Evaluating(order, settings)
 
 
-def _measured(going: Evaluating, pool: Pool, chosen: Set) -> list[Measured]:
+def _measured(going: Evaluating, pool: Pool, chosen: Set) -> list[MeasuredCard]:
     """A card for each worker that could be judged; why there is none for another is said."""
     from conductor_cli.cli.output import remark
-    from conductor_cli.evals.summary import summarise
+    from conductor_cli.evals.summary import summarize
 
     assert going.evaluation is not None
     outcomes = going.evaluation.outcomes()
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
     cards = []
-    for row in summarise(outcomes, systems=going.evaluation.spec.systems).rows:
+    for row in summarize(outcomes, systems=going.evaluation.spec.systems).rows:
         worker = pool[row.name.removeprefix("alone:")]
         if row.score.n:
             cards.append(_card(worker, row, chosen))
@@ -162,8 +162,8 @@ def _measured(going: Evaluating, pool: Pool, chosen: Set) -> list[Measured]:
     return cards
 
 
-def _card(worker: Worker, row: Row, chosen: Set) -> Measured:
-    from conductor_cli.config.cards import Measured, Strength, key_of
+def _card(worker: Worker, row: SystemSummary, chosen: Set) -> MeasuredCard:
+    from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 
     strengths = {
         tag: Strength(
@@ -172,8 +172,8 @@ def _card(worker: Worker, row: Row, chosen: Set) -> Measured:
         for tag, share in row.tags.items()
     }
     n = row.score.n
-    return Measured(
-        worker=worker.name, kind=worker.kind, key=key_of(worker), source=f"{chosen.source}, seed {chosen.seed}",
+    return MeasuredCard(
+        worker=worker.name, kind=worker.kind, key=worker_key(worker), source=f"{chosen.source}, seed {chosen.seed}",
         model=Path(worker.model).name if worker.kind == "llama" else worker.model, hash=chosen.hash,
         time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", right=row.score.right, n=n, failed=row.failed,
         strengths=strengths, tokens_in=round(row.usage.tokens_in / n, 2), tokens_out=round(row.usage.tokens_out / n, 2),
@@ -181,7 +181,7 @@ def _card(worker: Worker, row: Row, chosen: Set) -> Measured:
     )  # fmt: skip
 
 
-def _keep(fresh: Sequence[Measured], settings: Settings, chosen: Set, out: Path | None) -> Path | None:
+def _keep(fresh: Sequence[MeasuredCard], settings: Settings, chosen: Set, out: Path | None) -> Path | None:
     """Write the cards; where to, None where they are only shown. Raises `ConfigError`."""
     from conductor_cli.cli.output import remark
     from conductor_cli.config.cards import cards_file, write_cards
@@ -196,7 +196,7 @@ def _keep(fresh: Sequence[Measured], settings: Settings, chosen: Set, out: Path 
     return path
 
 
-def _overruled(pool: Pool, settings: Settings, fresh: Sequence[Measured]) -> None:
+def _overruled(pool: Pool, settings: Settings, fresh: Sequence[MeasuredCard]) -> None:
     """Say whose new card has no effect, since its owner wrote one by hand."""
     from conductor_cli.cli.output import remark
 
@@ -207,7 +207,9 @@ def _overruled(pool: Pool, settings: Settings, fresh: Sequence[Measured]) -> Non
             remark(f"{worker.name} has a card in the settings, and that wins")
 
 
-def _show(cards: Sequence[Measured], fresh: Sequence[Measured], chosen: Set, kept: Path | None, *, json: bool) -> None:
+def _show(
+    cards: Sequence[MeasuredCard], fresh: Sequence[MeasuredCard], chosen: Set, kept: Path | None, *, json: bool
+) -> None:
     from conductor_cli.cli.output import remark, say_json, table
     from conductor_cli.core.wire import dump
 
@@ -225,17 +227,27 @@ def _show(cards: Sequence[Measured], fresh: Sequence[Measured], chosen: Set, kep
         remark("all of this was measured before; to measure it anew: --again")
 
 
-def _cells(card: Measured, *, is_new: bool) -> list[list[str]]:
+def _cells(card: MeasuredCard, *, is_new: bool) -> list[list[str]]:
     """A line for each tag, then one for all of them."""
-    from conductor_cli.evals.statistics import wilson
+    from conductor_cli.evals.statistics import wilson_interval
     from conductor_cli.evals.table import dollars, limits
 
     lines = [
-        [card.worker, tag, f"{item.share:.2f}", limits(wilson(item.right, item.n)), str(item.n), "", "", "", ""]
+        [
+            card.worker,
+            tag,
+            f"{item.share:.2f}",
+            limits(wilson_interval(item.right, item.n)),
+            str(item.n),
+            "",
+            "",
+            "",
+            "",
+        ]
         for tag, item in card.strengths.items()
     ]
     cost = dollars(card.cost, 0 if card.cost is not None else 1)
     return [*lines, [
-        card.worker, "all", f"{card.right / card.n:.2f}", limits(wilson(card.right, card.n)), str(card.n),
+        card.worker, "all", f"{card.right / card.n:.2f}", limits(wilson_interval(card.right, card.n)), str(card.n),
         f"{card.tokens_in + card.tokens_out:.0f}", f"{card.seconds:.2f}", cost, "now" if is_new else card.time[:10],
     ]]  # fmt: skip

@@ -12,12 +12,11 @@ from typing import ParamSpec, TypeVar
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.question import Question
-from conductor_cli.evals.budget import Budget
-from conductor_cli.evals.cases import Case, check_case, is_right
-from conductor_cli.evals.judging import judged
-from conductor_cli.evals.keeping import CALLS, Desk, Evaluation
-from conductor_cli.evals.outcome import Outcome
+from conductor_cli.evals.cases import Case, check_case, is_correct
+from conductor_cli.evals.cost import Budget
+from conductor_cli.evals.outcomes import Outcome, judged
 from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.evals.storage import CALLS, Evaluation, ResultWriter
 from conductor_cli.evals.systems import ANSWERS, System
 from conductor_cli.models.kept import Book, Kept, who_is
 from conductor_cli.models.port import Model
@@ -79,7 +78,7 @@ def _rescored(evaluation: Evaluation, outcome: Outcome, case: Case) -> Outcome:
         return outcome
     take = ANSWERS.get(outcome.system)
     answer = outcome.answer if take is None else take(evaluation.trace(outcome), case)
-    return replace(outcome, answer=answer, verdict="right" if is_right(answer, case) else "wrong")
+    return replace(outcome, answer=answer, verdict="right" if is_correct(answer, case) else "wrong")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ def _kept(conductor: Conductor, book: Book, planner_is: str) -> Conductor:
 class _Hall:
     """Where the runs take place."""
 
-    desk: Desk
+    desk: ResultWriter
     seats: tuple[_Seat, ...]
     seed: int
     budget: Budget

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conductor_cli.cli.output import say, say_json, table
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.evals.keeping import Evaluation
+from conductor_cli.evals.storage import Evaluation
+from conductor_cli.models.daybook import DayBook
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
 
 
-def directory(settings: Settings) -> Path:
+def evaluations_directory(settings: Settings) -> Path:
     """Where evaluations are kept."""
     return settings.places.state / "evals"
 
 
-def kept(settings: Settings) -> Iterator[Evaluation]:
+def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
     """All evaluations that can be read, the newest first."""
     for found in _directories(settings):
         with suppress(ConductorError):
@@ -28,13 +30,13 @@ def kept(settings: Settings) -> Iterator[Evaluation]:
 
 
 def _directories(settings: Settings) -> list[Path]:
-    place = directory(settings)
+    place = evaluations_directory(settings)
     return sorted((found for found in place.iterdir() if found.is_dir()), reverse=True) if place.is_dir() else []
 
 
-def find(name: str, settings: Settings) -> Evaluation:
+def find_evaluation(name: str, settings: Settings) -> Evaluation:
     """The evaluation that `name` means: `last`, an id, or the beginning of exactly one. Raises `UsageError`."""
-    there = list(kept(settings))
+    there = list(stored_evaluations(settings))
     matching = (
         [item for item in there if item.directory.name.startswith(name)] if name not in ("", "last") else there[:1]
     )
@@ -75,3 +77,13 @@ def _cells(row: dict[str, Any]) -> list[str]:
     systems = None if row["systems"] is None else len(row["systems"])
     known = (row["id"], row["time"], row["source"], row["cases"], systems, row["outcomes"])
     return ["?" if value is None else f"{value:,}" if isinstance(value, int) else str(value) for value in known]
+
+
+def remaining_today(settings: Settings) -> Decimal | None:
+    """The dollars that the limit of the day leaves, None where there is none. Raises `ConfigError`."""
+    limits = settings.day_limits
+    if limits.cost is None:
+        return None
+    book = DayBook(settings.places.spending, limits)
+    book.check()
+    return max(limits.cost - book.today().cost, Decimal(0))

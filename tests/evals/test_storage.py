@@ -15,9 +15,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Limits, Patience
 from conductor_cli.core.usage import NOTHING
-from conductor_cli.evals.keeping import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merged
-from conductor_cli.evals.running import evaluate
-from conductor_cli.evals.systems import chosen
+from conductor_cli.evals.runner import evaluate
+from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas
+from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.scripted import Scripted
 from tests.evals.kit import all_of, case, cases, conductor, evaluated, evaluation, pool, spec, untimed
 from tests.evals.made import outcomes as made_outcomes
@@ -55,13 +55,13 @@ def test_a_trace_folds_to_its_outcome(tmp_path: Path) -> None:
 def test_pieces_are_put_together() -> None:
     """The text of a reply is stored in one piece; the fold of a run is the same."""
     by = conductor(model=None)
-    (system,) = chosen("moa", by)
+    (system,) = select_systems("moa", by)
     assert system.plan is not None
     plan = system.plan(case(), None)  # type: ignore[arg-type]
     from conductor_cli.core.question import Question
 
     _, events = play(system.fit(by), Question(text="What is 1 + 3?"), plan=plan)
-    stored = list(merged(events))
+    stored = list(merge_deltas(events))
     assert len(stored) < len(events)
     sound(stored)
     assert fold(stored) == fold(events)
@@ -75,7 +75,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
         ev.StepDelta(at=4.0, step=1, attempt=1, text="z", thinking="t"),
         ev.StepStopped(at=5.0, step=1, reason="unneeded", usage=NOTHING),
     ]  # fmt: skip
-    assert list(merged(events)) == [
+    assert list(merge_deltas(events)) == [
         ev.PlanDelta(at=5.0, text="ab"), ev.StepDelta(at=5.0, step=1, attempt=1, text="xz", thinking="t"),
         ev.StepDelta(at=5.0, step=2, attempt=1, text="y"), events[-1],
     ]  # fmt: skip
@@ -186,7 +186,7 @@ def test_a_file_cut_at_any_byte_is_mended(tmp_path: Path, file: str) -> None:
         (tmp_path / "e" / file).write_bytes(whole[file][:cut])
         if file != OUTCOMES:  # the outcome is written last
             (tmp_path / "e" / OUTCOMES).write_bytes(whole[OUTCOMES][:half])
-        systems = chosen(["conductor"], by, cases=asked)
+        systems = select_systems(["conductor"], by, cases=asked)
         assert len(asyncio.run(all_of(kept, systems, by, parallel=1))) == 1
         assert untimed(kept.outcomes()) == untimed(first)
         assert [kept.trace(outcome).answer for outcome in kept.outcomes()] == [outcome.answer for outcome in first]

@@ -13,7 +13,7 @@ from typing import Final
 
 from conductor_cli.core.clean import clean
 from conductor_cli.core.pages import text_of
-from conductor_cli.evals.outcome import Outcome
+from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.plots import accuracy, against_cost
 from conductor_cli.evals.summary import Summary
 from conductor_cli.evals.table import Heading, Laid, by_tag, chance, lay_out, notes, percent, points

@@ -7,9 +7,9 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
-from conductor_cli.evals.page import CASES, LONGEST, Asked, page
+from conductor_cli.evals.html_report import CASES, LONGEST, Asked, page
 from conductor_cli.evals.plots import accuracy, against_cost
-from conductor_cli.evals.summary import summarise
+from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.table import Heading
 from tests.evals.made import outcomes
 from tests.evals.test_table import HEADING, summary
@@ -63,11 +63,11 @@ def test_whatever_was_written_stays_text() -> None:
     dull = [Asked(id=str(number), question="x", wanted="x") for number in (1, 2, 3)]
     evil_page = page(
         Heading(source=EVIL, cases=3, workers=(EVIL,), conductor=EVIL, remarks=(EVIL,), id=EVIL, time=EVIL),
-        summarise(made, systems=[EVIL], fixed=[EVIL], singles=[EVIL]), asked, made,
+        summarize(made, systems=[EVIL], fixed=[EVIL], singles=[EVIL]), asked, made,
     )  # fmt: skip
     dull_page = page(
         Heading(source="x", cases=3, workers=("x",), conductor="x", remarks=("x",), id="x", time="x"),
-        summarise(plain, systems=["x"], fixed=["x"], singles=["x"]), dull, plain,
+        summarize(plain, systems=["x"], fixed=["x"], singles=["x"]), dull, plain,
     )  # fmt: skip
     shape = [(name, sorted(given)) for name, given in Reader(evil_page).tags]
     assert shape == [(name, sorted(given)) for name, given in Reader(dull_page).tags]
@@ -93,13 +93,13 @@ def test_the_plots_are_drawings_of_the_figures() -> None:
 def test_systems_at_one_point_share_a_label() -> None:
     """Two that cost and reach the same are both named; one elsewhere has its own number."""
     made = [*outcomes("one", "+-"), *outcomes("two", "+-"), *outcomes("three", "++", tokens=90)]
-    svg = ET.fromstring(against_cost(summarise(made, systems=["one", "two", "three"])))
+    svg = ET.fromstring(against_cost(summarize(made, systems=["one", "two", "three"])))
     assert [text.text for text in svg.iter("text") if text.get("class") == "value"] == ["1, 2", "3"]
 
 
 def test_nothing_to_draw_is_no_fault() -> None:
     """A summary in which everything failed still makes a page."""
-    text = page(HEADING, summarise(outcomes("moa", "!!"), systems=["moa"]))
+    text = page(HEADING, summarize(outcomes("moa", "!!"), systems=["moa"]))
     assert Reader(text).open == []
 
 

@@ -20,7 +20,7 @@ MOST: Final = 20_000
 """Cases of a set that is built in: it gives more only slowly, and they tell no more."""
 
 
-def cases_of(source: str, *, form: str | None, count: int | None, seed: int) -> tuple[str, tuple[Case, ...]]:
+def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -> tuple[str, tuple[Case, ...]]:
     """The set's name and its cases. Sets that are built in are drawn anew for each seed; of a file, a part is drawn.
 
     `form` is the published set that a file holds. Raises `UsageError` with file and line of what is wrong.
@@ -33,7 +33,7 @@ def cases_of(source: str, *, form: str | None, count: int | None, seed: int) -> 
         return source, basics(count, seed)
     path = Path(source).expanduser()
     name = str(path.absolute()) if path.name in (rehearsing.NAME, BASICS) else path.name
-    return name, part(_read(path, form, seed), count, seed)
+    return name, sample_cases(_read(path, form, seed), count, seed)
 
 
 def basics(count: int | None, seed: int) -> tuple[Case, ...]:
@@ -60,7 +60,7 @@ def _read(path: Path, form: str | None, seed: int) -> tuple[Case, ...]:
     return read_cases(path)
 
 
-def part(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:
+def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:
     """So many of the cases, drawn by the seed, in their own order; all where no number is asked for."""
     if count is None or count == len(cases):
         return tuple(cases)

@@ -20,8 +20,8 @@ from conductor_cli.core.errors import ModelError, PolicyError, UsageError
 from conductor_cli.core.pool import Limits, Patience
 from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.keeping import Evaluation
-from conductor_cli.evals.running import evaluate, rescore
+from conductor_cli.evals.runner import evaluate, rescore
+from conductor_cli.evals.storage import Evaluation
 from conductor_cli.models.journal import Journal
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted

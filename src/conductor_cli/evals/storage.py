@@ -24,7 +24,7 @@ from conductor_cli.core.pool import Limits, Patience, Pool
 from conductor_cli.core.trace import Trace, apply
 from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.evals.cases import Case, read_cases, write_cases
-from conductor_cli.evals.outcome import Outcome
+from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
 from conductor_cli.models.journal import Journal, lines
 from conductor_cli.models.kept import Book
@@ -48,7 +48,7 @@ _CALLED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class EvaluationSpec:
     """What is evaluated; an evaluation goes on only with an equal one, apart from what a reader is told.
 
     `cases` is the set's name, `digest` its content (see `cases.digest`), `count` how many it holds. `systems` are the
@@ -91,12 +91,12 @@ class Evaluation:
         self.spec = _read_spec(directory / SPEC)
 
     @classmethod
-    def create(cls, directory: Path, spec: Spec, cases: Sequence[Case]) -> Evaluation:
+    def create(cls, directory: Path, spec: EvaluationSpec, cases: Sequence[Case]) -> Evaluation:
         """Begin one, or go on with the one that is there. Raises `UsageError` where that is of another spec."""
         spec = replace(spec, pool=spec.pool.public())
         if (directory / SPEC).exists():
             found = cls(directory)
-            differs = difference(found.spec, spec)
+            differs = spec_differences(found.spec, spec)
             if differs:
                 raise UsageError(
                     f"{directory} holds an evaluation with other {', '.join(differs)}",
@@ -151,7 +151,7 @@ class Evaluation:
         return trace
 
     @contextmanager
-    def desk(self) -> Iterator[Desk]:
+    def desk(self) -> Iterator[ResultWriter]:
         """Write to it, one process at a time. Raises `UsageError` while another one does, or where nothing can be."""
 
         def busy() -> NoReturn:
@@ -174,7 +174,7 @@ class Evaluation:
                 yield load(Outcome, json.loads(text))
 
 
-class Desk:
+class ResultWriter:
     """What an evaluation is written with: the book of calls, the runs, the outcomes."""
 
     def __init__(self, directory: Path) -> None:
@@ -185,7 +185,7 @@ class Desk:
 
     def run(self, events: Iterable[ev.Event]) -> str:
         """Write a run; returns where it stands. Raises `UsageError`."""
-        block = "\n".join(map(ev.to_line, merged(events)))
+        block = "\n".join(map(ev.to_line, merge_deltas(events)))
         return f"{TRACES}:{_appended(self._runs, block)}"
 
     def outcome(self, outcome: Outcome) -> None:
@@ -198,9 +198,9 @@ class Desk:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[Desk]:
+def _opened(directory: Path) -> Iterator[ResultWriter]:
     try:
-        desk = Desk(directory)
+        desk = ResultWriter(directory)
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
     try:
@@ -209,7 +209,7 @@ def _opened(directory: Path) -> Iterator[Desk]:
         desk.close()
 
 
-def merged(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
+def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
     """The same run in fewer events: the pieces that a model's text came in are put together. Its fold is the same."""
     held: dict[int, ev.StepDelta] = {}
     plan = ""
@@ -240,16 +240,16 @@ def _appended(journal: Journal, block: str) -> int:
         ) from None
 
 
-def _read_spec(path: Path) -> Spec:
+def _read_spec(path: Path) -> EvaluationSpec:
     try:
-        return load(Spec, json.loads(path.read_text(encoding="utf-8")))
+        return load(EvaluationSpec, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"{path.parent} holds no evaluation: {error.strerror}", hint="name one that exists") from None
     except (ValueError, RecursionError, WireError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="begin a new evaluation") from None
 
 
-def difference(one: Spec, other: Spec) -> tuple[str, ...]:
+def spec_differences(one: EvaluationSpec, other: EvaluationSpec) -> tuple[str, ...]:
     """What differs, in a user's words; nothing where one evaluation can go on with the other."""
     first, second = (_as_written(spec) for spec in (one, other))
     found = [name for name in first if name not in _PASSING | {"who"} and first[name] != second[name]]
@@ -257,6 +257,6 @@ def difference(one: Spec, other: Spec) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(_CALLED.get(name, name) for name in found), *([] if "pool" in found else models)]))
 
 
-def _as_written(spec: Spec) -> dict[str, Any]:
+def _as_written(spec: EvaluationSpec) -> dict[str, Any]:
     written: dict[str, Any] = json.loads(json.dumps(dump(replace(spec, pool=spec.pool.public()))))
     return written

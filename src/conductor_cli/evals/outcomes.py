@@ -1,17 +1,47 @@
-"""From a finished run to an outcome: the verdict, what it cost, and how long its longest chain of calls took. Pure."""
+"""What became of one case under one system: the verdict, what it cost, and how long its longest chain of calls took."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import Usage
-from conductor_cli.evals.cases import Case, is_right
-from conductor_cli.evals.outcome import Outcome, Verdict
+from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.evals.cases import Case, is_correct
 from conductor_cli.evals.systems import System
+
+Verdict = Literal["right", "wrong", "failed"]
+"""Failed: a model could not be asked, so nothing is known of the system; counted apart, never as wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One case put to one system, once.
+
+    `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls
+    that waited for each other, each with the seconds it took when it was made: it does not depend on how many cases
+    ran beside it, nor on which replies were already known. `planned`: a model wrote the plan; `valid`: as first
+    written it was one (meaningless unless planned). `trace` says where its run stands: the file, relative to the
+    evaluation, and the byte.
+    """
+
+    system: str
+    case: str
+    tags: tuple[str, ...] = ()
+    verdict: Verdict
+    answer: str = ""
+    usage: Usage = NOTHING
+    planning: Usage = NOTHING
+    seconds: float = 0.0
+    steps: int = 0
+    planned: bool = False
+    valid: bool = True
+    trace: str = ""
+    error: str = ""
+
 
 SILENT: Final = ("answered nothing", "the model ended without a word")
 """How the failure of a model ends that was asked and said nothing: that is an answer, and a wrong one."""
@@ -24,7 +54,7 @@ def judged(system: System, case: Case, trace: Trace, events: Sequence[ev.Event])
     planned = system.plan is None
     error = lost(trace, events, planned=planned)
     answer = "" if error else system.answer(trace, case)
-    verdict: Verdict = "failed" if error else "right" if answer and is_right(answer, case) else "wrong"
+    verdict: Verdict = "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
     return Outcome(
         system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
         planning=planning(trace), seconds=round(seconds(trace, together=system.together), 4), steps=len(trace.steps),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.usage import Price
-from conductor_cli.evals.budget import Budget
+from conductor_cli.evals.cost import Budget
 from conductor_cli.models.scripted import Scripted
 from tests.evals.kit import all_of, cases, conductor, evaluation, pool
 from tests.evals.made import outcomes

@@ -15,9 +15,8 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.judging import SILENT, flat, judged, lost, planning, seconds
-from conductor_cli.evals.outcome import Outcome
-from conductor_cli.evals.systems import chosen
+from conductor_cli.evals.outcomes import SILENT, Outcome, flat, judged, lost, planning, seconds
+from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.reply import Reply
 from conductor_cli.models.scripted import Scripted
@@ -28,7 +27,7 @@ from tests.servers import Seen, Wire, delta, loopback, usage
 
 def outcome_of(name: str, **fields: Any) -> Any:
     by = conductor(**fields)
-    (system,) = chosen([name], by, cases=[case()])
+    (system,) = select_systems([name], by, cases=[case()])
     plan = None if system.plan is None else system.plan(case(), None)  # type: ignore[arg-type]
     run, events = play(system.fit(by), Question(text=case().question), plan=plan)
     return judged(system, case(), run.trace, events)

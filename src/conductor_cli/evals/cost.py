@@ -1,25 +1,21 @@
-"""Before an evaluation asks anybody: how many calls it will make, what they may cost, and whether that is wanted."""
+"""What an evaluation will probably cost, and the budget that stops it."""
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import remark
-from conductor_cli.core.errors import PolicyError, UsageError
+from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import Estimate, Planner, estimate, planning
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Question
+from conductor_cli.evals.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
     from conductor_cli.evals.cases import Case
     from conductor_cli.evals.systems import System
     from conductor_cli.run import Conductor
@@ -29,7 +25,7 @@ LOOKED_AT: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
+class CostEstimate:
     """What is still to be done, from the least to the most. `unpriced` are calls whose price nobody knows."""
 
     runs: int
@@ -66,13 +62,13 @@ def _span(amount: tuple[int, int]) -> str:
 
 def quote(
     systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Mapping[str, frozenset[str]]
-) -> Quote:
+) -> CostEstimate:
     """The sum over all systems; `done` names the cases that each of them has done already."""
     found = [
         _of(system, [case for case in cases if case.id not in done.get(system.name, ())], conductor)
         for system in systems
     ]
-    return Quote(
+    return CostEstimate(
         runs=sum(item.runs for item in found),
         calls=(sum(item.calls[0] for item in found), sum(item.calls[1] for item in found)),
         tokens=(sum(item.tokens[0] for item in found), sum(item.tokens[1] for item in found)),
@@ -81,7 +77,7 @@ def quote(
     )  # fmt: skip
 
 
-def _of(system: System, cases: Sequence[Case], conductor: Conductor) -> Quote:
+def _of(system: System, cases: Sequence[Case], conductor: Conductor) -> CostEstimate:
     """One system: some of its cases, and as often as there are more of them."""
     setting = system.fit(conductor)
     some = cases[:LOOKED_AT]
@@ -92,7 +88,7 @@ def _of(system: System, cases: Sequence[Case], conductor: Conductor) -> Quote:
     def total(values: Sequence[int]) -> int:
         return round(sum(values) * share)
 
-    return Quote(
+    return CostEstimate(
         runs=runs,
         calls=(total([low.calls for low, _ in ranges]), total([high.calls for _, high in ranges])),
         tokens=(total([low.tokens[0] for low, _ in ranges]), total([high.tokens[1] for _, high in ranges])),
@@ -115,7 +111,7 @@ def _ranges(system: System, case: Case, setting: Conductor) -> Sequence[tuple[Es
     plan = plan_for(system, case)
     if isinstance(plan, Plan):
         itself = any(step.worker == SELF for step in plan.steps)
-        planner = planner_of(setting, asked) if itself else None
+        planner = planner_estimate(setting, asked) if itself else None
         found = estimate(asked, plan, setting.pool, setting.worker_profile, planner)
         return [(found, found)]
     return [_conducted(asked, setting)] if plan else []
@@ -128,7 +124,7 @@ def _conducted(asked: Question, setting: Conductor) -> tuple[Estimate, Estimate]
     short = [_steps(asked, worker.name, 1, setting) for worker in workers]
     long = [_steps(asked, worker.name, steps, setting) for worker in workers]
     low, high = min(short, key=lambda item: item.cost[0]), max(long, key=lambda item: item.cost[1])
-    itself = planner_of(setting, asked)
+    itself = planner_estimate(setting, asked)
     assert itself is not None, "only a conductor plans"
     return low + planning(itself), high + planning(itself, 1 + setting.limits.recursion)
 
@@ -140,7 +136,7 @@ def _steps(asked: Question, worker: str, count: int, setting: Conductor) -> Esti
     return estimate(asked, Plan(steps=steps), setting.pool, setting.worker_profile)
 
 
-def planner_of(setting: Conductor, asked: Question) -> Planner | None:
+def planner_estimate(setting: Conductor, asked: Question) -> Planner | None:
     """The conductor as an estimate counts it, None where there is none."""
     if setting.model is None:
         return None
@@ -166,7 +162,7 @@ def is_free(conductor: Conductor, systems: Sequence[System]) -> bool:
     return not any(any(price.amounts()) for price in prices)
 
 
-def check_limit(conductor: Conductor, systems: Sequence[System]) -> None:
+def check_prices_known(conductor: Conductor, systems: Sequence[System]) -> None:
     """Raise `PolicyError` where a limit on the cost could not be kept."""
     unknown = unpriced(conductor, systems)
     if unknown:
@@ -176,41 +172,37 @@ def check_limit(conductor: Conductor, systems: Sequence[System]) -> None:
         )
 
 
-def left_today(settings: Settings) -> Decimal | None:
-    """The dollars that the limit of the day leaves, None where there is none. Raises `ConfigError`."""
-    from conductor_cli.models.daybook import DayBook
+class Budget:
+    """US dollars up to `limit`, None for no limit; `spent` counts each run in full.
 
-    limits = settings.day_limits
-    if limits.cost is None:
-        return None
-    book = DayBook(settings.places.spending, limits)
-    book.check()
-    return max(limits.cost - book.today().cost, Decimal(0))
+    A run is taken to cost as much as the dearest one so far, `expected` before there is any. Beside others none begins
+    that would pass the limit with them; with none under way one begins as long as the limit is not reached.
+    """
 
+    def __init__(
+        self, limit: Decimal | None = None, *, spent: Decimal = Decimal(0), expected: Decimal = Decimal(0)
+    ) -> None:
+        self.limit = limit
+        self.spent = spent
+        self._each = expected
+        self._under_way = 0
 
-def agreed_to(found: Quote, what: str, *, yes: bool, quiet: bool) -> bool:
-    """Say what it takes and have a yes, by `--yes` or a person. Raises `UsageError` where nobody can be asked."""
-    if not quiet:
-        for line in found.lines():
-            remark(line)
-    if yes:
-        return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            f"{what} may cost money, so it begins only after a yes", hint="look at the estimate, then add --yes"
-        )
-    from conductor_cli.cli.model.pulling import agreed
+    @property
+    def reached(self) -> bool:
+        return self.limit is not None and self.spent >= self.limit
 
-    with _interruptible():
-        return agreed("Begin?", otherwise=False)
+    def begins(self) -> bool:
+        """Whether one more run may begin, which is under way then."""
+        may = not self.reached and (not self._under_way or self._fits())
+        self._under_way += may
+        return may
 
+    def _fits(self) -> bool:
+        return self.limit is None or self.spent + (self._under_way + 1) * self._each <= self.limit
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the question at once: inside an event loop it would wait for the line to be read."""
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    def ends(self, outcome: Outcome | None) -> None:
+        """A run is over; None where there was nothing to run."""
+        cost = (outcome.usage.cost if outcome is not None else None) or Decimal(0)
+        self._under_way -= 1
+        self.spent += cost
+        self._each = max(self._each, cost)

@@ -1,0 +1,45 @@
+"""Show what a long job will probably cost, and ask before it starts."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from conductor_cli.cli.model.pulling import agreed
+from conductor_cli.cli.output import remark
+from conductor_cli.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.evals.cost import CostEstimate
+
+
+def confirm_cost(estimate: CostEstimate, what: str, *, yes: bool, quiet: bool) -> bool:
+    """Print the estimate and return whether the user agrees, by `--yes` or at the prompt.
+
+    Raises `UsageError` where there is no terminal to ask on.
+    """
+    if not quiet:
+        for line in estimate.lines():
+            remark(line)
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
+        )
+    with _interruptible():
+        return agreed("Continue?", otherwise=False)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the question at once: inside an event loop it would wait for the line to be read."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
