@@ -23,7 +23,7 @@ from typing import Final, TextIO
 from figures import Figure, Table, show
 from loopback import paced, server, words
 
-from conductor_cli.cli.driving import drive
+from conductor_cli.app.run_session import drive
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shape_vocabulary import END, TEXT_END, fetched, read
 
-from conductor_cli.config.files import places
+from conductor_cli.config.files import app_paths
 
 if TYPE_CHECKING:
     from shape_vocabulary import Vocabulary
@@ -89,7 +89,7 @@ class Tensor:
 def model(name: str, place: Path | None = None) -> Path:
     """The file of the shape `name`, made where it is not there yet; says where it is and how large."""
     shape = SHAPES[name]
-    place = place or places(os.environ).cache / "bench"
+    place = place or app_paths(os.environ).cache / "bench"
     path = place / shape.file
     if not path.exists():
         write(shape, path)

@@ -8,9 +8,9 @@ from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from conductor_cli.config import shown
-from conductor_cli.config.table import PREFIX, SETTINGS, Setting
-from conductor_cli.config.workers import FIELDS
+from conductor_cli.config import format_value
+from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
+from conductor_cli.config.workers import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
 from conductor_cli.models.catalog import LOCAL, REMOTE
 
@@ -85,7 +85,7 @@ _VARIABLES: Final = (
 def settings() -> Topic:
     """The settings, by section."""
     sections = dict.fromkeys(item.name.partition(".")[0] for item in SETTINGS)
-    every, remote, local = (", ".join(f"`{key}`" for key in keys) for keys in (FIELDS, REMOTE, LOCAL))
+    every, remote, local = (", ".join(f"`{key}`" for key in keys) for keys in (WORKER_FIELDS, REMOTE, LOCAL))
     variables = tuple((f"{PREFIX}{name}", text) for name, text in _VARIABLES)
     return Topic(
         name="config", section=5, title="Settings", summary="the settings of conductor, and where they stand",
@@ -109,7 +109,7 @@ def _section(name: str) -> Part:
 
 def _setting(item: Setting) -> tuple[str, ...]:
     meaning = f"{item.help} ({', '.join(item.choices)})" if item.choices else item.help
-    default = f"`{shown(item.default)}`" if item.default not in ("", None, ()) else "none"
+    default = f"`{format_value(item.default)}`" if item.default not in ("", None, ()) else "none"
     return item.name, default, f"`{item.variable}`", meaning
 
 

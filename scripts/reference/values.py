@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from conductor_cli.config.table import BY_NAME
+from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.converters import SETS
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import NAMES
@@ -15,8 +15,8 @@ from conductor_cli.models.pools import shipped_pools
 from conductor_cli.models.tuning import EFFORTS
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
-    "config get SECTION.KEY": tuple(BY_NAME),
-    "config set SECTION.KEY": tuple(BY_NAME),
+    "config get SECTION.KEY": tuple(SETTINGS_BY_NAME),
+    "config set SECTION.KEY": tuple(SETTINGS_BY_NAME),
     "eval --from": tuple(SETS),
     "eval --scorer": tuple(SCORERS),
     "eval --systems": NAMES,

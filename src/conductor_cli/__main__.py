@@ -13,9 +13,9 @@ def main() -> None:
         print(f"conductor {__version__}")  # noqa: T201 - the command's output
         return
     if sys.argv[2:3] == ["names"]:
-        from conductor_cli.names import answered
+        from conductor_cli.cli.completion_names import print_names
 
-        if answered(sys.argv[1:]):
+        if print_names(sys.argv[1:]):
             return
     if sys.argv[1:2] == ["trace"]:
         from conductor_cli.store import quick
@@ -28,9 +28,9 @@ def main() -> None:
         code = quickly(sys.argv[3:])
         if code is not None:
             sys.exit(code)
-    from conductor_cli.greeting import greet
+    from conductor_cli.cli.chat_banner import print_banner_early
 
-    greeted = greet(sys.argv[1:])
+    greeted = print_banner_early(sys.argv[1:])
     from conductor_cli.cli.start import start
 
     start(greeted=greeted)

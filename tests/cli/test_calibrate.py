@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.config.cards import cards_file, read_cards
-from conductor_cli.config.files import places
+from conductor_cli.config.files import app_paths
 from conductor_cli.rehearsal import workers as rehearsal_workers
 from tests.cli.stage import Done, Stage, explained, refuses, says
 from tests.servers import Script, Seen, Wire
@@ -144,7 +144,7 @@ def test_8_where_no_worker_could_be_asked(desk: Stage, cases: Path) -> None:
     desk.models = dict.fromkeys(("alpha", "beta"), refuses(401, "who are you"))
     done = desk.inside("workers", "calibrate", cases, "--yes")
     assert done.code == 8
-    assert not cards_file(places({})).exists()
+    assert not cards_file(app_paths({})).exists()
 
 
 def test_a_card_by_hand_wins_and_that_is_said(desk: Stage, cases: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_card_by_hand_wins_and_that_is_said(desk: Stage, cases: Path) -> None:
 
 def test_a_damaged_file_of_cards_is_set_aside(desk: Stage, cases: Path) -> None:
     """Commands go on without it; calibrating writes a new one and says where the old one is."""
-    file = cards_file(places({}))
+    file = cards_file(app_paths({}))
     file.parent.mkdir(parents=True)
     file.write_text("{half a fi")
     assert desk.inside("workers", "list").code == 0
@@ -187,7 +187,7 @@ def test_the_rehearsals_workers_are_measured_by_skill(
     assert [card["worker"] for card in done.json["cards"]] == ["letters", "facts"]
     assert set(done.json["cards"][0]["strengths"]) <= {"letters", "numbers", "facts"}
     assert (done.json["file"], done.json["cards"][0]["cost"], posts(desk)) == (None, "0", 0)
-    assert not cards_file(places({})).exists()
+    assert not cards_file(app_paths({})).exists()
 
 
 def test_the_rehearsals_cards_are_written_for_shipping(

@@ -18,12 +18,12 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.cli import driving
-from conductor_cli.cli.loaded import Loaded
-from conductor_cli.cli.options import Globals
+from conductor_cli.app import run_session
+from conductor_cli.app.loaded_models import LoadedModels
+from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import acted, command_in
-from conductor_cli.cli.repl.completing import Words
-from conductor_cli.cli.repl.desk import Desk
+from conductor_cli.cli.repl.completer import SlashCompleter
 from conductor_cli.cli.repl.history import LARGEST, LONGEST, history_at
 from conductor_cli.cli.repl.prompt import Left, Prompt
 from conductor_cli.core.errors import UsageError
@@ -33,9 +33,9 @@ from conductor_cli.models.catalog import none_stored
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 
-def at_desk(work: Callable[[Desk], Awaitable[None]], **how: Any) -> Desk:
+def at_desk(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
     """A desk with a conductor that opens; what is done at it."""
-    desk = Desk(Globals(), {"output.progress": "none"}, **how)
+    desk = ChatSession(GlobalOptions(), {"output.progress": "none"}, **how)
 
     async def all_of_it() -> None:
         desk.begin()
@@ -48,7 +48,7 @@ def at_desk(work: Callable[[Desk], Awaitable[None]], **how: Any) -> Desk:
     return desk
 
 
-async def entered(desk: Desk, line: str) -> str | None:
+async def entered(desk: ChatSession, line: str) -> str | None:
     found = command_in(line)
     assert found is not None
     return await acted(desk, *found)
@@ -86,7 +86,7 @@ def test_the_conductor_and_the_workers_are_given_the_conversation(
 ) -> None:
     """The second question goes with the first and its answer, to the model that plans and to the worker."""
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await desk.ask("Why is the sky blue?")
         await desk.ask("And at night?")
 
@@ -102,7 +102,7 @@ def test_the_conductor_and_the_workers_are_given_the_conversation(
 def test_what_was_taken_back_goes_along_no_more(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """After /undo the next question knows nothing of the last one."""
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await desk.ask("Why is the sky blue?")
         await entered(desk, "/undo")
         await desk.ask("And at night?")
@@ -121,7 +121,7 @@ def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> 
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         for number in range(3):
             await desk.ask(f"Question {number}?")
 
@@ -137,7 +137,7 @@ def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp
     stage.models["alpha"] = refuses(400)
     stage.models["beta"] = refuses(400)
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await entered(desk, f"/file {file}")
         await desk.ask("Where?")
         stage.models.clear()
@@ -153,7 +153,7 @@ def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pyte
     """/save writes Markdown and never over a file that is there."""
     target = tmp_path / "talk.md"
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await entered(desk, f"/save {target}")
         await desk.ask("Why?")
         await entered(desk, f"/save {target}")
@@ -172,7 +172,7 @@ def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pyte
 def test_other_settings_leave_the_models_open(stage: Stage) -> None:
     """A change of mode or workers makes another conductor of the same models; `all` takes the choice back."""
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         first = await desk.open()
         await entered(desk, "/mode mini")
         await entered(desk, "/workers beta")
@@ -208,7 +208,7 @@ def test_a_wrong_command_changes_nothing(
 ) -> None:
     """It is told, in as few lines as any error, and the chat goes on as it was."""
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await desk.open()
         before = (desk.flags, desk.only, desk.files)
         await entered(desk, line)
@@ -223,7 +223,7 @@ def test_a_wrong_command_changes_nothing(
 def test_a_limit_holds_until_it_is_taken_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """A limit that is set here shows where it is from; `-` gives it back to the settings."""
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await entered(desk, "/limits calls 3")
         assert desk.session.settings.limits.calls == 3
         await entered(desk, "/limits calls -")
@@ -242,7 +242,7 @@ def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
     """/redo 2 beta calls beta alone; the conversation holds the new answer, not both."""
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await desk.ask("Why?")
         await entered(desk, "/redo 2 beta")
         await entered(desk, "/redo 2 gamma")
@@ -261,7 +261,7 @@ def test_a_plan_is_shown_first_and_run_by_redo(stage: Stage, capsys: pytest.Capt
     """/plan calls no worker; /redo runs that very plan."""
     stage.plan = TWO
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await entered(desk, "/plan Why?")
         assert not stage.asked("alpha")
         assert not desk.turns
@@ -278,7 +278,7 @@ def test_edit_begins_with_the_last_question(stage: Stage) -> None:
     """/edit gives what was asked last, or what stands behind it."""
     stage.plan = ONE
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         assert await entered(desk, "/edit") == ""
         await desk.ask("Why?")
         assert await entered(desk, "/edit") == "Why?"
@@ -296,12 +296,12 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
             prompt = Prompt(None)
-            prompt.desk = cast("Desk", SimpleNamespace(stopped=stopped, standing=lambda narrow: []))
+            prompt.desk = cast("ChatSession", SimpleNamespace(stopped=stopped, standing=lambda narrow: []))
             keyboard.send_text(keys)
             return await prompt.read("Why?" if editor else "", editor=editor)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driving, "TWICE", 3600)
+        patch.setattr(run_session, "TWICE", 3600)
         return asyncio.run(read())
 
 
@@ -351,13 +351,13 @@ def test_a_tab_offers_what_may_stand_there(stage: Stage, tmp_path: Path) -> None
     (tmp_path / "notes.txt").write_text("x")
     found: dict[str, list[str]] = {}
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: ChatSession) -> None:
         await desk.ask("Why?")
         for text in (
             "/re", "/mode u", "/workers alpha,b", "/redo ", "/redo 1 a", "/trace ", f"/file {tmp_path}/no",
             "/limits co", "Why", "/re\n",
         ):  # fmt: skip
-            offered = Words(desk).get_completions(Document(text), CompleteEvent())
+            offered = SlashCompleter(desk).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
 
     desk = at_desk(work)
@@ -377,7 +377,7 @@ def test_a_worker_is_opened_once() -> None:
     other = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:2/v1"})
 
     async def work() -> None:
-        loaded = Loaded()
+        loaded = LoadedModels()
         first, second, third = (loaded.open(each, environ={}, stored=none_stored) for each in (worker, changed, other))
         assert first is second
         assert first is not third
@@ -390,7 +390,7 @@ def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
     """What is mended meanwhile, in another terminal, is found at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
-    desk = Desk(Globals(), {"output.progress": "none"})
+    desk = ChatSession(GlobalOptions(), {"output.progress": "none"})
     desk.failed = failed.append
 
     async def work() -> None:
@@ -449,7 +449,7 @@ def test_a_history_that_is_a_directory_is_said_and_done_without(
 
 def test_the_prompt_comes_before_what_a_run_needs() -> None:
     """Neither Typer nor the settings nor anything that draws is loaded for where one types."""
-    code = "import sys, conductor_cli.cli.start, conductor_cli.cli.repl.talk\nprint(*sys.modules)"
+    code = "import sys, conductor_cli.cli.start, conductor_cli.cli.repl.loop\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     late = {"typer", "pydantic", "rich", "conductor_cli.cli.commands", "conductor_cli.config", "conductor_cli.run"}
     assert late & {*loaded} == set()

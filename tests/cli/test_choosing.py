@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.choosing import missing_key, planner_of
-from conductor_cli.config import load
+from conductor_cli.app.planner_resolution import missing_key_notice, resolve_planner
+from conductor_cli.config import load_settings
 from tests.cli.stage import Stage, explained, finished
 from tests.models.test_llama_about import lora
 
@@ -53,8 +53,8 @@ def test_a_bad_adapter_is_what_is_blamed(stage: Stage, tiny: Path, tmp_path: Pat
 def test_a_key_that_is_missing_is_known_before_anything_is_asked(stage: Stage, tiny: Path) -> None:
     """Named by its variable; a file and an address of one's own need none."""
     for conductor, said in (("openai/gpt-9", "OPENAI_API_KEY is not set"), (f"{stage.url}#m", ""), (str(tiny), "")):
-        settings = load(stage.environ(), {"conductor.model": conductor})
-        told = missing_key(planner_of(settings), settings)
+        settings = load_settings(stage.environ(), {"conductor.model": conductor})
+        told = missing_key_notice(resolve_planner(settings), settings)
         assert said in told
         assert bool(told) == bool(said)
 

@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.cli.doctor.model import gpu_check
 from conductor_cli.cli.installing import INDEX, Place, build, for_gpu
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.models.llama.build import Build, Device
 from conductor_cli.models.machine import Gpu
 from tests.cli.stage import Stage
@@ -191,7 +191,7 @@ def test_a_damaged_entry_of_the_model_store_is_seen(stage: Stage, tiny: Path) ->
     """Also one that does not plan; the hint is the command that takes it away."""
     stage.configure(conductor=str(tiny))
     assert stage.inside("model", "import", str(tiny), "--name", "mine").code == 0
-    manifests = load(stage.environ()).places.models
+    manifests = load_settings(stage.environ()).paths.models
     (manifests / "mine" / "manifest.toml").write_text("name = 'mine'\nfiles = 3\n")
     done = stage.inside("doctor", "--json")
     check = next(check for check in done.json["checks"] if check["name"] == "model mine")

@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.cli import doctor
 from conductor_cli.cli.doctor.check import Check
 from conductor_cli.cli.doctor.installation import is_ours, what_is
-from conductor_cli.config import Settings, load
+from conductor_cli.config import Settings, load_settings
 from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says
 from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged
 
@@ -175,14 +175,14 @@ def test_a_look_that_does_not_end_is_left_behind(stage: Stage, monkeypatch: pyte
         return []
 
     def breaks(settings: Settings) -> list[Check]:
-        raise RuntimeError(settings.places.config.name)
+        raise RuntimeError(settings.paths.config.name)
 
     def well(settings: Settings) -> list[Check]:
         del settings
         return [Check(name="well", state="ok", found="it is")]
 
     monkeypatch.setattr(doctor, "SECONDS", 0.05)
-    settings = load({**stage.environ(), "CONDUCTOR_LLM_KEYRING_SECONDS": "0.05"})
+    settings = load_settings({**stage.environ(), "CONDUCTOR_LLM_KEYRING_SECONDS": "0.05"})
     found = {check.name: check for check in doctor.looked((hangs, breaks, well), settings)}
     ending.set()
     assert found["well"].state == "ok"

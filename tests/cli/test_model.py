@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.cli import choosing, preparing
-from conductor_cli.cli.choosing import planner_of, profile_of
+from conductor_cli.app import planner_resolution
+from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
+from conductor_cli.cli import preparing
 from conductor_cli.cli.model.watching import Rate
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
 from conductor_cli.models.weights.registry import memory_needed
 from tests.cli.stage import Done, Stage, explained
@@ -158,7 +159,7 @@ def test_an_imported_model_is_recognised(desk: Stage, tiny: Path) -> None:
     done = taken(desk, tiny)
     assert done.out.startswith("small is here:\n")
     assert "as conductor's registry says" in done.out
-    assert profile_of(load(os.environ)).name == "published"
+    assert configured_profile(load_settings(os.environ)).name == "published"
     assert taken(desk, tiny).out.startswith("small is here already:\n")
 
 
@@ -311,14 +312,14 @@ def test_a_name_that_nobody_knows_has_neighbours(desk: Stage, command: str) -> N
 def test_without_a_choice_the_default_plans_or_the_only_one(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     """Nothing chosen: the registry's first model if it is here, else the only one; of two others none is guessed."""
     taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
-    assert planner_of(load(os.environ)).model.endswith("one.gguf")
+    assert resolve_planner(load_settings(os.environ)).model.endswith("one.gguf")
     taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
     done = desk.inside("ask", "hi")
     assert done.code == 5
     explained(done)
     assert "one, two" in done.err
     taken(desk, tiny, "--no-use")
-    assert planner_of(load(os.environ)).model.endswith(tiny.name)
+    assert resolve_planner(load_settings(os.environ)).model.endswith(tiny.name)
     assert chosen(desk) == ""
 
 
@@ -423,9 +424,9 @@ def test_a_model_that_comes_to_plan_has_its_prompt_read(
 def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: Stage, tiny: Path) -> None:
     """A file that was never imported: its name is that of the registry's `small`; a setting wins over that."""
     for given, expected in ((str(tiny), "published"), ("/x/none.gguf", "prompted"), ("openai/x", "prompted")):
-        assert profile_of(load(os.environ, {"conductor.model": given})).name == expected
+        assert configured_profile(load_settings(os.environ, {"conductor.model": given})).name == expected
     flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
-    assert profile_of(load(os.environ, flags)).name == "prompted-json"
+    assert configured_profile(load_settings(os.environ, flags)).name == "prompted-json"
 
 
 # adapters
@@ -454,7 +455,7 @@ def test_an_adapter_plans_over_its_base(desk: Stage, tmp_path: Path) -> None:
     """A LoRA of the model store is its base with the adapter laid over; the trace names both files."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
-    planner = planner_of(load(os.environ))
+    planner = resolve_planner(load_settings(os.environ))
     assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == ("whole.gguf", "trained.gguf")
     asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
     assert asked.code == 0, asked.err
@@ -692,15 +693,15 @@ def test_removing_says_what_plans_now(desk: Stage, tiny: Path, tmp_path: Path) -
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "rm", "small", "--yes").err == ""
     assert desk.inside("model", "rm", "m1", "--yes").err == "m1 was the model that plans; now m2 does\n"
-    assert planner_of(load(os.environ)).model.endswith("m2.gguf")
+    assert resolve_planner(load_settings(os.environ)).model.endswith("m2.gguf")
 
 
 def test_what_a_model_remembers_goes_with_it(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its states on disk are deleted, those of other models are not; not while the same file has another name."""
-    monkeypatch.setattr(choosing, "WORTH_REMEMBERING", 0)
-    states = load(os.environ).places.prefixes
+    monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
+    states = load_settings(os.environ).paths.prefixes
     for path in (tiny, make(tmp_path / "mine.gguf", seed=1)):
         taken(desk, path, "--use")
         assert desk.inside("model", "prepare").code == 0

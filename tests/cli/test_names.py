@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli import names
-from conductor_cli.config import places
+from conductor_cli.cli import completion_names
+from conductor_cli.config import app_paths
 from tests.cli.stage import Stage
 
 LOADED = """
@@ -61,7 +61,15 @@ def test_names_come_before_anything_is_loaded(
     """A process that has loaded no library prints what the command itself prints."""
     command = [sys.executable, "-c", LOADED, *arguments]
     done = subprocess.run(command, env=stage.environ(), capture_output=True, text=True, check=True)
-    heavy = {"typer", "rich", "dataclasses", "pathlib", "platformdirs", "conductor_cli.config", "conductor_cli.cli"}
+    heavy = {
+        "typer",
+        "rich",
+        "dataclasses",
+        "pathlib",
+        "platformdirs",
+        "conductor_cli.config",
+        "conductor_cli.cli.commands",
+    }
     assert heavy & {*json.loads(done.stderr)} <= {"pathlib"}  # an editable install may need it
     assert {*some} <= set(done.stdout.split())
     assert done.stdout == stage.inside(*arguments).out
@@ -76,27 +84,27 @@ def test_files_are_where_the_settings_say(environ: dict[str, str], monkeypatch: 
         monkeypatch.delenv(f"XDG_{kind}_HOME")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert names._directory("config", environ) == str(places(environ).config)
-    assert names._directory("data", environ) == str(places(environ).data)
+    assert completion_names._directory("config", environ) == str(app_paths(environ).config)
+    assert completion_names._directory("data", environ) == str(app_paths(environ).data)
 
 
 def test_a_name_that_a_shell_could_run_is_not_told(tmp_path: Path) -> None:
     """Bash expands the words that it is offered: a name in a settings file is no command."""
     tmp_path.joinpath("config.toml").write_text('[workers]\n"$(touch pwned)" = {}\n"a b" = {}\ngood = {}\n"`x`" = {}\n')
-    assert names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == ["good"]
+    assert completion_names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == ["good"]
 
 
 @pytest.mark.parametrize("text", ["[workers", "workers = 3", "[[workers]]", "\xff", "a." * 5000 + "b = 1"])
 def test_a_file_that_cannot_be_read_offers_nothing(tmp_path: Path, text: str) -> None:
     """A tab is no place for an error message."""
     tmp_path.joinpath("config.toml").write_text(text, encoding="latin-1")
-    assert names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == []
+    assert completion_names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == []
 
 
 @pytest.mark.parametrize("words", [["ask", "names"], ["workers", "names", "more"], ["workers"], []])
 def test_other_command_lines_are_left_to_the_command(words: list[str]) -> None:
     """Nothing else is answered here."""
-    assert names.names(words, {}) is None
+    assert completion_names.names(words, {}) is None
 
 
 def test_another_file_stands_in_for_the_users(tmp_path: Path) -> None:
@@ -104,5 +112,5 @@ def test_another_file_stands_in_for_the_users(tmp_path: Path) -> None:
     for name in ("one", "two"):
         tmp_path.joinpath(f"{name}.toml").write_text(f"[workers.{name}]\n")
     environ = {"CONDUCTOR_LLM_CONFIG": str(tmp_path / "one.toml"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}
-    assert names.names(["workers", "names"], environ) == ["one"]
-    assert names.names(["workers", "names"], environ, str(tmp_path / "two.toml")) == ["two"]
+    assert completion_names.names(["workers", "names"], environ) == ["one"]
+    assert completion_names.names(["workers", "names"], environ, str(tmp_path / "two.toml")) == ["two"]

@@ -9,13 +9,13 @@ import sys
 import pexpect
 import pytest
 
-from conductor_cli.cli.output import broken
+from conductor_cli.cli.output import wrap_lines
 from tests.cli.stage import SOURCE
 
 HINT = "  set OPENAI_API_KEY, or store the key in a file: --insecure-storage"
 TABLE = (
-    "from conductor_cli.cli.output import table; "
-    "table(('NAME', 'SIZE', 'NOTE'), [('a-name', '12', 'some words, and then some more'), ('b', '', 'few')])"
+    "from conductor_cli.cli.output import print_table; "
+    "print_table(('NAME', 'SIZE', 'NOTE'), [('a-name', '12', 'some words, and then some more'), ('b', '', 'few')])"
 )
 WIDE = ["NAME    SIZE  NOTE", "a-name  12    some words, and then some more", "b             few"]
 
@@ -23,7 +23,7 @@ WIDE = ["NAME    SIZE  NOTE", "a-name  12    some words, and then some more", "b
 @pytest.mark.parametrize("width", [20, 30, 40, 60])
 def test_a_line_is_broken_between_words_only(width: int) -> None:
     """Every word stays whole, the indent stays, and each line fits."""
-    lines = broken(HINT, width).split("\n")
+    lines = wrap_lines(HINT, width).split("\n")
     assert max(map(len, lines)) <= width
     assert all(line.startswith("  ") for line in lines)
     assert " ".join(line.strip() for line in lines) == HINT.strip()
@@ -31,15 +31,15 @@ def test_a_line_is_broken_between_words_only(width: int) -> None:
 
 def test_what_follows_a_label_or_a_number_stays_behind_it() -> None:
     """The other lines begin under the first one's text."""
-    assert broken("conductor  qwen, mode auto", 20) == "conductor  qwen,\n           mode auto"
-    assert broken("  2. beta  sees 1 and 2  done", 20) == "  2. beta  sees 1\n     and 2  done"
+    assert wrap_lines("conductor  qwen, mode auto", 20) == "conductor  qwen,\n           mode auto"
+    assert wrap_lines("  2. beta  sees 1 and 2  done", 20) == "  2. beta  sees 1\n     and 2  done"
 
 
 def test_what_fits_or_has_no_width_is_left_as_it_is() -> None:
     """A line with spaces of its own, several lines, a word that is longer than the terminal."""
-    assert broken("a  b\n\n  c", 20) == "a  b\n\n  c"
-    assert broken(HINT * 9, 0) == HINT * 9
-    assert broken("see /a/very-long-path/to-a-file", 20) == "see\n/a/very-long-path/to-a-file"
+    assert wrap_lines("a  b\n\n  c", 20) == "a  b\n\n  c"
+    assert wrap_lines(HINT * 9, 0) == HINT * 9
+    assert wrap_lines("see /a/very-long-path/to-a-file", 20) == "see\n/a/very-long-path/to-a-file"
 
 
 @pytest.mark.parametrize(

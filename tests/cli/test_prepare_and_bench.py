@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli import choosing, preparing
-from conductor_cli.cli.opening import open_conductor
-from conductor_cli.cli.options import Globals
-from conductor_cli.config import load
+from conductor_cli.app import planner_resolution
+from conductor_cli.app.opened_conductor import open_conductor
+from conductor_cli.cli import preparing
+from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.config import load_settings
 from tests.cli.stage import Stage
 from tests.models.test_llama_about import lora
 from tests.tiny_gguf import Shape, make
@@ -27,7 +28,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_prompt_is_prepared_once(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first time it is read and kept, the second time it is there; the file on disk is what says so."""
-    monkeypatch.setattr(choosing, "WORTH_REMEMBERING", 0)
+    monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     first, second = stage.inside("model", "prepare"), stage.inside("model", "prepare")
     assert (first.code, second.code) == (0, 0)
@@ -37,9 +38,9 @@ def test_a_prompt_is_prepared_once(stage: Stage, model: Path, monkeypatch: pytes
 
 def test_a_place_that_cannot_be_written_is_told(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that was read and could not be kept is no success."""
-    monkeypatch.setattr(choosing, "WORTH_REMEMBERING", 0)
+    monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
-    prefixes = load(stage.environ(), {}).places.prefixes
+    prefixes = load_settings(stage.environ(), {}).paths.prefixes
     prefixes.parent.mkdir(parents=True, exist_ok=True)
     prefixes.write_text("no directory")
     done = stage.inside("model", "prepare")
@@ -73,11 +74,11 @@ def test_what_lies_in_the_working_directory_is_not_run(
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     monkeypatch.setenv("CONDUCTOR_LLM_CONFIG_DIR", str(tmp_path))
-    preparing.prepare_in_background(Globals(quiet=True))
+    preparing.prepare_in_background(GlobalOptions(quiet=True))
     ((_, *options),) = started
     assert options[:3] == ["-P", "-m", "conductor_cli"]
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_PREPARE", "no")
-    preparing.prepare_in_background(Globals(quiet=True))
+    preparing.prepare_in_background(GlobalOptions(quiet=True))
     assert len(started) == 1
 
 
@@ -109,7 +110,7 @@ def test_an_adapter_is_the_conductors_alone(stage: Stage, model: Path, tmp_path:
     flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}
 
     async def go() -> bool:
-        opened = await open_conductor(load(stage.environ(), flags))
+        opened = await open_conductor(load_settings(stage.environ(), flags))
         same = opened.conductor.workers["plain"] is opened.conductor.model
         await opened.close()
         return same

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import pytest
 
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.models.weights.cache import Cache
 from tests.cli.stage import Stage, explained, finished
 from tests.cli.test_model import chosen, entry, register, row, sha256
@@ -315,4 +315,4 @@ def test_a_wrong_name_is_not_asked_about(stage: Stage, pulled: Hub) -> None:
         assert shown.end() == 5
         assert "[Y/n]" not in shown.screen
         assert "conductor model pull other" in shown.screen
-    assert load(os.environ)["conductor.model"] == ""
+    assert load_settings(os.environ)["conductor.model"] == ""

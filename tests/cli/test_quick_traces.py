@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config import places
+from conductor_cli.config import app_paths
 from conductor_cli.store import Store, quick
 from tests.cli.stage import Stage
 from tests.store.test_index import put
@@ -45,7 +45,7 @@ def test_the_state_is_where_the_settings_say(environ: dict[str, str], monkeypatc
     monkeypatch.delenv("XDG_STATE_HOME")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert quick.state_directory(environ) == str(places(environ).state)
+    assert quick.state_directory(environ) == str(app_paths(environ).state)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.cli.setup.found import Found
 from conductor_cli.cli.setup.model import fitting, model_step
 from conductor_cli.cli.setup.pool import limit_steps, worker_steps
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.machine import Memory
@@ -54,7 +54,9 @@ def steps(stage: Stage) -> dict[str, dict[str, object]]:
 
 def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
     """With its size, what it needs of memory, its licence, and the command that gets it."""
-    step = model_step(found(home), load(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""}))
+    step = model_step(
+        found(home), load_settings(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""})
+    )
     assert step is not None
     assert step.name == "qwen2.5-7b-q4_k_m"
     assert "4.68 GB, licence Apache-2.0, needs 5.75 GB of memory" in step.text
@@ -76,14 +78,14 @@ def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -
 )
 def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, free: int, name: str | None) -> None:
     """The default, else the largest under a free licence that memory and disk have room for, beside everything else."""
-    entry = fitting(found(home, memory=Memory(total=memory), free=free), load(stage.environ()))
+    entry = fitting(found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ()))
     assert (entry.name if entry else None) == name
 
 
 def test_a_provider_plans_where_no_local_model_fits(stage: Stage, home: Path) -> None:
     """It is said that each question goes there; without a provider nothing is proposed."""
     small = found(home, memory=Memory(total=GB))
-    settings = load(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
     away = Worker(name="openai", kind="openai", model="some-model")
     step = model_step(replace(small, at_hand=(away,)), settings)
     assert step is not None
@@ -96,7 +98,7 @@ def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
     """Those that are set up stand first and stay; a name that is taken gets a number."""
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
     hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
-    new = worker_steps(found(home, at_hand=hand), load(stage.environ()))
+    new = worker_steps(found(home, at_hand=hand), load_settings(stage.environ()))
     assert [(step.name, step.here) for step in new] == [("openai", True), ("openai-2", False)]
     assert "its key is missing: conductor keys set mistral" in new[0].text
     assert new[1].command == "conductor workers add openai-2 --kind openai --model a"
@@ -115,7 +117,7 @@ def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
 def test_limits_are_in_what_can_be_held(stage: Stage, prices: tuple[Price | None, ...], names: list[str]) -> None:
     """None where nothing costs anything; dollars where every price is known; else tokens."""
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
-    settings = load(stage.environ(), {"conductor.model": ""})
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
     assert [step.name for step in limit_steps(kinds, settings) if not step.here] == names
 
 
@@ -123,7 +125,7 @@ def test_limits_that_are_set_stay(stage: Stage) -> None:
     """Whatever they limit; that of the day is a matter of its own."""
     stage.configure("[limits]\ncalls = 7")
     paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
-    new = limit_steps(paid, load(stage.environ(), {"conductor.model": ""}))
+    new = limit_steps(paid, load_settings(stage.environ(), {"conductor.model": ""}))
     assert [(step.name, step.here) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
 
 
@@ -150,7 +152,7 @@ def test_yes_does_it_and_a_second_time_nothing(fresh: Stage, tiny: Path, monkeyp
     done = fresh.inside("setup", "--yes", "--json", "--model", str(tiny))
     assert done.code == 0, done.err
     assert all(item["ok"] for item in done.json["done"])
-    settings = load(fresh.environ())
+    settings = load_settings(fresh.environ())
     assert [item.worker.name for item in settings.workers] == ["gemini"]
     assert settings["conductor.model"]
     assert settings["limits.cost"] or settings["limits.tokens"]
@@ -182,7 +184,7 @@ def test_a_step_that_fails_leaves_the_others(fresh: Stage, monkeypatch: pytest.M
     assert by["worker"]["ok"]
     assert not by["model"]["ok"]
     assert "HF_HUB_OFFLINE" in by["model"]["error"]["message"]
-    assert [item.worker.name for item in load(fresh.environ()).workers] == ["gemini"]
+    assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["gemini"]
 
 
 def test_without_a_terminal_and_a_yes_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +260,7 @@ def test_a_person_says_yes_to_all_and_a_no(fresh: Stage, columns: int) -> None:
     assert code == 0, text
     assert "SIRAP" in text
     assert KEY not in text
-    settings = load(fresh.environ())
+    settings = load_settings(fresh.environ())
     assert [item.worker.name for item in settings.workers] == ["gemini"]
     assert settings["conductor.model"] == ""
     shown = text.partition("Run it?")[0].splitlines()
@@ -275,7 +277,7 @@ def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: 
     assert code == 0, text
     assert KEY not in text
     assert [name for name, _ in items(keyring)] == ["mistral"]
-    assert [item.worker.name for item in load(fresh.environ()).workers] == ["mistral"]
+    assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["mistral"]
 
 
 def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
@@ -287,7 +289,7 @@ def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
     assert code == 0, text
     assert "is no provider" in text
     assert "mistyped" in text
-    assert load(fresh.environ())["conductor.model"] == tiny.stem
+    assert load_settings(fresh.environ())["conductor.model"] == tiny.stem
 
 
 def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
@@ -300,7 +302,7 @@ def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
     assert code == 130
     assert "stopped; what was done stays; to go on: conductor setup" in text
     assert "Traceback" not in text
-    settings = load(fresh.environ())
+    settings = load_settings(fresh.environ())
     assert [item.worker.name for item in settings.workers] == ["gemini"]
     assert settings["limits.cost"] is None
 

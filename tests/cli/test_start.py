@@ -114,7 +114,7 @@ def test_a_fault_of_ours_is_told_as_one(stage: Stage, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("conductor_cli.config.shown", fail)
+    monkeypatch.setattr("conductor_cli.config.format_value", fail)
     done = stage.inside("config", "get", "limits.steps")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("conductor: a fault of conductor itself: ZeroDivisionError")

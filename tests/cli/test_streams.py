@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.driving import drive
+from conductor_cli.app.run_session import drive
 from conductor_cli.core.events import Event
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question

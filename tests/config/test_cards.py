@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.config.cards import (
     Cards,
     MeasuredCard,
@@ -231,10 +231,10 @@ def test_the_settings_put_cards_on_the_workers(tmp_path: Path) -> None:
     (tmp_path / "CONFIG").mkdir()
     table = '[workers.alpha]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
     (tmp_path / "CONFIG" / "config.toml").write_text(table)
-    before = load(environ).workers[0].worker
+    before = load_settings(environ).workers[0].worker
     assert before.card == Card()
-    write_cards(cards_file(load(environ).places), [measured(before)])
-    assert load(environ).workers[0].worker.card.strengths == {"letters": 0.75}
+    write_cards(cards_file(load_settings(environ).paths), [measured(before)])
+    assert load_settings(environ).workers[0].worker.card.strengths == {"letters": 0.75}
 
 
 def test_a_measured_card_takes_the_place_of_what_was_known_beforehand() -> None:

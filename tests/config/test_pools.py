@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config.files import Places, read
+from conductor_cli.config.files import AppPaths, read_toml
 from conductor_cli.config.pools import (
     NamedPool,
-    change_pool,
-    leave_pools,
-    members,
-    offered,
+    enabled_members,
     own_pools,
+    pool_members,
     pool_named,
     pools_of,
+    remove_from_pools,
+    update_pool,
 )
-from conductor_cli.config.workers import Listed, workers_of
+from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError, PolicyError
 
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
@@ -26,16 +26,16 @@ ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
 def pools(folder: Path, text: str, own: str = "") -> tuple[NamedPool, ...]:
     (folder / "settings.toml").write_text(own)
     (folder / "config.toml").write_text(text)
-    return pools_of([read(folder / "settings.toml"), read(folder / "config.toml")])
+    return pools_of([read_toml(folder / "settings.toml"), read_toml(folder / "config.toml")])
 
 
-def workers(folder: Path, text: str = ABC) -> tuple[Listed, ...]:
+def workers(folder: Path, text: str = ABC) -> tuple[ConfiguredWorker, ...]:
     (folder / "w.toml").write_text(text)
-    return workers_of([read(folder / "w.toml")])
+    return workers_of([read_toml(folder / "w.toml")])
 
 
-def where(folder: Path) -> Places:
-    return Places(config=folder, state=folder, data=folder, cache=folder)
+def where(folder: Path) -> AppPaths:
+    return AppPaths(config=folder, state=folder, data=folder, cache=folder)
 
 
 def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
     (pool,) = pools(tmp_path, '[pools."my.pool"]\nworkers = ["c", "a"]\nabout = "for sums"\n')
     assert (pool.name, pool.about) == ("my.pool", "for sums")
     assert pool.where == f"{tmp_path / 'config.toml'}, line 2"
-    assert [worker.name for worker in offered(pool, workers(tmp_path))] == ["c", "a"]
+    assert [worker.name for worker in enabled_members(pool, workers(tmp_path))] == ["c", "a"]
 
 
 def test_a_later_file_wins_key_by_key(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_a_pool_that_names_nobody_we_know_is_told_when_it_is_used(tmp_path: Path
     """File, line, the name, and the workers that there are."""
     (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'zeta']")
     with pytest.raises(ConfigError, match=r"config.toml, line 2: pool 'x' names 'zeta'") as caught:
-        members(pool, workers(tmp_path))
+        pool_members(pool, workers(tmp_path))
     assert caught.value.hint == "known: a, b, c"
     with pytest.raises(ConfigError) as caught:
-        members(pool, ())
+        pool_members(pool, ())
     assert "conductor workers add" in caught.value.hint
 
 
@@ -113,20 +113,21 @@ def test_disabled_workers_of_a_pool_stay_out(tmp_path: Path) -> None:
     (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'b']")
     off = "[workers.{}]\nkind = 'openai'\nenabled = false\n"
     assert [
-        worker.name for worker in offered(pool, workers(tmp_path, off.format("a") + ABC[ABC.index("[workers.b") :]))
+        worker.name
+        for worker in enabled_members(pool, workers(tmp_path, off.format("a") + ABC[ABC.index("[workers.b") :]))
     ] == ["b"]
     with pytest.raises(PolicyError, match="all workers of pool 'x' are disabled"):
-        offered(pool, workers(tmp_path, off.format("a") + off.format("b")))
+        enabled_members(pool, workers(tmp_path, off.format("a") + off.format("b")))
 
 
 def test_a_pool_is_checked_before_it_is_written(tmp_path: Path) -> None:
     """What could not be read again is refused, and nothing is written."""
     with pytest.raises(ConfigError, match="is empty"):
-        change_pool(where(tmp_path), "x", {"workers": []})
+        update_pool(where(tmp_path), "x", {"workers": []})
     assert not (tmp_path / "settings.toml").exists()
-    change_pool(where(tmp_path), "x", {"workers": ["a"]})
+    update_pool(where(tmp_path), "x", {"workers": ["a"]})
     assert own_pools(where(tmp_path)) == {"x": {"workers": ["a"]}}
-    change_pool(where(tmp_path), "x", None)
+    update_pool(where(tmp_path), "x", None)
     assert own_pools(where(tmp_path)) == {}
 
 
@@ -136,6 +137,6 @@ def test_a_worker_that_goes_leaves_its_pools(tmp_path: Path) -> None:
         '[pools.x]\nworkers = ["a", "b"]\n[pools.y]\nworkers = ["a"]\n[pools.z]\nworkers = ["b"]\n[pools.odd]\nn = 1\n'
     )
     (tmp_path / "settings.toml").write_text(text)
-    assert leave_pools(where(tmp_path), "a") == ("x", "y")
+    assert remove_from_pools(where(tmp_path), "a") == ("x", "y")
     assert own_pools(where(tmp_path)) == {"x": {"workers": ["b"]}, "z": {"workers": ["b"]}, "odd": {"n": 1}}
-    assert leave_pools(where(tmp_path), "a") == ()
+    assert remove_from_pools(where(tmp_path), "a") == ()

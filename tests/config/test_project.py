@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config import Settings, load, shown
-from conductor_cli.config.project import NAME, narrow, narrowed, project_files
-from conductor_cli.config.table import BY_NAME, SETTINGS
+from conductor_cli.config import Settings, format_value, load_settings
+from conductor_cli.config.project import NAME, apply_project_file, narrow, project_files
+from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
 
@@ -31,7 +31,7 @@ def settings(tmp_path: Path, text: str = "", flags: dict[str, Any] | None = None
     own = tmp_path / "own"
     own.mkdir(exist_ok=True)
     (own / "config.toml").write_text(text)
-    return load({"CONDUCTOR_LLM_CONFIG_DIR": str(own), **environ}, flags)
+    return load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(own), **environ}, flags)
 
 
 def test_every_file_up_to_the_top_of_the_repository_counts(tree: Path) -> None:
@@ -75,7 +75,7 @@ def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -
     found = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
     allow = (("provider:local",), ("ann", "cyd"), ("tag:eu",))
     assert found.policy == Policy(allow=allow, deny=("cyd", "bob"), local_only=True)
-    assert shown(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
+    assert format_value(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
     assert found.origins["policy.deny"] == f"command line; {tree / NAME}"
     assert found.origins["policy.local_only"] == str(tree / NAME)
     assert found.origins["policy.no_others"] == "default"
@@ -150,8 +150,8 @@ def test_nobody_is_a_rule_too(tmp_path: Path) -> None:
     """An empty list of who is allowed allows nobody; no list forbids nothing."""
     assert settings(tmp_path, "[policy]\nfiles_only = []").policy.files_only == ((),)
     assert settings(tmp_path).policy == Policy()
-    assert shown(settings(tmp_path, "[policy]\nfiles_only = []")["policy.files_only"]) == "nobody"
-    assert shown(()) == "no rule"
+    assert format_value(settings(tmp_path, "[policy]\nfiles_only = []")["policy.files_only"]) == "nobody"
+    assert format_value(()) == "no rule"
 
 
 NARROWING = [item for item in SETTINGS if item.name.startswith("limits.") or item.type in ("names", "groups", "yes-no")]
@@ -167,7 +167,7 @@ def test_narrowing_never_loosens(data: st.DataObject) -> None:
     old = data.draw(st.just(item.default) | VALUES[item.type])
     new = data.draw(VALUES[item.type])
     values, origins = {item.name: old}, {item.name: "default"}
-    narrowed(values, origins, item, new, "project")
+    narrow(values, origins, item, new, "project")
     after: Any = values[item.name]
     match item.type:
         case "names" | "groups":
@@ -177,7 +177,7 @@ def test_narrowing_never_loosens(data: st.DataObject) -> None:
         case _:
             assert after <= new
             assert old is None or after <= old
-    assert not narrowed(values, origins, item, new, "project")
+    assert not narrow(values, origins, item, new, "project")
     assert values[item.name] == after
 
 
@@ -185,12 +185,12 @@ def test_every_setting_is_either_narrowed_or_refused(tree: Path) -> None:
     """No setting can be set by a project file in another way: a new one is refused unless it is a rule or a limit."""
     (tree / NAME).write_text("")
     (source,) = project_files()
-    for item in BY_NAME.values():
+    for item in SETTINGS_BY_NAME.values():
         section, key = item.name.split(".")
         values, origins = {item.name: item.default}, {item.name: "default"}
         written = type(source)(path=source.path, values={section: {key: item.default}})
         if item.name.startswith("limits.") or item.type in ("names", "groups"):
             continue
         with pytest.raises(ConfigError, match="can only narrow"):
-            narrow(values, origins, written)
+            apply_project_file(values, origins, written)
         assert values[item.name] == item.default

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config import load, places, shown
-from conductor_cli.config.table import BY_NAME, SETTINGS, setting
+from conductor_cli.config import app_paths, format_value, load_settings
+from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, find_setting
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Limits, Patience
 
@@ -30,7 +30,7 @@ def write(files: dict[str, str], text: str, name: str = "config.toml") -> Path:
 
 def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
     """The defaults of the settings are those of the limits and of the patience of a run."""
-    settings = load(files)
+    settings = load_settings(files)
     assert settings.limits == Limits()
     assert settings.patience == Patience()
     assert set(settings.origins.values()) == {"default"}
@@ -41,7 +41,7 @@ def test_later_sources_win(files: dict[str, str]) -> None:
     write(files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml")
     write(files, "[limits]\nparallel = 2\nattempts = 2\nrecursion = 2\n")
     environ = files | {"CONDUCTOR_LLM_LIMITS_ATTEMPTS": "3", "CONDUCTOR_LLM_LIMITS_RECURSION": "3"}
-    limits = load(environ, {"limits.recursion": 4, "limits.seconds": None}).limits
+    limits = load_settings(environ, {"limits.recursion": 4, "limits.seconds": None}).limits
     assert (limits.steps, limits.parallel, limits.attempts, limits.recursion, limits.seconds) == (1, 2, 3, 4, None)
 
 
@@ -50,22 +50,25 @@ def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) 
     write(files, "[limits]\nsteps = 1\n")
     other = tmp_path / "other.toml"
     other.write_text("[limits]\nparallel = 2\n")
-    for settings in (load(files, file=str(other)), load(files | {"CONDUCTOR_LLM_CONFIG": str(other)})):
+    for settings in (
+        load_settings(files, file=str(other)),
+        load_settings(files | {"CONDUCTOR_LLM_CONFIG": str(other)}),
+    ):
         assert (settings.limits.steps, settings.limits.parallel) == (5, 2)
     with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
-        load(files, file=str(tmp_path / "gone.toml"))
+        load_settings(files, file=str(tmp_path / "gone.toml"))
 
 
 def test_an_empty_variable_says_nothing(files: dict[str, str]) -> None:
     """A variable that is set to nothing is as if it were not set."""
-    assert load(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps == 5
+    assert load_settings(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps == 5
 
 
 def test_ultra_brings_a_review_unless_told_otherwise(files: dict[str, str]) -> None:
     """The mode's review is a default: a recursion that somebody set is kept."""
     ultra = {"conductor.mode": "ultra"}
-    assert load(files, ultra).limits.recursion == 1
-    assert load(files, ultra | {"limits.recursion": 0}).limits.recursion == 0
+    assert load_settings(files, ultra).limits.recursion == 1
+    assert load_settings(files, ultra | {"limits.recursion": 0}).limits.recursion == 0
 
 
 WRONG = {
@@ -99,7 +102,7 @@ def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
     """File, line, what stands there and what was expected."""
     path = write(files, text)
     with pytest.raises(ConfigError) as caught:
-        load(files)
+        load_settings(files)
     assert str(caught.value).startswith(str(path))
     assert WRONG[text] in str(caught.value)
 
@@ -109,23 +112,23 @@ def test_bytes_that_are_no_text_are_told_with_their_line(files: dict[str, str]) 
     path = write(files, "")
     path.write_bytes(b"[limits]\n# \xe9t\xe9\nsteps = 1\n")
     with pytest.raises(ConfigError, match=r"config.toml, line 2: not UTF-8"):
-        load(files)
+        load_settings(files)
     path.write_bytes(b"\xef\xbb\xbf[limits]\r\nsteps = 1\r\n")
-    assert load(files).limits.steps == 1
+    assert load_settings(files).limits.steps == 1
 
 
 def test_a_directory_in_the_place_of_the_file_is_told(files: dict[str, str], tmp_path: Path) -> None:
     """What cannot be read is named."""
     (tmp_path / "config.toml").mkdir()
     with pytest.raises(ConfigError, match=r"config.toml cannot be read"):
-        load(files)
+        load_settings(files)
 
 
 @pytest.mark.parametrize(("name", "value"), [("LIMITS_STEPS", "9"), ("LIMITS_COST", "x"), ("TRACES_KEEP", "perhaps")])
 def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str) -> None:
     """The environment is told by its variable."""
     with pytest.raises(ConfigError, match=f"CONDUCTOR_LLM_{name}: .* is '?{value}'?; expected"):
-        load(files | {f"CONDUCTOR_LLM_{name}": value})
+        load_settings(files | {f"CONDUCTOR_LLM_{name}": value})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str)
 )  # fmt: skip
 def test_text_is_read_by_the_settings_type(name: str, text: str, value: Any) -> None:
     """Words from a command line or the environment become the type of their setting."""
-    assert setting(name).parse(text) == value
+    assert find_setting(name).parse(text) == value
 
 
 @given(st.sampled_from(SETTINGS), st.text(max_size=12))
@@ -177,18 +180,18 @@ def test_every_default_is_a_value_of_its_setting() -> None:
     for item in SETTINGS:
         assert item.default is None or item.check(item.default) == item.default
         assert item.variable == "CONDUCTOR_LLM_" + item.name.upper().replace(".", "_")
-        assert BY_NAME[item.name] is item
+        assert SETTINGS_BY_NAME[item.name] is item
 
 
 def test_a_value_is_shown_as_it_is_written() -> None:
     """What `config show` prints."""
-    assert [shown(value) for value in (None, True, False, Decimal("0.10"), 3, "x")] == [
+    assert [format_value(value) for value in (None, True, False, Decimal("0.10"), 3, "x")] == [
         "none", "true", "false", "0.10", "3", "x",
     ]  # fmt: skip
 
 
 def test_directories_follow_the_environment(tmp_path: Path) -> None:
     """Our own variables win over the system's custom; each place stands for itself."""
-    where = places({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path / "s"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path / "c")})
+    where = app_paths({"CONDUCTOR_LLM_STATE_DIR": str(tmp_path / "s"), "CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path / "c")})
     assert (where.traces, where.own_file) == (tmp_path / "s/traces", tmp_path / "c/settings.toml")
     assert where.cache.name == "conductor-llm"

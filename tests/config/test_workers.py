@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config.files import Places, read
-from conductor_cli.config.workers import Listed, change, checked, set_value, workers_of
+from conductor_cli.config.files import AppPaths, read_toml
+from conductor_cli.config.workers import ConfiguredWorker, set_value, update_worker, validate_worker, workers_of
 from conductor_cli.core.errors import ConfigError
 
 
-def listed(folder: Path, text: str, own: str = "") -> tuple[Listed, ...]:
+def listed(folder: Path, text: str, own: str = "") -> tuple[ConfiguredWorker, ...]:
     (folder / "settings.toml").write_text(own)
     (folder / "config.toml").write_text(text)
-    return workers_of([read(folder / "settings.toml"), read(folder / "config.toml")])
+    return workers_of([read_toml(folder / "settings.toml"), read_toml(folder / "config.toml")])
 
 
-def where(folder: Path) -> Places:
-    return Places(config=folder, state=folder, data=folder, cache=folder)
+def where(folder: Path) -> AppPaths:
+    return AppPaths(config=folder, state=folder, data=folder, cache=folder)
 
 
 def test_a_table_becomes_a_worker(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_the_conductor_itself_may_be_a_worker(tmp_path: Path) -> None:
 
 def test_a_change_is_checked_before_it_is_written(tmp_path: Path) -> None:
     """`checked` tells what `change` would make, and what is wrong with it, without a file's name."""
-    assert checked(where(tmp_path), "w", {"kind": "openai", "model": "m"}).model == "m"
+    assert validate_worker(where(tmp_path), "w", {"kind": "openai", "model": "m"}).model == "m"
     with pytest.raises(ConfigError) as caught:
-        checked(where(tmp_path), "w", {"kind": "gpt"})
+        validate_worker(where(tmp_path), "w", {"kind": "gpt"})
     assert str(caught.value) == "worker 'w' has the unknown kind 'gpt'"
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +158,7 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
     place = where(tmp_path)
 
     def work(number: int) -> None:
-        change(place, f"w{number}", {"kind": "openai", "model": str(number)})
+        update_worker(place, f"w{number}", {"kind": "openai", "model": str(number)})
         set_value(place, f"limits.s{number}", number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -166,7 +166,7 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    values = read(place.own_file).values
+    values = read_toml(place.own_file).values
     assert set(values["workers"]) == {f"w{number}" for number in range(8)}
     assert values["limits"] == {f"s{number}": number for number in range(8)}
 
@@ -179,9 +179,9 @@ def test_a_broken_file_of_our_own_is_mended_or_told(tmp_path: Path, text: str) -
         with pytest.raises(ConfigError, match=r"settings.toml, line 1"):
             set_value(where(tmp_path), "limits.steps", 2)
         with pytest.raises(ConfigError, match=r"settings.toml, line 1"):
-            change(where(tmp_path), "w", {"kind": "openai"})
+            update_worker(where(tmp_path), "w", {"kind": "openai"})
         assert (tmp_path / "settings.toml").read_text() == text
-    assert checked(where(tmp_path), "w", {"kind": "openai"}).kind == "openai"
+    assert validate_worker(where(tmp_path), "w", {"kind": "openai"}).kind == "openai"
 
 
 def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
 def test_money_keeps_its_digits(tmp_path: Path) -> None:
     """An amount is written as text, so that no digit is lost."""
     set_value(where(tmp_path), "limits.cost", Decimal("0.10"))
-    assert read(tmp_path / "settings.toml").values == {"limits": {"cost": "0.10"}}
+    assert read_toml(tmp_path / "settings.toml").values == {"limits": {"cost": "0.10"}}
 
 
 def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_what_is_no_text_is_not_written(tmp_path: Path) -> None:
     """Bytes of a command line that are not UTF-8 are an error, and what stands in the file stays."""
     set_value(where(tmp_path), "limits.steps", 2)
     with pytest.raises(ConfigError, match="UTF-8"):
-        change(where(tmp_path), "w", {"kind": "openai", "about": "a \udcff"})
-    assert read(tmp_path / "settings.toml").values == {"limits": {"steps": 2}}
+        update_worker(where(tmp_path), "w", {"kind": "openai", "about": "a \udcff"})
+    assert read_toml(tmp_path / "settings.toml").values == {"limits": {"steps": 2}}
 
 
 def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:
@@ -223,6 +223,6 @@ def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:
 
 def test_a_change_may_take_a_setting_out(tmp_path: Path) -> None:
     """None is not a value: the setting is as if it had never been said."""
-    change(where(tmp_path), "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
-    change(where(tmp_path), "w", {"temperature": None})
-    assert read(tmp_path / "settings.toml").values["workers"]["w"] == {"kind": "openai", "model": "m"}
+    update_worker(where(tmp_path), "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
+    update_worker(where(tmp_path), "w", {"temperature": None})
+    assert read_toml(tmp_path / "settings.toml").values["workers"]["w"] == {"kind": "openai", "model": "m"}

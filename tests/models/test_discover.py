@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.config.workers import NAME
+from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models import discover as module
 from conductor_cli.models import presets
@@ -137,7 +137,7 @@ def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> Non
     """What a local server lists is not trusted: the workers of it can stand in a pool, and are few."""
     found = unique(served(kind, listed, base_url="http://127.0.0.1:1/v1"))
     assert len(Pool(workers=found)) <= 3
-    assert all(NAME.fullmatch(worker.name) for worker in found)
+    assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)
 
 
 @given(names=st.lists(st.sampled_from(["a", "a-2", "a" * 40, "a" * 39 + "b"]), max_size=12))
@@ -145,7 +145,7 @@ def test_names_are_made_unique(names: list[str]) -> None:
     """Workers with the same name get a number behind it, and stay within the length of a name."""
     found = unique(Worker(name=name, kind="ollama") for name in names)
     assert len(Pool(workers=found)) == len(names)
-    assert all(NAME.fullmatch(worker.name) for worker in found)
+    assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)
 
 
 def pinged(server: Loopback, kind: str, key: str = "sk-123456") -> Any:

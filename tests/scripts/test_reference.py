@@ -17,9 +17,9 @@ import typer
 
 from conductor_cli import __version__
 from conductor_cli.cli.commands import app as conductor
-from conductor_cli.config.table import SETTINGS
+from conductor_cli.cli.completion_names import names
+from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.events import KINDS
-from conductor_cli.names import names
 from scripts.reference import bash, commands, fish, man, markdown, powershell, zsh
 from scripts.reference.__main__ import documents, stale, write
 from scripts.reference.topics import topics

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.cli.output import say, say_json, table
+from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.evals.storage import Evaluation
 from conductor_cli.models.daybook import DayBook
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def evaluations_directory(settings: Settings) -> Path:
     """Where evaluations are kept."""
-    return settings.places.state / "evals"
+    return settings.paths.state / "evals"
 
 
 def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
@@ -51,11 +51,11 @@ def listed(settings: Settings, *, json: bool) -> None:
     """All evaluations that are kept, the newest first; of one that cannot be read, its name."""
     rows = [_row(found) for found in _directories(settings)]
     if json:
-        say_json(rows)
+        print_json(rows)
     elif rows:
-        table(("ID", "BEGUN", "SOURCE", "CASES", "SYSTEMS", "DONE"), [_cells(row) for row in rows])
+        print_table(("ID", "BEGUN", "SOURCE", "CASES", "SYSTEMS", "DONE"), [_cells(row) for row in rows])
     else:
-        say("no evaluation is kept; begin one: conductor eval rehearsal")
+        print_line("no evaluation is kept; begin one: conductor eval rehearsal")
 
 
 def _row(found: Path) -> dict[str, Any]:
@@ -84,6 +84,6 @@ def remaining_today(settings: Settings) -> Decimal | None:
     limits = settings.day_limits
     if limits.cost is None:
         return None
-    book = DayBook(settings.places.spending, limits)
+    book = DayBook(settings.paths.spending, limits)
     book.check()
     return max(limits.cost - book.today().cost, Decimal(0))

@@ -56,22 +56,22 @@ def ask(
     no_trace: opt.NoTrace = False,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer."""
-    from conductor_cli.cli.asking import question_from
+    from conductor_cli.cli.question_input import build_question
     from conductor_cli.cli.session import Session
 
-    flags = opt.limit_flags(
+    flags = opt.limit_settings(
         steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter}
     flags |= {"conductor.mode": mode.value if mode else None, "conductor.pool": pool}
-    flags |= opt.approval(approve)
-    flags |= opt.policy_flags(allow, deny, local_only)
+    flags |= opt.approval_setting(approve)
+    flags |= opt.policy_settings(allow, deny, local_only)
     flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
     if resume is not None and (question or file or system or schema or continued):
         raise UsageError("--resume takes no question: it finishes the stored one", hint="use --continue to ask on")
-    only = opt.names_of(workers)
+    only = opt.parse_names(workers)
     session = Session(
-        context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, rehearsal=rehearsal,
+        context.obj, opt.check_settings(flags), output=format_.value, keep=not no_trace, rehearsal=rehearsal,
         approved=approve is False,
     )  # fmt: skip
     earlier = session.store.ended(resume) if resume is not None else None
@@ -81,5 +81,5 @@ def ask(
         before = session.store.ended(continued) if continued is not None else None
         if before is not None:
             session.hold(before)
-        asked = question_from(question or (), file or (), system, schema, before)
+        asked = build_question(question or (), file or (), system, schema, before)
     raise typer.Exit(session.run(asked, only=only, resume=earlier, seed=seed))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.core.errors import UsageError
-from conductor_cli.greeting import is_possible
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.repl.desk import Desk
+    from conductor_cli.cli.repl.chat_session import ChatSession
 
 Continued = Annotated[
     str | None,
@@ -47,31 +47,31 @@ def chat(
     no_trace: opt.NoTrace = False,
 ) -> None:
     """Talk: one question after the other, each knows the ones before. Slash commands change and show the rest."""
-    if not is_possible():
+    if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
-    flags = opt.limit_flags(
+    flags = opt.limit_settings(
         steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter}
     flags |= {"conductor.mode": mode.value if mode else None, "conductor.pool": pool}
-    flags |= opt.approval(approve)
-    flags |= opt.policy_flags(allow, deny, local_only)
+    flags |= opt.approval_setting(approve)
+    flags |= opt.policy_settings(allow, deny, local_only)
     flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
-    only = opt.names_of(workers)
+    only = opt.parse_names(workers)
 
-    def make() -> Desk:
-        from conductor_cli.cli.asking import file_at
-        from conductor_cli.cli.repl.desk import Desk
+    def make() -> ChatSession:
+        from conductor_cli.cli.question_input import read_attachment
+        from conductor_cli.cli.repl.chat_session import ChatSession
 
-        desk = Desk(
-            context.obj, opt.checked(flags), only=only, system=system or "", keep=not no_trace, rehearsal=rehearsal,
-            approved=approve is False, seed=seed,
+        desk = ChatSession(
+            context.obj, opt.check_settings(flags), only=only, system=system or "", keep=not no_trace,
+            rehearsal=rehearsal, approved=approve is False, seed=seed,
         )  # fmt: skip
-        desk.files += [file_at(path) for path in file or ()]
+        desk.files += [read_attachment(path) for path in file or ()]
         if continued is not None:
             desk.go_on(desk.session.store.ended(continued))
         return desk
 
-    from conductor_cli.cli.repl.talk import talk
+    from conductor_cli.cli.repl.loop import run_chat
 
-    raise typer.Exit(talk(make, rehearsal=rehearsal, kept=not no_trace, quiet=context.obj.quiet))
+    raise typer.Exit(run_chat(make, rehearsal=rehearsal, kept=not no_trace, quiet=context.obj.quiet))

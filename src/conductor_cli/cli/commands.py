@@ -25,10 +25,10 @@ from conductor_cli.cli import (
     workers,
 )
 from conductor_cli.cli import eval as evaluation
-from conductor_cli.cli.options import Color, Globals
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.chat_banner import is_interactive
+from conductor_cli.cli.options import Color, GlobalOptions
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
-from conductor_cli.greeting import is_possible
 
 app = typer.Typer(
     name="conductor",
@@ -83,16 +83,16 @@ def conductor(
     del version
     if debug and quiet:
         raise UsageError("--debug and --quiet exclude each other")
-    context.obj = Globals(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)
+    context.obj = GlobalOptions(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)
     if context.invoked_subcommand is None:
         raise typer.Exit(_alone(context))
 
 
 def _alone(context: typer.Context) -> int:
     """No command: a conversation where somebody could have one, else the help."""
-    if is_possible():
-        from conductor_cli.cli.repl.talk import begin
+    if is_interactive():
+        from conductor_cli.cli.repl.loop import start_chat
 
-        return begin(context.obj)
-    remark(context.get_help())
+        return start_chat(context.obj)
+    print_notice(context.get_help())
     return UsageError("").exit_code

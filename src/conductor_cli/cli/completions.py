@@ -31,7 +31,7 @@ def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) ->
     """
     from pathlib import Path
 
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
     from conductor_cli.core.errors import ConductorError
 
     here = Path(__file__).resolve()
@@ -40,7 +40,7 @@ def completions(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) ->
     for place in places:
         script = place / f"conductor.{SUFFIXES.get(shell, shell.value)}"
         if script.is_file():
-            say(script.read_text(encoding="utf-8").rstrip("\n"))
+            print_line(script.read_text(encoding="utf-8").rstrip("\n"))
             return
     raise ConductorError("the completion scripts are not installed", hint="install conductor-llm again")
 
@@ -61,6 +61,6 @@ def model_names(environ: Mapping[str, str], *, known: bool) -> list[str]:
 
 
 def _names(section: str, flag: str, environ: Mapping[str, str], config: str | None) -> list[str]:
-    from conductor_cli.names import names
+    from conductor_cli.cli.completion_names import names
 
     return names([section, "names", *filter(None, [flag])], environ, config) or []

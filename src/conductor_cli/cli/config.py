@@ -22,38 +22,38 @@ Name = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example li
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    return load(os.environ, {}, context.obj.config)
+    return load_settings(os.environ, {}, context.obj.config)
 
 
 @app.command("show")
 def show(context: typer.Context, json: opt.Json = False) -> None:
     """Show every setting, its value, and where it comes from."""
-    from conductor_cli.cli.output import say_json, table
-    from conductor_cli.config import shown
+    from conductor_cli.cli.output import print_json, print_table
+    from conductor_cli.config import format_value
     from conductor_cli.core.wire import dump
 
     settings = _settings(context)
     if json:
-        say_json(
+        print_json(
             {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
         )
         return
-    table(
+    print_table(
         ("SETTING", "VALUE", "FROM"),
-        [[name, shown(value), settings.origins[name]] for name, value in settings.values.items()],
+        [[name, format_value(value), settings.origins[name]] for name, value in settings.values.items()],
     )
 
 
 @app.command("get")
 def get(context: typer.Context, name: Name) -> None:
     """Print one setting's value."""
-    from conductor_cli.cli.output import say
-    from conductor_cli.config import setting, shown
+    from conductor_cli.cli.output import print_line
+    from conductor_cli.config import find_setting, format_value
 
     _known(name)
-    say(shown(_settings(context)[setting(name).name]))
+    print_line(format_value(_settings(context)[find_setting(name).name]))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
@@ -63,28 +63,28 @@ def set_(
     value: Annotated[str, typer.Argument(help="The new value; default takes the setting out again.")],
 ) -> None:
     """Set one setting in conductor's own file. What stands in config.toml or the environment still wins."""
-    from conductor_cli.cli.output import remark, say
-    from conductor_cli.config import places, setting, shown
+    from conductor_cli.cli.output import print_line, print_notice
+    from conductor_cli.config import app_paths, find_setting, format_value
     from conductor_cli.config.workers import set_value
 
     _known(name)
-    where = places(os.environ)
+    where = app_paths(os.environ)
     try:
-        new = None if value == "default" else setting(name).parse(_found_anywhere(context, name, value))
+        new = None if value == "default" else find_setting(name).parse(_found_anywhere(context, name, value))
     except ConfigError as error:
         raise UsageError(error.message, hint="default takes the setting out again") from None
     set_value(where, name, new)
     after = _settings(context)
-    say(f"{name} = {shown(after[name])}")
+    print_line(f"{name} = {format_value(after[name])}")
     if new is not None and after[name] != new:
-        remark(f"{after.origins[name]} sets it to this; it wins over what was written to {where.own_file}")
+        print_notice(f"{after.origins[name]} sets it to this; it wins over what was written to {where.own_file}")
 
 
 def _found_anywhere(context: typer.Context, name: str, value: str) -> str:
     """A file that is there by its whole path: the setting holds in every directory. Names of other things stay."""
     from pathlib import Path
 
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
 
     path = Path(value).expanduser()
     if name not in FILES or not path.is_file():
@@ -95,10 +95,10 @@ def _found_anywhere(context: typer.Context, name: str, value: str) -> str:
 
 
 def _known(name: str) -> None:
-    from conductor_cli.config import setting
+    from conductor_cli.config import find_setting
 
     try:
-        setting(name)
+        find_setting(name)
     except ConfigError as error:
         raise UsageError(error.message, hint="conductor config show lists them all") from None
 
@@ -106,10 +106,10 @@ def _known(name: str) -> None:
 @app.command("path")
 def path(context: typer.Context) -> None:
     """Print the files that settings come from."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     settings = _settings(context)
-    say(f"yours:        {context.obj.config or settings.places.user_file}")
-    say(f"conductor's:  {settings.places.own_file}")
+    print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
+    print_line(f"conductor's:  {settings.paths.own_file}")
     for file, _ in settings.projects:
-        say(f"project's:    {file}")
+        print_line(f"project's:    {file}")

@@ -27,29 +27,29 @@ def cost(
     """Show what was spent: by day, provider and worker, beside the limits of a day. Calls nobody."""
     from datetime import timedelta
 
-    from conductor_cli.cli.output import remark, say_json
-    from conductor_cli.config import load
+    from conductor_cli.cli.output import print_json, print_notice
+    from conductor_cli.config import load_settings
     from conductor_cli.models.daybook import local_now
     from conductor_cli.models.dayfile import spent
 
-    settings = load(os.environ, {}, context.obj.config)
+    settings = load_settings(os.environ, {}, context.obj.config)
     today = local_now().date()
-    found, damaged = spent(settings.places.spending, today - timedelta(days=days - 1))
+    found, damaged = spent(settings.paths.spending, today - timedelta(days=days - 1))
     if json:
-        say_json(_data(found, damaged, today, settings))
+        print_json(_data(found, damaged, today, settings))
         return
     if damaged:
-        remark(f"{damaged} lines in {settings.places.spending} cannot be read and do not count")
+        print_notice(f"{damaged} lines in {settings.paths.spending} cannot be read and do not count")
     _show(found, days)
     for line in _limits(found, today, settings):
-        remark(line)
+        print_notice(line)
 
 
 def _show(found: Sequence[Spent], days: int) -> None:
-    from conductor_cli.cli.output import remark, table
+    from conductor_cli.cli.output import print_notice, print_table
 
     if not found:
-        remark(f"nothing was called in {days} days" if days > 1 else "nothing was called today")
+        print_notice(f"nothing was called in {days} days" if days > 1 else "nothing was called today")
         return
     rows = [[str(row.day), row.provider or "-", row.worker, *_figures(row.usage)] for row in found]
     for day in dict.fromkeys(row.day for row in found):
@@ -57,7 +57,7 @@ def _show(found: Sequence[Spent], days: int) -> None:
         rows.insert(last + 1, [str(day), "all", "", *_figures(_sum(found, day))])
     if len({row.day for row in found}) > 1:
         rows.append(["all", "", "", *_figures(_sum(found))])
-    table(("DAY", "PROVIDER", "WORKER", "CALLS", "IN", "OUT", "COST"), rows)
+    print_table(("DAY", "PROVIDER", "WORKER", "CALLS", "IN", "OUT", "COST"), rows)
 
 
 def _figures(usage: Usage) -> list[str]:

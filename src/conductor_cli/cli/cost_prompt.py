@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.model.pulling import agreed
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def confirm_cost(estimate: CostEstimate, what: str, *, yes: bool, quiet: bool) -
     """
     if not quiet:
         for line in estimate.lines():
-            remark(line)
+            print_notice(line)
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

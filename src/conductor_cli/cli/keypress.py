@@ -20,7 +20,7 @@ LONGEST: Final = 4096
 """Bytes of a line that a terminal takes."""
 
 
-class Gone(Exception):
+class NoAnswer(Exception):
     """There is no answer: the terminal is gone, its input has ended, or the waiting was ended."""
 
 
@@ -58,7 +58,7 @@ class Keyboard:
         except OSError:
             data = b""
         if data in (b"", CTRL_D):
-            raise Gone
+            raise NoAnswer
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ def _unbuffered(file: int) -> Iterator[None]:
         before = termios.tcgetattr(file)
         tty.setcbreak(file, termios.TCSAFLUSH)
     except termios.error:
-        raise Gone from None
+        raise NoAnswer from None
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def ended_by(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]:
         wanted[6][termios.VEOF] = key
         termios.tcsetattr(file, termios.TCSADRAIN, wanted)
     except termios.error:
-        raise Gone from None
+        raise NoAnswer from None
     try:
         yield
     finally:

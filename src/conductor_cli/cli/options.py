@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Globals:
+class GlobalOptions:
     """The options that stand before the command."""
 
     config: str | None = None
@@ -125,12 +125,12 @@ NoTrace = Annotated[bool, typer.Option("--no-trace", help="Store no trace of thi
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
-def approval(wanted: bool | None) -> dict[str, Any]:
+def approval_setting(wanted: bool | None) -> dict[str, Any]:
     """`--approve` as a setting by name. `--yes` is none: it is the approval itself, whoever asks for one."""
     return {"policy.approve": wanted or None}
 
 
-def policy_flags(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
+def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
     """Rules given on a command line, as settings by name. They add to those of the files, and never take one away."""
     return {
         "policy.allow": None if allow is None else [name.strip() for name in allow.split(",")],
@@ -139,7 +139,7 @@ def policy_flags(allow: str | None, deny: str | None, local_only: bool) -> dict[
     }
 
 
-def limit_flags(
+def limit_settings(
     *,
     steps: int | None,
     recursion: int | None,
@@ -173,23 +173,23 @@ FLAGS: Final = {
 """The flag that sets a setting, for messages."""
 
 
-def checked(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
     """Settings by name, from flags or from the file `source`, those that are None left out. Raises `UsageError`."""
-    from conductor_cli.config import setting
+    from conductor_cli.config import find_setting
 
     values = {}
     for name, value in settings.items():
         if value is None:
             continue
         try:
-            values[name] = setting(name).check(value)
+            values[name] = find_setting(name).check(value)
         except ConfigError as error:
             said = error.message if source else error.message.replace(name, FLAGS.get(name, name), 1)
             raise UsageError(f"{source}: {said}" if source else said, hint=error.hint) from None
     return values
 
 
-def names_of(text: str | None) -> tuple[str, ...]:
+def parse_names(text: str | None) -> tuple[str, ...]:
     """The names in `--workers A,B`; none where the flag is not given. Raises `UsageError` for a flag without a name."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
@@ -197,7 +197,7 @@ def names_of(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def named(pool: Pool, names: Sequence[str]) -> Pool:
+def choose_workers(pool: Pool, names: Sequence[str]) -> Pool:
     """The workers that a command line names. Raises `UsageError` for an unknown one."""
     try:
         return pool.subset(names)

@@ -28,17 +28,17 @@ _BEGINNING: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """What the rest of a broken line is aligned behind: its indent, with the number or the label that stands there."""
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """A line on stdout, safe for a terminal. When nobody reads it any more the command ends quietly."""
     _write(SECRETS.redact(clean(text)))
 
 
-def put(text: str) -> None:
+def print_styled(text: str) -> None:
     """A text on stdout that the caller has made safe, and then styled."""
     _write(SECRETS.redact(text))
 
 
-def say_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
+def print_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
     """One JSON value on stdout; what is unsafe on a terminal is an escape in it."""
     _write(json_safe(json.dumps(SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
 
@@ -54,19 +54,19 @@ def _write(text: str) -> None:
         raise Exit from None
 
 
-def explain(text: str) -> None:
+def print_text(text: str) -> None:
     """A sentence on stdout about what stands there, broken between words on a terminal."""
-    _write(broken(SECRETS.redact(clean(text)), width_of(sys.stdout)))
+    _write(wrap_lines(SECRETS.redact(clean(text)), terminal_width(sys.stdout)))
 
 
-def remark(text: str) -> None:
+def print_notice(text: str) -> None:
     """A line on stderr, broken between words on a terminal. A command must not fail because nobody listens there."""
     with suppress(OSError, ValueError):  # ValueError: the stream is closed
-        sys.stderr.write(broken(SECRETS.redact(clean(text)), width_of(sys.stderr)) + "\n")
+        sys.stderr.write(wrap_lines(SECRETS.redact(clean(text)), terminal_width(sys.stderr)) + "\n")
         sys.stderr.flush()
 
 
-def width_of(stream: TextIO) -> int:
+def terminal_width(stream: TextIO) -> int:
     """The columns of the terminal behind a stream, or COLUMNS, at least `NARROWEST`; 0 where no terminal is."""
     with suppress(OSError, ValueError):  # it has no file, or is closed
         if stream.isatty():
@@ -77,7 +77,7 @@ def width_of(stream: TextIO) -> int:
     return 0
 
 
-def broken(text: str, width: int) -> str:
+def wrap_lines(text: str, width: int) -> str:
     """The text in lines of at most so many characters; a word, such as an option or a path, stays whole. Pure."""
     return "\n".join(_broken(line, width) if 0 < width < len(line) else line for line in text.split("\n"))
 
@@ -95,22 +95,22 @@ def _filled(text: str, width: int, first: str, others: str) -> str:
     )
 
 
-def table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns under their heads, as wide as the terminal; the last wraps if it is given as a plain head."""
     last = len(columns) - 1
     shown = [
         column if isinstance(column, Column) else Column(column, wrap=index == last)
         for index, column in enumerate(columns)
     ]
-    for line in render_table(shown, rows, width_of(sys.stdout)):
-        say(line)
+    for line in render_table(shown, rows, terminal_width(sys.stdout)):
+        print_line(line)
 
 
-def tell(failure: Failure | ConductorError) -> None:
+def print_error(failure: Failure | ConductorError) -> None:
     """An error on stderr, in at most three lines: what happened, and what to do next."""
-    remark(f"conductor: {one_line(failure.message)}")
+    print_notice(f"conductor: {one_line(failure.message)}")
     for line in failure.hint.splitlines()[:2]:
-        remark(f"  {line}")
+        print_notice(f"  {line}")
 
 
 def leave_stdout() -> None:

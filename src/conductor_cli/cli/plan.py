@@ -29,8 +29,8 @@ def plan(
     no_trace: opt.NoTrace = False,
 ) -> None:
     """Plan a question: print the plan and its estimate, or into a file or pipe the plan for conductor run."""
-    from conductor_cli.cli.asking import question_from
-    from conductor_cli.cli.flowing import tell_plan
+    from conductor_cli.app.data_flow import print_plan
+    from conductor_cli.cli.question_input import build_question
     from conductor_cli.cli.session import Session
     from conductor_cli.core.plan import Plan
 
@@ -39,11 +39,11 @@ def plan(
         "conductor.adapter": adapter, "conductor.pool": pool,
         "conductor.mode": mode.value if mode else None, "output.progress": progress.value if progress else None,
     }  # fmt: skip
-    flags |= opt.policy_flags(allow, deny, local_only)
-    only = opt.names_of(workers)
-    session = Session(context.obj, opt.checked(flags), keep=not no_trace, rehearsal=rehearsal)
-    asked = question_from(question or (), file or (), system, None, None)
+    flags |= opt.policy_settings(allow, deny, local_only)
+    only = opt.parse_names(workers)
+    session = Session(context.obj, opt.check_settings(flags), keep=not no_trace, rehearsal=rehearsal)
+    asked = build_question(question or (), file or (), system, None, None)
     run, code = session.plan(asked, only=only, seed=seed)
     if not isinstance(run.trace.plan, Plan) or code != 0:
         raise typer.Exit(code or 1)
-    tell_plan(run, session.settings.limits, session.around, flow=flow)
+    print_plan(run, session.settings.limits, session.around, flow=flow)

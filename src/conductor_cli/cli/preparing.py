@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.options import Globals
+    from conductor_cli.cli.options import GlobalOptions
     from conductor_cli.config import Settings
     from conductor_cli.core.usage import Usage
 
@@ -34,7 +34,7 @@ def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambd
 
     import filelock
 
-    cache = read().places.cache
+    cache = read().paths.cache
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = filelock.FileLock(cache / "prepare.lock")
@@ -54,12 +54,12 @@ def prepare(read: Callable[[], Settings], waiting: Callable[[str], None] = lambd
 
 
 async def _prepare(settings: Settings) -> Usage | None:
-    from conductor_cli.cli.choosing import planner_of
-    from conductor_cli.cli.opening import open_planner
+    from conductor_cli.app.opened_conductor import open_planner
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.core.question import Question
     from conductor_cli.models.llama import Llama
 
-    planner = planner_of(settings)
+    planner = resolve_planner(settings)
     if planner.kind != "llama":
         raise ConductorUnusable("only a local conductor remembers its prompt", hint="conductor model use NAME | FILE")
     if "cache" not in planner.options:
@@ -75,7 +75,7 @@ async def _prepare(settings: Settings) -> Usage | None:
         await opened.close()
     if not kept:
         raise ConductorUnusable(
-            f"the prompt was read, but could not be kept in {settings.places.prefixes}",
+            f"the prompt was read, but could not be kept in {settings.paths.prefixes}",
             hint="check the disk, its room and its rights: conductor doctor",
         )
     return used
@@ -93,28 +93,28 @@ def told(used: Usage | None) -> str:
 
 def is_worth_it(settings: Settings) -> bool:
     """Whether the chosen conductor is a local model so large that its prompt should be read beforehand."""
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.models.llama import describe
 
     if not settings["conductor.prepare"]:
         return False
     with suppress(ConductorError):  # told by the command that needs the model
-        planner = planner_of(settings)
+        planner = resolve_planner(settings)
         return planner.kind == "llama" and describe(Path(planner.model)).size >= LARGE
     return False
 
 
-def prepare_in_background(options: Globals) -> None:
+def prepare_in_background(options: GlobalOptions) -> None:
     """Have a process of its own read the prompt, now that the pool or the conductor has changed; say so.
 
     It outlives this command, yields to whatever else runs, and ends at once where nothing is new.
     """
-    from conductor_cli.cli.output import remark
-    from conductor_cli.config import load
+    from conductor_cli.cli.output import print_notice
+    from conductor_cli.config import load_settings
 
     chosen = ["--config", options.config] if options.config else []
     with suppress(OSError, ConductorError):
-        settings = load(os.environ, {}, options.config)
+        settings = load_settings(os.environ, {}, options.config)
         if not is_worth_it(settings):
             return
         subprocess.Popen(  # noqa: S603 - this very program
@@ -123,7 +123,7 @@ def prepare_in_background(options: Globals) -> None:
             env=dict(settings.environ),
         )  # fmt: skip
         if not options.quiet:
-            remark("the conductor reads its prompt anew, in the background; conductor model prepare waits for it")
+            print_notice("the conductor reads its prompt anew, in the background; conductor model prepare waits for it")
 
 
 def yield_to_others() -> None:

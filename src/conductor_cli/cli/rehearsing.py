@@ -50,11 +50,11 @@ def is_ours(trace: Trace) -> bool:
 
 def planner_of(settings: Settings) -> Worker:
     """The conductor that ships with the workers, unless the command line names another. Raises `ConductorUnusable`."""
-    from conductor_cli.cli import choosing
+    from conductor_cli.app import planner_resolution
     from conductor_cli.rehearsal import conducting
 
     if settings.origins["conductor.model"] == "command line":
-        return choosing.planner_of(settings)
+        return planner_resolution.resolve_planner(settings)
     if not conducting.path_of().is_file():
         raise ConductorUnusable("the rehearsal's conductor is not in this installation", hint="name one: --conductor")
     return conducting.conductor()
@@ -82,7 +82,7 @@ def pool(only: Sequence[str] = ()) -> Pool:
 
     Raises `ConfigError` where a file is missing, `UsageError` for an unknown name.
     """
-    from conductor_cli.cli.options import named
+    from conductor_cli.cli.options import choose_workers
     from conductor_cli.config.cards import read_cards
     from conductor_cli.rehearsal import workers
 
@@ -93,7 +93,7 @@ def pool(only: Sequence[str] = ()) -> Pool:
         raise ConfigError(said, hint="install conductor-llm again")
     cards = read_cards(workers.cards_file())
     carded = Pool(workers=tuple(cards.on(worker) for worker in found))
-    return named(carded, only) if only else carded
+    return choose_workers(carded, only) if only else carded
 
 
 def keywords() -> Mapping[str, Sequence[str]]:

@@ -39,19 +39,19 @@ def run(
     from conductor_cli.cli.session import Session
     from conductor_cli.core.planfile import read
 
-    only = opt.names_of(workers)
+    only = opt.parse_names(workers)
     source = "stdin" if file == "-" else file
     planned = read(_text(file), source)
     if not planned.question.text.strip():
         raise UsageError(f"{source} is no plan: its question is empty", hint="conductor plan writes one")
-    flags = opt.limit_flags(
+    flags = opt.limit_settings(
         steps=None, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
     )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.pool": pool}
-    flags |= opt.approval(approve)
-    flags |= opt.policy_flags(allow, deny, local_only)
+    flags |= opt.approval_setting(approve)
+    flags |= opt.policy_settings(allow, deny, local_only)
     flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
-    flags = opt.checked(planned.limits, source) | opt.checked(flags)
+    flags = opt.check_settings(planned.limits, source) | opt.check_settings(flags)
     session = Session(
         context.obj, flags, output=format_.value, keep=not no_trace, rehearsal=rehearsal, approved=approve is False
     )
@@ -59,14 +59,14 @@ def run(
 
 
 def _text(file: str) -> str:
-    from conductor_cli.cli.asking import LARGEST, decoded
+    from conductor_cli.cli.question_input import LARGEST, decode_text
 
     if file == "-":
         if sys.stdin.isatty():
             raise UsageError("no plan comes on stdin", hint='conductor plan "…" | conductor run -')
-        return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+        return decode_text(sys.stdin.buffer.read(LARGEST + 1), "stdin")
     try:
         with Path(file).open("rb") as opened:
-            return decoded(opened.read(LARGEST + 1), file)
+            return decode_text(opened.read(LARGEST + 1), file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint="name a plan file, or - for stdin") from None

@@ -10,15 +10,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from conductor_cli.cli.approving import approving, check_terminal
-from conductor_cli.cli.driving import drive, open_trace
+from conductor_cli.app.opened_conductor import open_conductor
+from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
+from conductor_cli.app.run_session import drive, open_trace
 from conductor_cli.cli.model.pulling import offer
-from conductor_cli.cli.opening import open_conductor
-from conductor_cli.cli.options import Globals, named
-from conductor_cli.cli.output import remark
-from conductor_cli.cli.policing import check_asked, held_to
+from conductor_cli.cli.options import GlobalOptions, choose_workers
+from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.plan_approval import check_terminal, open_approver
 from conductor_cli.cli.rehearsing import check_question, is_ours
-from conductor_cli.config import Settings, load
+from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
@@ -34,7 +34,7 @@ class Session:
 
     def __init__(
         self,
-        options: Globals,
+        options: GlobalOptions,
         flags: Mapping[str, Any],
         *,
         output: str = "answer",
@@ -45,8 +45,8 @@ class Session:
         self.options = options
         self.approved = approved
         self.rehearsal = rehearsal
-        self.settings: Settings = load(os.environ, {**flags, "output.color": options.color}, options.config)
-        self.store = Store(self.settings.places.traces)
+        self.settings: Settings = load_settings(os.environ, {**flags, "output.color": options.color}, options.config)
+        self.store = Store(self.settings.paths.traces)
         self.output = cast("OutputName", output)
         self.keep = keep and bool(self.settings["traces.keep"])
 
@@ -65,9 +65,9 @@ class Session:
 
     def hold(self, earlier: Trace) -> None:
         """Hold what follows to the rules that an earlier run began with, and say which of them did not hold anyway."""
-        self.settings, changed = held_to(self.settings, earlier)
+        self.settings, changed = keep_policy_of(self.settings, earlier)
         if changed and not self.options.quiet:
-            remark(f"as in run {earlier.run}, these hold: {', '.join(changed)}")
+            print_notice(f"as in run {earlier.run}, these hold: {', '.join(changed)}")
 
     def run(
         self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
@@ -108,8 +108,8 @@ class Session:
             rehearsal=self.rehearsal,
         )
         try:
-            check_asked(opened.conductor.guard, needs)
-            named(opened.conductor.pool, needs)
+            check_allowed(opened.conductor.guard, needs)
+            choose_workers(opened.conductor.pool, needs)
             return (await self.put(opened.conductor, question, plan=plan, resume=resume))[1]
         finally:
             await opened.close()
@@ -122,7 +122,7 @@ class Session:
         held = self.approves and not only_plan
         run = conductor.run(question, plan=plan, resume=resume, only_plan=only_plan, held=held)
         writer = open_trace(self.store if self.keep else None, run)
-        with approving(self.around) if held else nullcontext() as approver:
+        with open_approver(self.around) if held else nullcontext() as approver:
             return run, await drive(run, self.view(), writer, approver)
 
     def _plans(self, plan: Plan | None, resume: Trace | None) -> bool:

@@ -45,9 +45,9 @@ def run(arguments: Sequence[str], *, greeted: bool = False) -> int:
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     try:
         if greeted:
-            from conductor_cli.cli.repl.talk import begin
+            from conductor_cli.cli.repl.loop import start_chat
 
-            return begin(rehearsal="--rehearsal" in arguments)
+            return start_chat(rehearsal="--rehearsal" in arguments)
         from conductor_cli.cli.commands import app  # loads every command's wiring
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
@@ -61,7 +61,7 @@ def _told(error: Exception) -> int:
     """Tell an error and return its exit code."""
     from typer.exceptions import TyperException
 
-    from conductor_cli.cli.output import leave_stdout, tell
+    from conductor_cli.cli.output import leave_stdout, print_error
 
     if isinstance(error, TyperException):
         return _usage(error)
@@ -69,24 +69,24 @@ def _told(error: Exception) -> int:
         if isinstance(error, OSError):
             leave_stdout()
         error = _unexpected(error)
-    tell(error)
+    print_error(error)
     return error.exit_code
 
 
 def _usage(error: TyperException) -> int:
     """What Typer finds wrong with the command line. Without a command there is nothing to tell but the help."""
-    from conductor_cli.cli.output import remark, tell
+    from conductor_cli.cli.output import print_error, print_notice
 
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        remark(error.format_message())
+        print_notice(error.format_message())
         return UsageError("").exit_code
     message = error.format_message().replace("Value error, ", "")
     hint = f"{context.command_path if context is not None else 'conductor'} --help shows what there is"
     option = getattr(error, "option_name", "")
     if option in _FIRST:
         message, hint = f"{option} stands before the command", f"for example: conductor {option} ask …"
-    tell(UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint))
+    print_error(UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint))
     return UsageError("").exit_code
 
 

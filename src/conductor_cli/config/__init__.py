@@ -11,19 +11,30 @@ from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, read_cards
-from conductor_cli.config.files import Places, Source, places, read
+from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
 from conductor_cli.config.pools import NamedPool, pools_of
-from conductor_cli.config.project import RULES, SWITCH, narrow, narrowed, project_files
-from conductor_cli.config.table import BY_NAME, SETTINGS, Setting, setting
-from conductor_cli.config.workers import Listed, workers_of
+from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
+from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
+from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Patience
 
-__all__ = ["Cards", "Listed", "NamedPool", "Places", "Setting", "Settings", "Source", "load", "places", "setting"]
+__all__ = [
+    "AppPaths",
+    "Cards",
+    "ConfiguredWorker",
+    "NamedPool",
+    "Setting",
+    "Settings",
+    "Source",
+    "app_paths",
+    "find_setting",
+    "load_settings",
+]
 
 
-OF_A_DAY: Final = "_day"
+PER_DAY_SUFFIX: Final = "_day"
 """How the names of limits end that are for all runs of a day."""
 
 
@@ -33,8 +44,8 @@ class Settings:
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
-    workers: tuple[Listed, ...]
-    places: Places
+    workers: tuple[ConfiguredWorker, ...]
+    paths: AppPaths
     pools: tuple[NamedPool, ...] = ()
     cards: Cards = Cards()
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -47,13 +58,15 @@ class Settings:
     @property
     def limits(self) -> Limits:
         section = self._section("limits")
-        return Limits(**{name: value for name, value in section.items() if not name.endswith(OF_A_DAY)})
+        return Limits(**{name: value for name, value in section.items() if not name.endswith(PER_DAY_SUFFIX)})
 
     @property
     def day_limits(self) -> DayLimits:
         """What all runs of a day may use together."""
         section = self._section("limits")
-        of_a_day = {name.removesuffix(OF_A_DAY): value for name, value in section.items() if name.endswith(OF_A_DAY)}
+        of_a_day = {
+            name.removesuffix(PER_DAY_SUFFIX): value for name, value in section.items() if name.endswith(PER_DAY_SUFFIX)
+        }
         return DayLimits(**of_a_day)
 
     @property
@@ -71,11 +84,13 @@ class Settings:
         return {name.removeprefix(head): value for name, value in self.values.items() if name.startswith(head)}
 
 
-def load(environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, file: str | None = None) -> Settings:
+def load_settings(
+    environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, file: str | None = None
+) -> Settings:
     """The settings for one command. `flags` by setting name, None where not given. Raises `ConfigError`."""
-    where = places(environ)
+    where = app_paths(environ)
     chosen = file or environ.get("CONDUCTOR_LLM_CONFIG") or None
-    sources = [read(where.own_file), _user_source(where, chosen)]
+    sources = [read_toml(where.own_file), _user_source(where, chosen)]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
     origins = dict.fromkeys(values, "default")
     for source in sources:
@@ -87,27 +102,27 @@ def load(environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, fil
     for name, value in (flags or {}).items():
         if value is None:
             continue
-        item = setting(name)
+        item = find_setting(name)
         if name.startswith("policy.") and item.type in RULES and value is not False:  # it adds to the files' rules
-            narrowed(values, origins, item, item.check(value), "command line")
+            narrow(values, origins, item, item.check(value), "command line")
         else:
             values[name], origins[name] = item.check(value), "command line"
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
     projects = project_files() if values[SWITCH] else ()
-    heeded = tuple((str(source.path), narrow(values, origins, source)) for source in projects)
+    heeded = tuple((str(source.path), apply_project_file(values, origins, source)) for source in projects)
     cards = read_cards(cards_file(where))
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
     return Settings(
-        values=values, origins=origins, workers=workers, places=where, pools=pools_of(sources), cards=cards,
+        values=values, origins=origins, workers=workers, paths=where, pools=pools_of(sources), cards=cards,
         projects=heeded, environ=environ,
     )  # fmt: skip
 
 
-def _user_source(where: Places, chosen: str | None) -> Source:
+def _user_source(where: AppPaths, chosen: str | None) -> Source:
     from pathlib import Path
 
-    return read(Path(chosen).expanduser(), required=True) if chosen else read(where.user_file)
+    return read_toml(Path(chosen).expanduser(), required=True) if chosen else read_toml(where.user_file)
 
 
 def _from_environment(item: Setting, text: str) -> Any:  # noqa: ANN401 - any TOML value
@@ -118,7 +133,7 @@ def _from_environment(item: Setting, text: str) -> Any:  # noqa: ANN401 - any TO
 
 
 def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
-    sections = {name.split(".")[0] for name in BY_NAME}
+    sections = {name.split(".")[0] for name in SETTINGS_BY_NAME}
     for section, content in source.values.items():
         if section in ("workers", "pools"):
             continue
@@ -127,19 +142,19 @@ def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> N
             raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint=f"known: {known}")
         for key, value in content.items():
             name = f"{section}.{key}"
-            if name not in BY_NAME:
-                keys = ", ".join(known.split(".")[1] for known in BY_NAME if known.startswith(f"{section}."))
+            if name not in SETTINGS_BY_NAME:
+                keys = ", ".join(known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}."))
                 raise ConfigError(
                     f"{source.where(section, key)}: [{section}] has no key {key!r}", hint=f"known: {keys}"
                 )
             try:
-                values[name] = BY_NAME[name].check(value)
+                values[name] = SETTINGS_BY_NAME[name].check(value)
             except ConfigError as error:
                 raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
             origins[name] = str(source.path)
 
 
-def shown(value: Any) -> str:  # noqa: ANN401 - any TOML value
+def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
     """A setting's value as `config show` prints it."""
     if value is None:
         return "none"

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config.files import Places
+from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
@@ -145,9 +145,9 @@ def _identity(file: str) -> str:
     return file
 
 
-def cards_file(places: Places) -> Path:
+def cards_file(paths: AppPaths) -> Path:
     """The file of this user's cards."""
-    return places.data / "cards.json"
+    return paths.data / "cards.json"
 
 
 def read_cards(path: Path) -> Cards:

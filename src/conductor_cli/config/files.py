@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config.table import PREFIX
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.lock import alone
 
@@ -22,7 +22,7 @@ APP: Final = "conductor-llm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class AppPaths:
     """The directories, by platformdirs unless an environment variable says otherwise."""
 
     config: Path
@@ -58,12 +58,12 @@ class Places:
         return self.config / "settings.toml"
 
 
-def places(environ: Mapping[str, str]) -> Places:
+def app_paths(environ: Mapping[str, str]) -> AppPaths:
     """The directories for this user: `CONDUCTOR_LLM_CONFIG_DIR` and its likes, else the system's custom."""
     import platformdirs
 
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
-    return Places(
+    return AppPaths(
         config=Path(environ.get(f"{PREFIX}CONFIG_DIR") or dirs.user_config_dir),
         state=Path(environ.get(f"{PREFIX}STATE_DIR") or dirs.user_state_dir),
         data=Path(environ.get(f"{PREFIX}DATA_DIR") or dirs.user_data_dir),
@@ -116,7 +116,7 @@ def _plain(name: str) -> str:
     return ".".join("".join(part) for part in _PART.findall(name))
 
 
-def read(path: Path, *, required: bool = False) -> Source:
+def read_toml(path: Path, *, required: bool = False) -> Source:
     """A TOML file; an empty source when it does not exist and need not. Raises `ConfigError`."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -144,13 +144,13 @@ def _named_twice(path: Path, section: str, name: str, line: str) -> ConfigError:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[dict[str, Any]]:
+def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
     """The values of the tool's own file, to be changed in place; written whole or not at all. Raises `ConfigError`.
 
     One process at a time, so that two that change something both do.
     """
     with _alone(path):
-        source = read(path)
+        source = read_toml(path)
         for section, content in source.values.items():
             if not isinstance(content, Mapping):
                 raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint="take the line out")

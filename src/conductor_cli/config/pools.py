@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conductor_cli.config.files import Places, Source, changing, read
-from conductor_cli.config.workers import NAME, Listed, own_value, set_value
+from conductor_cli.config.files import AppPaths, Source, edit_settings_file, read_toml
+from conductor_cli.config.workers import WORKER_NAME, ConfiguredWorker, own_value, set_value
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import Worker
 
@@ -46,7 +46,7 @@ def _pool(source: Source, name: str, table: object, before: NamedPool | None) ->
     section = f"pools.{name}"
     if not isinstance(table, Mapping):
         raise ConfigError(f"{source.where('pools', name)}: {name!r} must be a table [{section}]", hint=_NAMED)
-    if not NAME.fullmatch(name):
+    if not WORKER_NAME.fullmatch(name):
         hint = "letters, digits, dots and dashes, at most 40"
         raise ConfigError(f"{source.where(section)}: {name!r} is no name of a pool", hint=hint)
     unknown = next((key for key in table if key not in _KEYS), None)
@@ -94,7 +94,7 @@ def pool_named(pools: Iterable[NamedPool], name: str) -> NamedPool:
     return listed[name]
 
 
-def members(pool: NamedPool, workers: Sequence[Listed]) -> tuple[Listed, ...]:
+def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[ConfiguredWorker, ...]:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
     listed = {item.worker.name: item for item in workers}
     lost = [name for name in pool.workers if name not in listed]
@@ -104,26 +104,26 @@ def members(pool: NamedPool, workers: Sequence[Listed]) -> tuple[Listed, ...]:
     return tuple(listed[name] for name in pool.workers)
 
 
-def offered(pool: NamedPool, workers: Sequence[Listed]) -> tuple[Worker, ...]:
+def enabled_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[Worker, ...]:
     """The workers of a pool that are enabled. Raises `ConfigError`, and `PolicyError` where none of them is."""
-    found = tuple(item.worker for item in members(pool, workers) if item.enabled)
+    found = tuple(item.worker for item in pool_members(pool, workers) if item.enabled)
     if not found:
         hint = f"conductor workers enable --pool {pool.name}"
         raise PolicyError(f"all workers of pool {pool.name!r} are disabled", hint=hint)
     return found
 
 
-def own_pools(where: Places) -> Mapping[str, Any]:
+def own_pools(where: AppPaths) -> Mapping[str, Any]:
     """The tables in the tool's own file, whether what stands there can be used or not. Raises `ConfigError`."""
-    listed = read(where.own_file).values.get("pools", {})
+    listed = read_toml(where.own_file).values.get("pools", {})
     return listed if isinstance(listed, Mapping) else {}
 
 
-def change_pool(where: Places, name: str, table: Mapping[str, Any] | None) -> None:
+def update_pool(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> None:
     """Put a pool into the tool's own file, or with None take it out. Raises `ConfigError`, before it writes."""
     if table is not None:
         pools_of([Source(path=where.own_file, values={"pools": {name: table}})])
-    with changing(where.own_file) as values:
+    with edit_settings_file(where.own_file) as values:
         pools = values.setdefault("pools", {})
         if table is None:
             pools.pop(name, None)
@@ -131,11 +131,11 @@ def change_pool(where: Places, name: str, table: Mapping[str, Any] | None) -> No
             pools[name] = dict(table)
 
 
-def leave_pools(where: Places, worker: str) -> tuple[str, ...]:
+def remove_from_pools(where: AppPaths, worker: str) -> tuple[str, ...]:
     """Take a worker that is gone out of the tool's own pools; the names of those, a pool left empty goes too."""
     left = [name for name, table in own_pools(where).items() if worker in _listed(table)]
     if left:
-        with changing(where.own_file) as values:
+        with edit_settings_file(where.own_file) as values:
             for name in left:
                 table = values["pools"].pop(name)
                 kept = [item for item in table["workers"] if item != worker]
@@ -143,7 +143,7 @@ def leave_pools(where: Places, worker: str) -> tuple[str, ...]:
     return tuple(left)
 
 
-def end_use(where: Places, name: str) -> bool:
+def stop_using_pool(where: AppPaths, name: str) -> bool:
     """Have runs no longer use a pool that is out of the tool's own file; whether they did. Raises `ConfigError`."""
     if name in own_pools(where) or own_value(where, "conductor.pool") != name:
         return False

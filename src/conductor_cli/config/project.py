@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config.files import Source, read
-from conductor_cli.config.table import BY_NAME, Setting
+from conductor_cli.config.files import Source, read_toml
+from conductor_cli.config.schema import SETTINGS_BY_NAME, Setting
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import ConfigError
 
@@ -41,7 +41,7 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
     large = next((path for path in found if _size(path) > LARGEST), None)
     if large is not None:
         raise ConfigError(f"{large} is larger than {LARGEST >> 20} MiB", hint="a project file holds a few lines")
-    return tuple(read(path) for path in reversed(found))
+    return tuple(read_toml(path) for path in reversed(found))
 
 
 def _size(path: Path) -> int:
@@ -74,7 +74,7 @@ def _homes() -> tuple[Path, ...]:
         return ()
 
 
-def narrow(values: dict[str, Any], origins: dict[str, str], source: Source) -> tuple[str, ...]:
+def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> tuple[str, ...]:
     """Narrow settings by a project file; the names of those that it changed.
 
     Raises `ConfigError` with file, line and name for what such a file may not say.
@@ -84,7 +84,7 @@ def narrow(values: dict[str, Any], origins: dict[str, str], source: Source) -> t
         if not isinstance(content, Mapping):
             raise _refused(source, section, "", "")
         for key, value in content.items():
-            item = BY_NAME.get(f"{section}.{key}")
+            item = SETTINGS_BY_NAME.get(f"{section}.{key}")
             if item is None or not may_narrow(item):
                 raise _refused(source, section, key, f".{key}")
             try:
@@ -93,13 +93,13 @@ def narrow(values: dict[str, Any], origins: dict[str, str], source: Source) -> t
                 raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
             if new is False:
                 raise _refused(source, section, key, f".{key} = false")
-            if narrowed(values, origins, item, new, str(source.path)):
+            if narrow(values, origins, item, new, str(source.path)):
                 changed.append(item.name)
     return tuple(changed)
 
 
 def _refused(source: Source, section: str, key: str, rest: str) -> ConfigError:
-    rules = ", ".join(item.name for item in BY_NAME.values() if may_narrow(item) and item.type in RULES)
+    rules = ", ".join(item.name for item in SETTINGS_BY_NAME.values() if may_narrow(item) and item.type in RULES)
     name = one_line(f"{section}{rest}")
     return ConfigError(
         f"{source.where(section, key)}: a project file can only narrow, and {name:.80} is not for it to set",
@@ -113,7 +113,7 @@ def may_narrow(item: Setting) -> bool:
     return rule or item.name.startswith("limits.")
 
 
-def narrowed(values: dict[str, Any], origins: dict[str, str], item: Setting, new: Any, origin: str) -> bool:  # noqa: ANN401 - any TOML value
+def narrow(values: dict[str, Any], origins: dict[str, str], item: Setting, new: Any, origin: str) -> bool:  # noqa: ANN401 - any TOML value
     """Let `new` hold beside the value that a setting has, and say where both come from. Whether it changed anything."""
     old = values[item.name]
     both = _both(item, old, new)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from conductor_cli.config.files import Places, Source, changing, read
+from conductor_cli.config.files import AppPaths, Source, edit_settings_file, read_toml
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
@@ -17,7 +17,7 @@ from conductor_cli.core.usage import FREE, Price
 from conductor_cli.core.wire import WireError, load
 from conductor_cli.models.presets import is_free
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+WORKER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """What a worker may be called: it stands in plans, prompts and on command lines."""
 
 KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +26,7 @@ KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
 """The context, in tokens, of workers that would be opened with a smaller one than prompts are cut to."""
 
-FIELDS: Final[dict[str, tuple[type, ...]]] = {
+WORKER_FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,),
     "price": (dict,), "card": (dict,), "tags": (list,),
 }  # fmt: skip
@@ -38,7 +38,7 @@ _SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorizatio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ConfiguredWorker:
     """A worker as a file lists it: enabled or not, and in which file."""
 
     worker: Worker
@@ -62,7 +62,7 @@ class _Table:
         return ConfigError(f"{where}: {what}", hint=hint)
 
 
-def workers_of(sources: Sequence[Source]) -> tuple[Listed, ...]:
+def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
     """The workers of all files, later files over earlier ones by name, in the order of their first mention.
 
     Raises `ConfigError` with file, line and what was expected.
@@ -80,26 +80,26 @@ def workers_of(sources: Sequence[Source]) -> tuple[Listed, ...]:
     return tuple(_listed(table) for table in tables.values())
 
 
-def _listed(table: _Table) -> Listed:
+def _listed(table: _Table) -> ConfiguredWorker:
     _check_name(table)
     _check_values(table)
     values = table.values
     kind = values["kind"]
     worker = Worker(
         name=table.name, kind=kind, model=values.get("model", ""), about=values.get("about", ""),
-        options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in FIELDS},
+        options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in WORKER_FIELDS},
         parallel=values.get("parallel", 1 if kind == "llama" else 4),
         card=_card(table), price=_price(table), tags=_tags(table),
     )  # fmt: skip
     _check_options(table, worker)
     if worker.price is None and is_free(worker):
         worker = replace(worker, price=FREE)
-    return Listed(worker=worker, enabled=values.get("enabled", True), source=str(table.sources[-1].path))
+    return ConfiguredWorker(worker=worker, enabled=values.get("enabled", True), source=str(table.sources[-1].path))
 
 
 def _check_name(table: _Table) -> None:
     name, kind = table.name, table.values.get("kind")
-    if not NAME.fullmatch(name):
+    if not WORKER_NAME.fullmatch(name):
         raise table.wrong("", f"{name!r} is no worker name", "letters, digits, dots and dashes, at most 40")
     if kind is None:
         raise table.wrong("", f"worker {name!r} has no kind", 'for example: kind = "openai"')
@@ -110,7 +110,7 @@ def _check_name(table: _Table) -> None:
 def _check_values(table: _Table) -> None:
     """Types, bounds, and that no key stands where everybody reads it."""
     for key, value in table.values.items():
-        kinds = FIELDS.get(key)
+        kinds = WORKER_FIELDS.get(key)
         if kinds is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
             raise table.wrong(key, f"{key} is {value!r:.60}; expected {_CALLED[kinds[0]]}")
         if isinstance(value, float | int) and not (math.isfinite(value) and value >= _LEAST.get(key, -math.inf)):
@@ -163,7 +163,7 @@ def _price(table: _Table) -> Price | None:
 def _tags(table: _Table) -> tuple[str, ...]:
     """What a worker is sorted by, each once, in the order written."""
     tags = table.values.get("tags", [])
-    wrong = next((tag for tag in tags if not isinstance(tag, str) or not NAME.fullmatch(tag)), None)
+    wrong = next((tag for tag in tags if not isinstance(tag, str) or not WORKER_NAME.fullmatch(tag)), None)
     if wrong is not None:
         raise table.wrong("tags", f"tags: {wrong!r:.60} is no tag", "letters, digits, dots and dashes, at most 40")
     return tuple(dict.fromkeys(tags))
@@ -183,17 +183,17 @@ def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an
         raise table.wrong(key, str(error)) from None
 
 
-def named(where: Places) -> tuple[str, ...]:
+def own_worker_names(where: AppPaths) -> tuple[str, ...]:
     """The names in the tool's own file, whether what stands there can be used or not. Raises `ConfigError`."""
     return tuple(_own(where))
 
 
-def _own(where: Places) -> Mapping[str, Any]:
-    listed = read(where.own_file).values.get("workers", {})
+def _own(where: AppPaths) -> Mapping[str, Any]:
+    listed = read_toml(where.own_file).values.get("workers", {})
     return listed if isinstance(listed, Mapping) else {}
 
 
-def checked(where: Places, name: str, table: Mapping[str, Any]) -> Worker:
+def validate_worker(where: AppPaths, name: str, table: Mapping[str, Any]) -> Worker:
     """The worker that `change` would make. Raises `ConfigError`, without a file: nothing is written yet."""
     merged = _merged(_own(where).get(name), table)
     source = Source(path=where.own_file, values={"workers": {name: merged}})
@@ -210,9 +210,9 @@ def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def change(where: Places, name: str, table: Mapping[str, Any] | None) -> None:
+def update_worker(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> None:
     """Merge `table` into the tool's own entry for worker `name`; with None, remove the entry. Raises `ConfigError`."""
-    with changing(where.own_file) as values:
+    with edit_settings_file(where.own_file) as values:
         workers = values.setdefault("workers", {})
         if table is None:
             workers.pop(name, None)
@@ -220,20 +220,20 @@ def change(where: Places, name: str, table: Mapping[str, Any] | None) -> None:
             workers[name] = _merged(workers.get(name), table)
 
 
-def set_value(where: Places, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
+def set_value(where: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
     """Put one setting into the tool's own file; with None, take it out. Raises `ConfigError`."""
     section, key = name.split(".")
-    with changing(where.own_file) as values:
+    with edit_settings_file(where.own_file) as values:
         if value is None:
             values.get(section, {}).pop(key, None)
         else:
             values.setdefault(section, {})[key] = _written(value)
 
 
-def own_value(where: Places, name: str) -> Any:  # noqa: ANN401 - any TOML value
+def own_value(where: AppPaths, name: str) -> Any:  # noqa: ANN401 - any TOML value
     """A setting as the tool's own file has it, None where it does not. Raises `ConfigError`."""
     section, key = name.split(".")
-    values = read(where.own_file).values.get(section, {})
+    values = read_toml(where.own_file).values.get(section, {})
     return values.get(key) if isinstance(values, Mapping) else None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from conductor_cli.cli.options import Globals
+from conductor_cli.cli.options import GlobalOptions
 from conductor_cli.cli.train import train
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.train.course import NOT_OVER, course_of
@@ -39,7 +39,7 @@ app = typer.Typer(
 def preset(context: typer.Context, **options: Any) -> None:  # noqa: ANN401 - those of `conductor train`
     """Train by a preset, as `conductor train` does: this is what `accelerate launch -m` starts."""
     if context.invoked_subcommand is None:
-        context.obj = Globals()
+        context.obj = GlobalOptions()
         train(context, **options)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
-from conductor_cli.config import load
+from conductor_cli.config import load_settings
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event, PlanDelta, StepDelta
@@ -40,8 +40,8 @@ def quickly(words: Sequence[str]) -> int | None:
     try:
         # What is shown at once into a pipe is whole texts; `jsonl` is every event.
         pieces = bool(speed) or output == "jsonl"
-        settings = load(os.environ)
-        store = Store(settings.places.traces)
+        settings = load_settings(os.environ)
+        store = Store(settings.paths.traces)
         events = store.events(store.find(name), pieces=pieces)
         view = view_of(settings.values, output)
         events = chain([next(events)], events)

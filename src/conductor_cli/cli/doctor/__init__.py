@@ -19,7 +19,7 @@ from conductor_cli.cli.doctor.check import Check
 from conductor_cli.core.errors import ConductorError, UsageError
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Listed, Settings
+    from conductor_cli.config import ConfiguredWorker, Settings
 
 Look = Callable[["Settings"], list[Check]]
 
@@ -65,23 +65,23 @@ def doctor(
     json: opt.Json = False,
 ) -> None:
     """Check everything: the conductor plans a question, each worker says a word, which costs next to nothing."""
-    from conductor_cli.cli.output import remark, say_json
-    from conductor_cli.config import load
+    from conductor_cli.cli.output import print_json, print_notice
+    from conductor_cli.config import load_settings
 
     if with_trace is not None and bundle is None:
         raise UsageError("--with-trace is for --bundle", hint="conductor doctor --bundle FILE.zip --with-trace last")
-    settings = load(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     if bundle is not None:
         from conductor_cli.cli.doctor.bundling import prepared
 
         pack = prepared(bundle, with_trace, settings)
     checks = _examined(settings, offline=offline, rehearsal=rehearsal, quiet=json or context.obj.quiet, json=json)
     if json:
-        say_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
+        print_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
     if bundle is not None:
         for line in pack.write(checks):
             if not context.obj.quiet:
-                remark(line)
+                print_notice(line)
     raise typer.Exit(next((check.code for check in checks if check.code), 0))
 
 
@@ -113,7 +113,7 @@ def _examined(settings: Settings, *, offline: bool, rehearsal: bool, quiet: bool
     return done
 
 
-def _workers(settings: Settings, *, offline: bool) -> list[Listed]:
+def _workers(settings: Settings, *, offline: bool) -> list[ConfiguredWorker]:
     from conductor_cli.cli.doctor.live import listed
 
     return listed(settings, offline=offline)
@@ -127,7 +127,7 @@ def _rehearse(settings: Settings, tell: Callable[[Check], None]) -> None:
     tell(asyncio.run(rehearsal(settings)))
 
 
-def _look(settings: Settings, workers: Sequence[Listed], tell: Callable[[Check], None]) -> None:
+def _look(settings: Settings, workers: Sequence[ConfiguredWorker], tell: Callable[[Check], None]) -> None:
     from conductor_cli.cli.doctor.live import none_listed, unasked
     from conductor_cli.cli.keys.rows import stored_keys
 
@@ -139,17 +139,19 @@ def _look(settings: Settings, workers: Sequence[Listed], tell: Callable[[Check],
 
 
 def _prove(
-    settings: Settings, workers: Sequence[Listed], tell: Callable[[Check], None], *, plans: bool, quiet: bool
+    settings: Settings, workers: Sequence[ConfiguredWorker], tell: Callable[[Check], None], *, plans: bool, quiet: bool
 ) -> None:
     import asyncio
 
     from conductor_cli.cli.doctor.live import live, none_listed
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     asked = ["the conductor model"] if plans else []
     asked += [f"{len(workers)} worker{'s' if len(workers) > 1 else ''}"] if workers else []
     if asked and not quiet:
-        remark(f"asking {' and '.join(asked)} for a few words, which costs next to nothing; --offline asks nobody …")
+        print_notice(
+            f"asking {' and '.join(asked)} for a few words, which costs next to nothing; --offline asks nobody …"
+        )
     try:
         asyncio.run(live(settings, workers, tell, plans=plans))
     except ExceptionGroup as group:
@@ -214,38 +216,38 @@ class Page:
     """Checks on standard output, a line each with its hint below, broken between words on a terminal."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        from conductor_cli.cli.output import width_of
+        from conductor_cli.cli.output import terminal_width
 
-        self._width = width_of(sys.stdout)
+        self._width = terminal_width(sys.stdout)
         glyphs = self._width > 0 and can_draw(os.environ)
         self._arrow = ARROW if glyphs else ""
         self._marks = MARKS if glyphs else {state: f"{state:7}" for state in MARKS}
         self._column = max(map(len, names), default=0)
 
     def show(self, checks: Sequence[Check]) -> None:
-        from conductor_cli.cli.output import say
+        from conductor_cli.cli.output import print_line
 
         for check in checks:
             for line in self._lines(check):
-                say(line)
+                print_line(line)
 
     def _lines(self, check: Check) -> list[str]:
-        from conductor_cli.cli.output import broken
+        from conductor_cli.cli.output import wrap_lines
 
         mark = self._marks[check.state]
         texts = [check.found, *(f"{self._arrow}{line}" for line in check.hint.splitlines())]
         if 0 < self._width < NARROW:
-            return [f"{mark} {check.name}", *(broken(f"    {text}", self._width) for text in texts)]
+            return [f"{mark} {check.name}", *(wrap_lines(f"    {text}", self._width) for text in texts)]
         head = f"{mark} {check.name:{self._column}}  "
-        first, *others = [broken(" " * len(head) + text, self._width) for text in texts]
+        first, *others = [wrap_lines(" " * len(head) + text, self._width) for text in texts]
         return [head + first[len(head) :], *others]
 
     def sum_up(self, checks: Sequence[Check]) -> None:
         """How many are well, and the names of those that are not."""
-        from conductor_cli.cli.output import explain
+        from conductor_cli.cli.output import print_text
 
         failed = [check.name for check in checks if check.state == "failed"]
         warned = [check.name for check in checks if check.state == "warning"]
         parts = [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
         parts += [f"{len(warned)} to look at: {', '.join(warned)}"] if warned else []
-        explain("; ".join(parts) or f"all {len(checks)} are well")
+        print_text("; ".join(parts) or f"all {len(checks)} are well")

@@ -90,7 +90,7 @@ def prepared(path: Path, run: str | None, settings: Settings) -> Pack:
         raise UsageError(f"there is no directory {path.absolute().parent}", hint="name a file in one that is there")
     if run is None:
         return Pack(path=path, run="", trace="", settings=settings)
-    store = Store(settings.places.traces)
+    store = Store(settings.paths.traces)
     found = store.find(run)
     try:
         trace = store.path(found).read_text(encoding="utf-8", errors="replace")

@@ -77,7 +77,7 @@ def prices(settings: Settings) -> list[Check]:
     """The table that prices come from, and of when it is."""
     from conductor_cli.models.prices import open_table
 
-    table = open_table(settings.places.cache)
+    table = open_table(settings.paths.cache)
     if table.problem:
         hint = "install it again: pip install --force-reinstall litellm"
         return [Check(name="prices", state="warning", found=table.problem, hint=hint)]
@@ -94,7 +94,7 @@ def disk(settings: Settings) -> list[Check]:
     """The directories: whether they can be written, and how much room they have."""
     from conductor_cli.models.weights.cache import Cache
 
-    places = settings.places
+    places = settings.paths
     wanted = {
         "settings": (places.config, FEW),
         "data": (places.data, FEW),
@@ -130,11 +130,11 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
 
 def _to_pull(settings: Settings) -> int:
     """Bytes that the download of the default model takes, where there is no model yet."""
-    from conductor_cli.cli.choosing import nothing_here
+    from conductor_cli.app.planner_resolution import has_no_model
     from conductor_cli.models.weights.registry import load_registry
 
     try:
-        return load_registry(settings.environ)[0].size if nothing_here(settings) else LITTLE
+        return load_registry(settings.environ)[0].size if has_no_model(settings) else LITTLE
     except ConductorError:
         return LITTLE
 

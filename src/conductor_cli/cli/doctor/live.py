@@ -20,9 +20,9 @@ from conductor_cli.core.question import Question
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from conductor_cli.cli.opening import Opened
+    from conductor_cli.app.opened_conductor import OpenedConductor
     from conductor_cli.cli.workers.testing import Tested
-    from conductor_cli.config import Listed, Settings
+    from conductor_cli.config import ConfiguredWorker, Settings
     from conductor_cli.core.events import Event
     from conductor_cli.core.trace import Trace
     from conductor_cli.keys.safe import Safe
@@ -43,7 +43,7 @@ PLANNING: Final = 300.0
 REHEARSING: Final = 60.0
 
 
-async def live(settings: Settings, workers: Sequence[Listed], tell: Tell, *, plans: bool) -> None:
+async def live(settings: Settings, workers: Sequence[ConfiguredWorker], tell: Tell, *, plans: bool) -> None:
     """Have the conductor plan, if it `plans`, and every worker answer: those behind an API at once, then local ones."""
     from conductor_cli.cli.keys.rows import stored_keys
 
@@ -51,7 +51,7 @@ async def live(settings: Settings, workers: Sequence[Listed], tell: Tell, *, pla
     here = [item for item in workers if item.worker.kind == "llama"]
     away = [item for item in workers if item.worker.kind not in ("llama", SELF)]
 
-    async def one(item: Listed) -> None:
+    async def one(item: ConfiguredWorker) -> None:
         try:
             tell(await _worker(item, settings, safe))
         except ConductorError as error:
@@ -72,7 +72,7 @@ async def live(settings: Settings, workers: Sequence[Listed], tell: Tell, *, pla
 
 async def planning(settings: Settings) -> Check:
     """A fixed question, planned and not run."""
-    from conductor_cli.cli.opening import open_planner
+    from conductor_cli.app.opened_conductor import open_planner
 
     if said := too_large(settings):
         hint = "a smaller one: conductor model list, then conductor model pull NAME --use"
@@ -91,7 +91,7 @@ async def planning(settings: Settings) -> Check:
         return _broken(Failure(kind="conductor", message=f"no plan within {PLANNING:g} s"), PLANNING)
 
 
-async def _planned(opened: Opened, began: float) -> Check:
+async def _planned(opened: OpenedConductor, began: float) -> Check:
     loaded = await _load(opened)
     # What a run may use is not what is to be proved; the limits of a day hold all the same.
     conductor = replace(opened.conductor, limits=Limits())
@@ -114,7 +114,7 @@ def _events(run: Run) -> AsyncGenerator[Event, None]:
     return cast("AsyncGenerator[Event, None]", aiter(run))
 
 
-async def _load(opened: Opened) -> str:
+async def _load(opened: OpenedConductor) -> str:
     """Load a local model, and how long that took, in words. Raises `ModelError`."""
     from conductor_cli.models.llama import Llama
 
@@ -132,13 +132,13 @@ def _broken(failure: Failure, seconds: float) -> Check:
     return Check(name="planning", state="failed", found=failure.message, hint=hint, code=code, seconds=seconds)
 
 
-def listed(settings: Settings, *, offline: bool) -> list[Listed]:
+def listed(settings: Settings, *, offline: bool) -> list[ConfiguredWorker]:
     """The workers that would be used: those on offer by the settings, or those at hand. Raises `ConductorError`."""
-    from conductor_cli.cli.pooling import at_hand, on_offer
+    from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 
     if not settings.workers:
-        return list(at_hand(settings, offline=offline))
-    offered = {worker.name for worker in on_offer(settings)}
+        return list(discovered_workers(settings, offline=offline))
+    offered = {worker.name for worker in offered_workers(settings)}
     return [item for item in settings.workers if item.worker.name in offered]
 
 
@@ -151,7 +151,7 @@ def none_listed(*, offline: bool) -> Check:
     return Check(name="workers", state="warning", found=found, hint=hint)
 
 
-def unasked(item: Listed, settings: Settings, safe: Safe) -> Check:
+def unasked(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Check:
     """A worker as far as can be told without asking it: whether its key is there."""
     from conductor_cli.cli.keys.rows import key_state
 
@@ -165,14 +165,14 @@ def unasked(item: Listed, settings: Settings, safe: Safe) -> Check:
     return Check(name=name, state="ok", found=f"{found}, not asked")
 
 
-async def _worker(item: Listed, settings: Settings, safe: Safe) -> Check:
-    from conductor_cli.cli.policing import forbidden
+async def _worker(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Check:
+    from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.cli.workers.testing import test_worker
 
     check = unasked(item, settings, safe)
     if check.code:
         return check
-    if said := forbidden(settings, item.worker):
+    if said := policy_objection(settings, item.worker):
         return replace(check, found=f"{check.found}: {said}")
     return _answered(check, await test_worker(item.worker, settings.environ, safe))
 
@@ -191,7 +191,7 @@ def _answered(check: Check, tested: Tested) -> Check:
 
 async def rehearsal(settings: Settings) -> Check:
     """The whole path without a key, a network or a download: the shipped models plan and answer a question."""
-    from conductor_cli.cli.opening import open_conductor
+    from conductor_cli.app.opened_conductor import open_conductor
 
     asked, right = REHEARSED
     began = time.monotonic()
@@ -223,7 +223,7 @@ def _unrehearsed(failure: Failure, seconds: float) -> Check:
 
 def _shipped_only(settings: Settings) -> Settings:
     """The settings with limits and mode as the shipped models know them, and without rules: nothing leaves."""
-    from conductor_cli.config.table import SETTINGS
+    from conductor_cli.config.schema import SETTINGS
 
     fixed = {item.name: item.default for item in SETTINGS if item.name.startswith(("limits.", "conductor.", "policy."))}
     return replace(settings, values={**settings.values, **fixed})

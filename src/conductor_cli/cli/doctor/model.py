@@ -118,7 +118,7 @@ def too_large(settings: Settings) -> str:
 
 def known(settings: Settings) -> list[Check]:
     """What is known of models: whether the registry can be read, and which entries of the model store cannot."""
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
     from conductor_cli.models.weights.problems import find_problems
     from conductor_cli.models.weights.registry import as_of, load_registry
 
@@ -143,15 +143,20 @@ def known(settings: Settings) -> list[Check]:
 
 def conductor_model(settings: Settings) -> list[Check]:
     """The model that plans: whether it is there, whole, and who vouches for it. Nobody is asked."""
-    from conductor_cli.cli.choosing import described, missing_key, open_model_store, planner_of
+    from conductor_cli.app.planner_resolution import (
+        describe_planner,
+        missing_key_notice,
+        open_model_store,
+        resolve_planner,
+    )
 
     name = "conductor model"
     try:
-        planner = planner_of(settings)
-        found = described(planner, open_model_store(settings))
+        planner = resolve_planner(settings)
+        found = describe_planner(planner, open_model_store(settings))
         if planner.kind == "llama":
             return [Check(name=name, state="ok", found=f"{found}, {_state(planner, settings)}")]
-        missing = missing_key(planner, settings)
+        missing = missing_key_notice(planner, settings)
     except ConductorError as error:
         other = "or choose another: conductor model use NAME | FILE | URL | provider/model"
         hint = error.hint if "conductor" in error.hint else f"{error.hint}\n{other}".strip()
@@ -196,7 +201,7 @@ def _named(gpu: Gpu) -> str:
 
 def _state(planner: Worker, settings: Settings) -> str:
     """What is known of a local model's file, which is looked at but not read to its end. Raises `ConductorError`."""
-    from conductor_cli.cli.choosing import planner_manifest
+    from conductor_cli.app.planner_resolution import planner_manifest
     from conductor_cli.cli.model.pulling import TRUST
     from conductor_cli.models.llama import describe
     from conductor_cli.models.llama.gguf import check
@@ -210,13 +215,13 @@ def _state(planner: Worker, settings: Settings) -> str:
 
 def _need(settings: Settings) -> int:
     """Bytes of RAM that the chosen local model takes; 0 where there is none or it cannot be told."""
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.models.llama import describe
     from conductor_cli.models.llama.gguf import read_header
     from conductor_cli.models.weights.registry import memory_needed
 
     try:
-        planner = planner_of(settings)
+        planner = resolve_planner(settings)
         if planner.kind != "llama":
             return 0
         path = Path(planner.model)

@@ -81,14 +81,16 @@ def evaluate(
 ) -> None:
     """Put the same cases to every way of using the workers, and compare what was right and what it took."""
     from conductor_cli.app import evaluation_list
+    from conductor_cli.app.worker_selection import without_pool
     from conductor_cli.cli.eval import reporting
-    from conductor_cli.cli.pooling import as_stored
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
     flags = {"conductor.model": conductor, "conductor.pool": pool}
     flags |= {"output.progress": progress.value if progress else None}
-    flags |= opt.policy_flags(allow, deny, local_only)
-    settings = load(os.environ, {**opt.checked(flags), "output.color": context.obj.color}, context.obj.config)
+    flags |= opt.policy_settings(allow, deny, local_only)
+    settings = load_settings(
+        os.environ, {**opt.check_settings(flags), "output.color": context.obj.color}, context.obj.config
+    )
     _one_of(cases=cases, **{"--resume": resume, "--rescore": rescore, "--list": list_})
     if scorer is not None and rescore is None:
         raise UsageError("--scorer is for --rescore", hint="a case names its own scorer")
@@ -103,10 +105,10 @@ def evaluate(
         reporting.rescored(found, settings, scorer=scorer or "", html=html, json=json)
         return
     if resume is not None:
-        settings = as_stored(settings)
+        settings = without_pool(settings)
         order = _again(resume, settings)
     else:
-        order = replace(_order(str(cases), form, count, seed), systems=systems, workers=opt.names_of(workers))
+        order = replace(_order(str(cases), form, count, seed), systems=systems, workers=opt.parse_names(workers))
     if print_cases:
         _print(order)
         return
@@ -127,10 +129,10 @@ def _done(order: Order, settings: Settings, html: Path | None, *, json: bool) ->
 
 
 def _print(order: Order) -> None:
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
     from conductor_cli.evals.cases import write_cases
 
-    say(write_cases(order.cases).rstrip("\n"))
+    print_line(write_cases(order.cases).rstrip("\n"))
 
 
 def _one_of(**given: object) -> None:
@@ -159,8 +161,8 @@ def _as_begun(context: typer.Context, which: str) -> None:
 
 def _money(text: str | None) -> Decimal | None:
     """US dollars, more than 0. Raises `UsageError`."""
-    flags = opt.limit_flags(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
-    money: Decimal | None = opt.checked(flags).get("limits.cost")
+    flags = opt.limit_settings(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
+    money: Decimal | None = opt.check_settings(flags).get("limits.cost")
     return money
 
 

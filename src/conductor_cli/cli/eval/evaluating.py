@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli import __version__
 from conductor_cli.app.evaluation_list import evaluations_directory, remaining_today, stored_evaluations
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.cli import rehearsing
 from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.eval.following import Count, following
-from conductor_cli.cli.opening import Opened, open_conductor
-from conductor_cli.cli.output import remark, tell
+from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, UsageError
 from conductor_cli.evals import cost
 from conductor_cli.evals.cost import Budget
@@ -79,8 +79,8 @@ class Evaluating:
 
     def _stopped(self, how: str, code: int) -> int:
         if self.evaluation is not None:
-            remark(f"{how}: {self._count.done:,} of {self._count.total:,} runs are kept")
-            remark(f"  go on: {self._how()}")
+            print_notice(f"{how}: {self._count.done:,} of {self._count.total:,} runs are kept")
+            print_notice(f"  go on: {self._how()}")
         return code
 
     def _how(self) -> str:
@@ -103,7 +103,7 @@ class Evaluating:
                 self.evaluation = begun
                 return self._limited(budget)
             if not self._wanted(begun, systems, opened):
-                remark("nothing was asked")
+                print_notice("nothing was asked")
                 return 0
             self.evaluation = begun or self._begin(spec)
             return await self._drive(self.evaluation, systems, opened, budget)
@@ -112,7 +112,7 @@ class Evaluating:
 
     # Models
 
-    async def _open(self) -> tuple[Opened, ConductorError | None]:
+    async def _open(self) -> tuple[OpenedConductor, ConductorError | None]:
         """The models, and why there is no conductor among them."""
         if not self._plans():
             return await self._open_all(planning=False), None
@@ -127,7 +127,7 @@ class Evaluating:
         names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
         return any(name == "all" or name.startswith("conductor") for name in names)
 
-    async def _open_all(self, *, planning: bool) -> Opened:
+    async def _open_all(self, *, planning: bool) -> OpenedConductor:
         order = self.order
         return await open_conductor(
             self.settings, only=order.workers, planning=planning, seed=order.seed, rehearsal=order.rehearsal,
@@ -136,7 +136,7 @@ class Evaluating:
 
     # What is to be done
 
-    def _systems(self, opened: Opened, unusable: ConductorError | None) -> tuple[System, ...]:
+    def _systems(self, opened: OpenedConductor, unusable: ConductorError | None) -> tuple[System, ...]:
         """Those that are asked for. Raises where none of them can run."""
         keywords = rehearsing.keywords() if self.order.rehearsal else None
         found = select_systems(self.order.systems, opened.conductor, cases=self.order.cases, keywords=keywords)
@@ -146,7 +146,9 @@ class Evaluating:
             raise UsageError(f"none of these systems can run: {found[0].name}: {found[0].missing}")
         return found
 
-    def _remarks(self, opened: Opened, systems: Sequence[System], unusable: ConductorError | None) -> tuple[str, ...]:
+    def _remarks(
+        self, opened: OpenedConductor, systems: Sequence[System], unusable: ConductorError | None
+    ) -> tuple[str, ...]:
         """What a reader must know: which systems are left out and why, and how workers were ranked."""
         reasons = dict[str, list[str]]()
         for system in systems:
@@ -157,7 +159,7 @@ class Evaluating:
         damaged = [] if self.order.rehearsal else [self.settings.cards.problem]
         return (*without, *ranking(opened.conductor), *filter(None, damaged))
 
-    def _best(self, opened: Opened, systems: Sequence[System]) -> str:
+    def _best(self, opened: OpenedConductor, systems: Sequence[System]) -> str:
         """The system of the worker that the cards call best; empty where no card says anything."""
         from conductor_cli.core.plan import SELF
         from conductor_cli.evals.routing import best_of
@@ -170,7 +172,7 @@ class Evaluating:
         names = [system.name for system in systems]
         return next((name for name in (f"alone:{best_of(there).name}", "best-worker") if name in names), "")
 
-    def _spec(self, opened: Opened, systems: Sequence[System], remarks: tuple[str, ...]) -> EvaluationSpec:
+    def _spec(self, opened: OpenedConductor, systems: Sequence[System], remarks: tuple[str, ...]) -> EvaluationSpec:
         from conductor_cli.evals.cases import hash_cases
         from conductor_cli.models.kept import who_is
 
@@ -219,9 +221,9 @@ class Evaluating:
         done = len(self._done(begun))
         self._count = Count(done, spec.runs)
         if begun is not None and not self.order.quiet:
-            remark(f"going on with {begun.directory.name}: {done:,} of {self._count.total:,} runs are done")
+            print_notice(f"going on with {begun.directory.name}: {done:,} of {self._count.total:,} runs are done")
 
-    def _budget(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> Budget:
+    def _budget(self, begun: Evaluation | None, systems: Sequence[System], opened: OpenedConductor) -> Budget:
         """What may be spent: a run costs as much as one did before, else what it is estimated to cost at least."""
         spent = begun.spent() if begun is not None else Decimal(0)
         limit = self.order.max_cost
@@ -234,13 +236,13 @@ class Evaluating:
         costs = [outcome.usage.cost or Decimal(0) for outcome in (begun.outcomes() if begun is not None else ())]
         return Budget(limit, spent=spent, expected=max(costs, default=self._quote(begun, systems, opened).each))
 
-    def _wanted(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> bool:
+    def _wanted(self, begun: Evaluation | None, systems: Sequence[System], opened: OpenedConductor) -> bool:
         if cost.is_free(opened.conductor, systems) or self._count.done >= self._count.total:
             return True
         found = self._quote(begun, systems, opened)
         return confirm_cost(found, "the evaluation", yes=self.order.yes, quiet=self.order.quiet)
 
-    def _quote(self, begun: Evaluation | None, systems: Sequence[System], opened: Opened) -> cost.CostEstimate:
+    def _quote(self, begun: Evaluation | None, systems: Sequence[System], opened: OpenedConductor) -> cost.CostEstimate:
         outcomes = self._done(begun)
         done = {
             system.name: frozenset(outcome.case for outcome in outcomes if outcome.system == system.name)
@@ -250,7 +252,9 @@ class Evaluating:
 
     # The runs
 
-    async def _drive(self, evaluation: Evaluation, systems: Sequence[System], opened: Opened, budget: Budget) -> int:
+    async def _drive(
+        self, evaluation: Evaluation, systems: Sequence[System], opened: OpenedConductor, budget: Budget
+    ) -> int:
         outcomes = evaluate(
             evaluation, systems, opened.conductor, parallel=self.order.parallel, budget=budget,
             retry=self.order.begun is not None,
@@ -266,7 +270,7 @@ class Evaluating:
 
         done = f"{self._count.done:,} of {self._count.total:,} runs took {dollars(budget.spent)}"
         said = f"the limit of ${budget.limit} is reached: {done}"
-        tell(Failure(kind="limit", message=said, hint=self._raise.format(how=self._how())))
+        print_error(Failure(kind="limit", message=said, hint=self._raise.format(how=self._how())))
         return LIMIT
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.formatting import format_duration
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _lines(count: Count) -> Follow:
         count.add(outcome)
         if count.done == count.total or time.monotonic() - last >= PERIOD:
             last = time.monotonic()
-            remark(count.said())
+            print_notice(count.said())
 
     return follow
 

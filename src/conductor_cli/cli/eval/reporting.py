@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import remark, say_json, tell
+from conductor_cli.cli.output import print_error, print_json, print_notice
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.redact import SECRETS
 
@@ -35,11 +35,11 @@ def report(
     if html is not None:
         _write(html, _page(heading, summary, evaluation, known))
     if json:
-        say_json(figures(heading, summary))
+        print_json(figures(heading, summary))
     else:
         show(heading, summary, settings["output.color"])
     if html is not None:
-        remark(f"the report with plots is {html}")
+        print_notice(f"the report with plots is {html}")
 
 
 def counted(spec: EvaluationSpec, outcomes: Sequence[Outcome]) -> Summary:
@@ -73,7 +73,9 @@ def rescored(evaluation: Evaluation, settings: Settings, *, scorer: str, html: P
         raise UsageError(f"no scorer is called {scorer!r}", hint=f"known: {', '.join(SCORERS)}")
     before, after = evaluation.outcomes(), rescore(evaluation, scorer=scorer)
     changed = sum(one.verdict != other.verdict for one, other in zip(before, after, strict=True))
-    remark(f"{len(after):,} stored answers scored again, {changed:,} of them with another verdict; nobody was asked")
+    print_notice(
+        f"{len(after):,} stored answers scored again, {changed:,} of them with another verdict; nobody was asked"
+    )
     report(evaluation, settings, html=html, json=json, outcomes=after)
 
 
@@ -86,7 +88,7 @@ def ended(evaluation: Evaluation) -> int:
     failure = Failure(
         kind="unreachable", message=f"not one case could be judged: {said}", hint="conductor workers test"
     )
-    tell(failure)
+    print_error(failure)
     return failure.exit_code
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.cli.output import explain, say, table
+from conductor_cli.cli.output import print_line, print_table, print_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,11 +29,11 @@ def show(heading: Heading, summary: Summary, color: Any) -> None:  # noqa: ANN40
         best = max((row.score.value or 0.0 for row in summary.rows), default=0.0)
         _draw(lay_out(summary, width), console, [row.score.value == best for row in summary.rows])
         if tags is not None and len(tags.heads) > 1:
-            say()
+            print_line()
             _draw(tags, console, [False] * len(tags.rows))
-    say()
+    print_line()
     for note in notes(heading, summary):
-        explain(note)
+        print_text(note)
 
 
 def _console(color: Any) -> Console:  # noqa: ANN401 - views.ColorName
@@ -50,14 +50,14 @@ def _blocks(summary: Summary) -> None:
     from conductor_cli.evals.table import stacked
 
     for index, (name, figures) in enumerate(stacked(summary)):
-        say("\n" * (index > 0) + name)
+        print_line("\n" * (index > 0) + name)
         for label, text in figures:
-            say(f"  {label}: {text}")
+            print_line(f"  {label}: {text}")
 
 
 def _draw(laid: Laid, console: Console | None, best: Sequence[bool]) -> None:
     if console is None:
-        table(laid.heads, laid.rows)
+        print_table(laid.heads, laid.rows)
         return
     from rich.table import Table
     from rich.text import Text

@@ -24,16 +24,16 @@ MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    return load(os.environ, {}, context.obj.config)
+    return load_settings(os.environ, {}, context.obj.config)
 
 
 def _safe() -> Safe:
-    from conductor_cli.config import places
+    from conductor_cli.config import app_paths
     from conductor_cli.keys.safe import Safe
 
-    return Safe(places(os.environ).data, os.environ)
+    return Safe(app_paths(os.environ).data, os.environ)
 
 
 @app.command("set", context_settings=MORE)
@@ -52,7 +52,7 @@ def set_(
     """Keep a provider's key in the system's keyring. It is asked for, or read from stdin; it is no argument."""
     from conductor_cli.cli.keys.asking import agree_to_file, key_from_user
     from conductor_cli.cli.keys.rows import kept_in, variables_set
-    from conductor_cli.cli.output import explain, remark
+    from conductor_cli.cli.output import print_notice, print_text
     from conductor_cli.keys.entry import address, is_open, known_provider, same_address
 
     if context.args:
@@ -62,56 +62,56 @@ def set_(
     name = known_provider(provider)
     url, safe = address(name, base_url), _safe()
     if is_open(url):
-        remark(f"{url} is plain http: whoever is on the way there can read the key")
+        print_notice(f"{url} is plain http: whoever is on the way there can read the key")
     if insecure_storage:
         agree_to_file(safe.path, yes=yes)
     before, key = safe.entries().get(name), key_from_user(name)
     entry = safe.set(name, url, key, plaintext=insecure_storage)
-    explain(
+    print_text(
         f"stored the key of {name} in {kept_in(entry, safe.path)}, for {url}; check it with: conductor keys test {name}"
     )
     if before is not None and not same_address(before.base_url, url):
-        remark(f"it takes the place of the key for {before.base_url}")
+        print_notice(f"it takes the place of the key for {before.base_url}")
     if len(key) < LEAST:
-        remark(f"a key with fewer than {LEAST} characters is not hidden in what is shown or stored")
+        print_notice(f"a key with fewer than {LEAST} characters is not hidden in what is shown or stored")
     for variable in variables_set(name, os.environ):
-        remark(f"{variable} is set, too; it wins")
+        print_notice(f"{variable} is set, too; it wins")
 
 
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that are at hand: where each is, and how old. No key is shown."""
     from conductor_cli.cli.keys.rows import rows_of
-    from conductor_cli.cli.output import remark, say_json, table, tell
+    from conductor_cli.cli.output import print_error, print_json, print_notice, print_table
 
     rows, fault = rows_of(_settings(context), _safe())
     if json:
-        say_json([row.data() for row in rows])
+        print_json([row.data() for row in rows])
     elif rows:
         heads = ("PROVIDER", "SOURCE", "AGE", "STATE", "ADDRESS")
-        table(heads, [[row.provider, row.source, row.age, row.state, row.base_url] for row in rows])
+        print_table(heads, [[row.provider, row.source, row.age, row.state, row.base_url] for row in rows])
     else:
-        remark("no key is at hand; store one with: conductor keys set PROVIDER")
+        print_notice("no key is at hand; store one with: conductor keys set PROVIDER")
     if fault is not None:
-        tell(fault)
+        print_error(fault)
 
 
 @app.command("rm")
 def rm(provider: Provider) -> None:
     """Remove a stored key."""
     from conductor_cli.cli.keys.rows import kept_in, variables_set
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.keys.entry import known_provider
 
     name, safe = known_provider(provider), _safe()
     entry, absent = safe.remove(name)
     if absent is None:
-        say(f"removed the key of {name} from {kept_in(entry, safe.path)}")
+        print_line(f"removed the key of {name} from {kept_in(entry, safe.path)}")
     else:
-        say(f"removed the key of {name} from the list of stored keys")
-        remark(f"{absent.message}: the key may still lie in {kept_in(entry, safe.path)}")
+        print_line(f"removed the key of {name} from the list of stored keys")
+        print_notice(f"{absent.message}: the key may still lie in {kept_in(entry, safe.path)}")
     for variable in variables_set(name, os.environ):
-        remark(f"{variable} still holds one")
+        print_notice(f"{variable} still holds one")
 
 
 @app.command("test")
@@ -124,13 +124,13 @@ def ask_providers(
 ) -> None:
     """Ask each provider whether it takes its key: one request each that costs nothing, all at once."""
     from conductor_cli.cli.keys.testing import exit_code, test_keys
-    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.keys.entry import known_provider
 
     tested = test_keys(_settings(context), _safe(), [known_provider(name) for name in providers or ()])
     if json:
-        say_json([item.data() for item in tested])
+        print_json([item.data() for item in tested])
     else:
         heads = ("PROVIDER", "SOURCE", "STATE", "TIME", "SAID")
-        table(heads, [[t.row.provider, t.row.source, t.state, t.time, t.said] for t in tested])
+        print_table(heads, [[t.row.provider, t.row.source, t.state, t.time, t.said] for t in tested])
     raise typer.Exit(exit_code(tested))

@@ -38,10 +38,10 @@ def _prompted(provider: str) -> str:
 
 def _end_line() -> None:
     """What getpass leaves out where it got no line, so that what comes next does not stand behind the prompt."""
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     if sys.stderr.isatty():
-        remark("")
+        print_notice("")
 
 
 def _piped() -> str:
@@ -55,12 +55,12 @@ def _piped() -> str:
 def agree_to_file(path: Path, *, yes: bool) -> None:
     """Have a yes, by `--yes` or a person, before a key is written to a file. Raises `UsageError`."""
     from conductor_cli.cli.model.pulling import agreed
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("a key goes into a file that is not encrypted only after a yes", hint="add --yes")
-    remark(f"the key will stand unencrypted in {path}: whoever reads your files has it")
+    print_notice(f"the key will stand unencrypted in {path}: whoever reads your files has it")
     if not agreed("store it so?", otherwise=False):
         raise UsageError("no key was stored", hint="the keyring keeps it encrypted: leave --insecure-storage out")

@@ -144,7 +144,7 @@ def stored_keys(settings: Settings) -> Safe:
             return stored_at_hand(safe)
         return {worker.kind for worker in workers if _asks(worker, settings.environ)}
 
-    safe = Safe(settings.places.data, settings.environ, wanted)
+    safe = Safe(settings.paths.data, settings.environ, wanted)
     return safe
 
 

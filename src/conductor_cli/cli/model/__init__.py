@@ -26,26 +26,26 @@ Use = Annotated[
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    return load(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    return load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
 
 
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the models that are here and those that can be pulled."""
     from conductor_cli.cli.model.listing import listed, rows
-    from conductor_cli.cli.output import remark, say_json
+    from conductor_cli.cli.output import print_json, print_notice
     from conductor_cli.models.weights.registry import as_of
 
     settings = _settings(context)
     found = rows(settings)
     if json:
-        say_json([row.data() for row in found])
+        print_json([row.data() for row in found])
         return
     listed(found)
     if not context.obj.quiet:
-        remark(f"the registry is of {as_of(settings.environ)}")
+        print_notice(f"the registry is of {as_of(settings.environ)}")
 
 
 @app.command("pull")
@@ -59,7 +59,7 @@ def pull(
     """Get a model: checked by its SHA-256, going on where an earlier try ended."""
     from conductor_cli.cli.model.pulling import fetch, forget_no, here, told, whole
     from conductor_cli.cli.model.shelving import settle
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.models.weights.registry import find_model, load_registry
 
@@ -68,13 +68,13 @@ def pull(
     forget_no(settings)
     manifest = here(entry, settings)
     if manifest is not None and not whole(manifest, settings, quiet=context.obj.quiet):
-        remark(f"{entry.name} is here and damaged; it is fetched again")
+        print_notice(f"{entry.name} is here and damaged; it is fetched again")
         manifest = None
     if manifest is None:
         fresh = fetch(entry, settings, quiet=context.obj.quiet)
-        told(fresh, say)
+        told(fresh, print_line)
     else:
-        say(f"{entry.name} is here already: {manifest.path}")
+        print_line(f"{entry.name} is here already: {manifest.path}")
     changed = settle((manifest or fresh).name, settings, context.obj.config, use=use)
     if manifest is None:
         _after(fresh, context.obj.config, quiet=context.obj.quiet)
@@ -84,19 +84,19 @@ def pull(
 
 def _after(manifest: Manifest, config: str | None, *, quiet: bool) -> None:
     """Read the fixed part of the prompt now, where the model that has come is the one that plans."""
-    from conductor_cli.cli.choosing import planner_manifest
-    from conductor_cli.cli.output import remark
+    from conductor_cli.app.planner_resolution import planner_manifest
+    from conductor_cli.cli.output import print_notice
     from conductor_cli.cli.preparing import is_worth_it, prepare, told
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    settings = load(os.environ, {}, config)
+    settings = load_settings(os.environ, {}, config)
     if planner_manifest(settings) != manifest or not is_worth_it(settings):
         return
     if not quiet:
-        remark("reading the fixed part of the prompt, so that no question has to wait for it …")
-    used = prepare(lambda: load(os.environ, {}, config), remark)
+        print_notice("reading the fixed part of the prompt, so that no question has to wait for it …")
+    used = prepare(lambda: load_settings(os.environ, {}, config), print_notice)
     if not quiet:
-        remark(told(used))
+        print_notice(told(used))
 
 
 @app.command("prepare")
@@ -105,12 +105,12 @@ def prepare_(
     yields: Annotated[bool, typer.Option("--yield", hidden=True, help="Run only when nothing else wants to.")] = False,
 ) -> None:
     """Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes."""
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare, told, yield_to_others
 
     if yields:
         yield_to_others()
-    say(told(prepare(lambda: _settings(context), remark)))
+    print_line(told(prepare(lambda: _settings(context), print_notice)))
 
 
 @app.command("import")
@@ -125,11 +125,11 @@ def import_(
     use: Use = None,
 ) -> None:
     """Take a model file that is on this machine: checked, recognised, not stored twice."""
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
     from conductor_cli.cli.model.pulling import told
     from conductor_cli.cli.model.shelving import settle
     from conductor_cli.cli.model.watching import reading, watching
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.models.weights.import_file import ImportRequest, import_model
 
@@ -138,10 +138,10 @@ def import_(
     with watching(settings, quiet=context.obj.quiet) as watch:
         adopted = import_model(given, open_model_store(settings), settings.environ, reading(watch))
     manifest = adopted.manifest
-    say(f"{manifest.name} is here{' already' if adopted.before else ''}:")
-    told(manifest, say)
+    print_line(f"{manifest.name} is here{' already' if adopted.before else ''}:")
+    told(manifest, print_line)
     if not adopted.own:
-        remark("the file is used where it lies, on another disk: keep it there, or import it with --copy")
+        print_notice("the file is used where it lies, on another disk: keep it there, or import it with --copy")
     if settle(manifest.name, settings, context.obj.config, use=use):
         prepare_in_background(context.obj)
 
@@ -157,11 +157,16 @@ def use(
     ],
 ) -> None:
     """Choose the model that plans, from now on."""
-    from conductor_cli.cli.choosing import described, missing_key, open_model_store, planner_of
+    from conductor_cli.app.planner_resolution import (
+        describe_planner,
+        missing_key_notice,
+        open_model_store,
+        resolve_planner,
+    )
     from conductor_cli.cli.model.shelving import choose
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
     if not model.strip():
         raise UsageError("no model is named", hint="conductor model use NAME | FILE.gguf | URL | provider/model")
@@ -171,11 +176,11 @@ def use(
         item.worker.name == model for item in settings.workers
     )
     chosen = str(path.absolute()) if path.exists() and not named else model
-    planner = planner_of(load(os.environ, {"conductor.model": chosen}, context.obj.config))
-    name = described(planner)
+    planner = resolve_planner(load_settings(os.environ, {"conductor.model": chosen}, context.obj.config))
+    name = describe_planner(planner)
     choose(chosen, name if name == chosen else f"{chosen} ({name})", settings, context.obj.config)
-    if said := missing_key(planner, settings):
-        remark(said)
+    if said := missing_key_notice(planner, settings):
+        print_notice(said)
     prepare_in_background(context.obj)
 
 
@@ -190,17 +195,17 @@ def verify(
     """Read a model's files again and compare them with what is known of them; 5 when one is damaged."""
     from conductor_cli.cli.model.shelving import verified
     from conductor_cli.cli.model.watching import reading, watching
-    from conductor_cli.cli.output import say, say_json
+    from conductor_cli.cli.output import print_json, print_line
 
     settings = _settings(context)
     with watching(settings, quiet=context.obj.quiet) as watch:
         results = verified(name, settings, reading(watch))
     if json:
-        say_json([result.data() for result in results])
+        print_json([result.data() for result in results])
     else:
         for result in results:
             for line in result.lines():
-                say(line)
+                print_line(line)
     if any(result.problem for result in results):
         raise typer.Exit(ConductorUnusable("").exit_code)
 
@@ -225,10 +230,10 @@ def names(
 ) -> None:
     """Print the names of models, a line each: what a shell offers for a tab."""
     from conductor_cli.cli.completions import model_names
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     for name in model_names(os.environ, known=known):
-        say(name)
+        print_line(name)
 
 
 @app.command("path")
@@ -239,13 +244,13 @@ def path(
     ] = None,
 ) -> None:
     """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.cli.model.shelving import known
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     settings = _settings(context)
     if name is not None:
-        say(str(known(name, settings).path))
+        print_line(str(known(name, settings).path))
         return
-    planner = planner_of(settings)
-    say(planner.model if planner.kind == "llama" else settings["conductor.model"])
+    planner = resolve_planner(settings)
+    print_line(planner.model if planner.kind == "llama" else settings["conductor.model"])

@@ -38,31 +38,31 @@ def bench(
     adapter: opt.Adapter = None,
 ) -> None:
     """Measure how long planning takes on this machine: loading, the remembered prompt, reading, writing."""
-    from conductor_cli.cli.output import remark, say, say_json
-    from conductor_cli.config import load
+    from conductor_cli.cli.output import print_json, print_line, print_notice
+    from conductor_cli.config import load_settings
 
-    flags = opt.checked({"conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter})
+    flags = opt.check_settings({"conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter})
     named = [{**flags, **({"conductor.model": model} if model else {})} for model in models or [""]]
-    each = [load(os.environ, chosen, context.obj.config) for chosen in named]
+    each = [load_settings(os.environ, chosen, context.obj.config) for chosen in named]
     names = [_local_name(settings) for settings in each]
     found = []
     for name, chosen, settings in zip(names, named, each, strict=True):
         if not context.obj.quiet:
-            remark(f"measuring {name} …")
+            print_notice(f"measuring {name} …")
         found.append(measured(settings) if len(each) == 1 else _apart(chosen, context.obj.config))
     if json:
-        say_json(found)
+        print_json(found)
         return
     for item in found:
         for line in lines(item):
-            say(line)
+            print_line(line)
 
 
 def _local_name(settings: Settings) -> str:
     """What the chosen conductor is called. Raises `UsageError` for one that is not local."""
-    from conductor_cli.cli.choosing import planner_manifest, planner_of
+    from conductor_cli.app.planner_resolution import planner_manifest, resolve_planner
 
-    planner = planner_of(settings)
+    planner = resolve_planner(settings)
     if planner.kind != "llama":
         raise UsageError("only local models can be measured", hint="name a model of conductor model list, or a file")
     manifest = planner_manifest(settings)
@@ -78,10 +78,10 @@ def measured(settings: Settings) -> dict[str, Any]:
     """
     import asyncio
 
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.models.llama import describe
 
-    path, name = Path(planner_of(settings).model), _local_name(settings)
+    path, name = Path(resolve_planner(settings).model), _local_name(settings)
     try:
         figures = asyncio.run(_measure(settings))
         size = describe(path).size
@@ -99,9 +99,9 @@ def _apart(flags: Mapping[str, Any], config: str | None) -> dict[str, Any]:
     import subprocess
     import sys
 
-    from conductor_cli.config import setting
+    from conductor_cli.config import find_setting
 
-    environ = {setting(name).variable: str(value) for name, value in flags.items() if value is not None}
+    environ = {find_setting(name).variable: str(value) for name, value in flags.items() if value is not None}
     command = [sys.executable, "-P", "-m", "conductor_cli", "--quiet", *(["--config", config] if config else [])]
     done = subprocess.run(  # noqa: S603 - this very program
         [*command, "model", "bench", "--json"], env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
@@ -114,15 +114,15 @@ def _apart(flags: Mapping[str, Any], config: str | None) -> dict[str, Any]:
 
 
 async def _measure(settings: Settings) -> Figures:
-    from conductor_cli.cli.choosing import planner_of
-    from conductor_cli.cli.opening import open_planner
+    from conductor_cli.app.opened_conductor import open_planner
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.core.question import Question
     from conductor_cli.models.catalog import llama_options
     from conductor_cli.models.llama.measure import measure
 
     opened = await open_planner(settings)
     await opened.close()  # it was not loaded: what it would be asked is all that is wanted
-    planner = planner_of(settings)
+    planner = resolve_planner(settings)
     request = opened.conductor.asks(Question(text=QUESTION))
     return await measure(Path(planner.model), llama_options(planner), replace(request, seed=SEED, max_tokens=PLAN))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
-from conductor_cli.cli.output import say, table
+from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, resolve_planner
+from conductor_cli.cli.output import print_line, print_table
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
 
@@ -92,12 +92,12 @@ def listed(found: Sequence[Row]) -> None:
     for spared in SPARED:
         columns = [at for at in columns if not spared or HEADS[at] != spared]
         if not width or _needed([HEADS, *rows], columns) <= width:
-            table([HEADS[at] for at in columns], [[row[at] for at in columns] for row in rows])
+            print_table([HEADS[at] for at in columns], [[row[at] for at in columns] for row in rows])
             return
     for row in found:
-        say(f"{'* ' if row.in_use else ''}{row.name}")
+        print_line(f"{'* ' if row.in_use else ''}{row.name}")
         for line in textwrap.wrap(row.text(), max(20, width - 4), break_long_words=False, break_on_hyphens=False):
-            say(f"    {line}")
+            print_line(f"    {line}")
 
 
 def _needed(lines: Sequence[Sequence[str]], columns: Sequence[int]) -> int:
@@ -184,7 +184,7 @@ def _elsewhere(settings: Settings) -> Row:
     text = settings["conductor.model"]
     path = Path(text).expanduser()
     try:
-        planner_of(settings)
+        resolve_planner(settings)
         state = "here"
     except ConductorError:
         state = "not here"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 def here(entry: RegistryModel, settings: Settings) -> Manifest | None:
     """The whole model of this entry, if it is in the model store and still what the registry means."""
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
 
     manifest = next((found for found in open_model_store(settings).manifests() if found.name == entry.name), None)
     if manifest is None or manifest.fault() or len(manifest.files) != len(entry.parts):
@@ -64,7 +64,7 @@ def fetch(entry: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
 
 
 def _bring(entry: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
     from conductor_cli.cli.model.watching import watching
     from conductor_cli.models.weights.pull import pull
 
@@ -73,13 +73,13 @@ def _bring(entry: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest
             return pull(entry, open_model_store(settings), settings.environ, watch)
     except KeyboardInterrupt:
         if not quiet:
-            remark(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
+            print_notice(f"stopped; this goes on where it ended: conductor model pull {entry.name}")
         raise
 
 
 def _announce(entry: RegistryModel, offer: Quote, settings: Settings) -> None:
     for line in [*_terms(entry, offer), *_fit(entry, settings)]:
-        remark(line)
+        print_notice(line)
 
 
 def _terms(entry: RegistryModel, offer: Quote) -> list[str]:
@@ -133,9 +133,9 @@ def offer(settings: Settings, *, quiet: bool) -> None:
 
     Without a terminal, or after a no, now or earlier, nothing happens here: opening the conductor says what to run.
     """
-    from conductor_cli.cli.choosing import nothing_here
+    from conductor_cli.app.planner_resolution import has_no_model
 
-    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not nothing_here(settings):
+    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not has_no_model(settings):
         return
     if _no(settings).exists():
         return
@@ -149,7 +149,7 @@ def offer(settings: Settings, *, quiet: bool) -> None:
     if not terms.cached and is_offline(settings.environ):
         return
     _check_room(terms)
-    remark("There is no conductor model yet, the one that plans. The default one is")
+    print_notice("There is no conductor model yet, the one that plans. The default one is")
     _announce(entry, terms, settings)
     takes = (
         f", about {format_duration(terms.missing / USUAL, tenths=False)} at {format_size(USUAL)}/s"
@@ -157,13 +157,13 @@ def offer(settings: Settings, *, quiet: bool) -> None:
         else ""
     )
     if agreed(f"Get it now{takes}?", otherwise=True):
-        told(_bring(entry, settings, quiet=quiet), remark)
-        set_value(settings.places, "conductor.model", entry.name)
+        told(_bring(entry, settings, quiet=quiet), print_notice)
+        set_value(settings.paths, "conductor.model", entry.name)
     else:
         with suppress(OSError):  # then it is asked again
             _no(settings).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _no(settings).write_text("The question whether to get the default conductor model was answered with no.\n")
-        remark("this is not asked again; to get it after all: conductor model pull")
+        print_notice("this is not asked again; to get it after all: conductor model pull")
 
 
 def forget_no(settings: Settings) -> None:
@@ -174,7 +174,7 @@ def forget_no(settings: Settings) -> None:
 
 def _no(settings: Settings) -> Path:
     """A file that is there after a no to the one question."""
-    return settings.places.state / "no-model-wanted"
+    return settings.paths.state / "no-model-wanted"
 
 
 def agreed(question: str, *, otherwise: bool) -> bool:
@@ -187,9 +187,9 @@ def agreed(question: str, *, otherwise: bool) -> bool:
         sys.stderr.flush()
         answer = sys.stdin.readline()
         if not answer:
-            remark("")
+            print_notice("")
             return False
         word = answer.strip().lower()
         if word in ANSWERS or not word:
             return ANSWERS.get(word, otherwise)
-        remark("yes or no?")
+        print_notice("yes or no?")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
+from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, resolve_planner
 from conductor_cli.cli.model.pulling import agreed
-from conductor_cli.cli.output import remark, say
+from conductor_cli.cli.output import print_line, print_notice
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_size
 
@@ -36,16 +36,16 @@ def removed(name: str, settings: Settings, config: str | None, *, yes: bool) -> 
     plans = _plans(name, settings, damaged=work.damaged)
     for other in work.store.manifests():
         if other.base == name:
-            remark(f"{other.name} is laid over it, and cannot be used without it")
+            print_notice(f"{other.name} is laid over it, and cannot be used without it")
     if not yes:
         _ask(name, work.going())
     freed, left = work.remove()
-    say(f"removed {name}, {format_size(freed) if freed else 'no bytes'} freed")
+    print_line(f"removed {name}, {format_size(freed) if freed else 'no bytes'} freed")
     for path in left:
-        remark(f"{path} stays: conductor did not put it there, or another model uses it")
+        print_notice(f"{path} stays: conductor did not put it there, or another model uses it")
     if plans:
         _unchoose(settings)
-        remark(f"{name} was the model that plans; {_after(config)}")
+        print_notice(f"{name} was the model that plans; {_after(config)}")
     return plans
 
 
@@ -105,7 +105,7 @@ class _Removal:
         if any(_is_same(other, manifest) for other in self.store.manifests()):
             return 0
         with suppress(ModelError):  # of a file that is gone or damaged: its states go when others need the room
-            return forget(self._settings.places.prefixes, describe(manifest.path).identity)
+            return forget(self._settings.paths.prefixes, describe(manifest.path).identity)
         return 0
 
 
@@ -140,21 +140,21 @@ def _unchoose(settings: Settings) -> None:
     from conductor_cli.config.workers import set_value
 
     origin = settings.origins["conductor.model"]
-    if origin == str(settings.places.own_file):
-        set_value(settings.places, "conductor.model", None)
+    if origin == str(settings.paths.own_file):
+        set_value(settings.paths, "conductor.model", None)
     elif settings["conductor.model"]:
-        remark(f"{origin} still names it")
+        print_notice(f"{origin} still names it")
 
 
 def _after(config: str | None) -> str:
     """Which model plans from now on, in words."""
-    from conductor_cli.cli.choosing import described
-    from conductor_cli.config import load
+    from conductor_cli.app.planner_resolution import describe_planner
+    from conductor_cli.config import load_settings
 
-    settings = load(os.environ, {}, config)
+    settings = load_settings(os.environ, {}, config)
     try:
-        planner, manifest = planner_of(settings), planner_manifest(settings)
-        return f"now {manifest.name if manifest is not None else described(planner)} does"
+        planner, manifest = resolve_planner(settings), planner_manifest(settings)
+        return f"now {manifest.name if manifest is not None else describe_planner(planner)} does"
     except ConductorError as error:
         return f"now none does: {error.hint or error.message}"
 
@@ -162,9 +162,9 @@ def _after(config: str | None) -> str:
 def _ask(name: str, going: list[Removal]) -> None:
     for each in going:
         for path in each.names:
-            remark(f"  {path}")
+            print_notice(f"  {path}")
     freed = sum(each.freed for each in going)
     size = f" and free {format_size(freed)}" if freed else ""
     if not agreed(f"Remove {name}{size}?", otherwise=False):
-        remark("nothing was removed")
+        print_notice("nothing was removed")
         raise typer.Exit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.choosing import open_model_store, planner_manifest, planner_of
-from conductor_cli.cli.output import remark, say
+from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, resolve_planner
+from conductor_cli.cli.output import print_line, print_notice
 from conductor_cli.core.errors import ConductorUnusable
 
 if TYPE_CHECKING:
@@ -35,25 +35,25 @@ def settle(name: str, settings: Settings, config: str | None, *, use: bool | Non
     taken = settings["conductor.model"] or (before is not None and before.name != name)
     if use is True or (use is None and not taken):
         if choose(name, name, settings, config):
-            say('next: conductor ask "…"')
+            print_line('next: conductor ask "…"')
             return True
     elif before is None or before.name != name:
-        say(f"to let it plan: conductor model use {name}")
+        print_line(f"to let it plan: conductor model use {name}")
     return False
 
 
 def choose(chosen: str, name: str, settings: Settings, config: str | None) -> bool:
     """Write which model plans into the tool's own file; say and return whether that has an effect."""
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
     from conductor_cli.config.workers import set_value
 
-    set_value(settings.places, "conductor.model", chosen)
-    after = load(os.environ, {}, config)
+    set_value(settings.paths, "conductor.model", chosen)
+    after = load_settings(os.environ, {}, config)
     if after["conductor.model"] == chosen:
-        say(f"the conductor model is now {name}")
+        print_line(f"the conductor model is now {name}")
         return True
-    say(f"written: {name}")
-    remark(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
+    print_line(f"written: {name}")
+    print_notice(f"{after.origins['conductor.model']} names {after['conductor.model']}, and wins")
     return False
 
 
@@ -119,7 +119,7 @@ def _all_manifests(settings: Settings) -> list[Manifest]:
     """All models of the model store, where what plans is no file. Raises `ConductorUnusable` where it should be one."""
     manifests = list(open_model_store(settings).manifests())
     if settings["conductor.model"] or not manifests:
-        planner = planner_of(settings)  # says how to get it, where it is not here
+        planner = resolve_planner(settings)  # says how to get it, where it is not here
         if planner.kind == "llama" and not Path(planner.model).is_file():
             raise ConductorUnusable(
                 f"the model that plans is not there any more: {planner.model}",

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_duration, format_size
 
@@ -87,15 +87,15 @@ class _Lines:
         if self._name == "none":
             return
         if progress.note:
-            remark(one_line(progress.note))
+            print_notice(one_line(progress.note))
         now, key = time.monotonic(), (progress.stage, progress.file)
         if key != self._key:
             self._key, self._last, self._rate = key, now, Rate(progress.done)
             if not progress.total or progress.done < progress.total:  # else it is over
-                remark(self._line(progress, 0.0))
+                print_notice(self._line(progress, 0.0))
         elif now - self._last >= PERIOD:
             self._last = now
-            remark(self._line(progress, self._rate.of(progress.done)))
+            print_notice(self._line(progress, self._rate.of(progress.done)))
 
     def _line(self, progress: Progress, rate: float) -> str:
         parts = [f"{WORDS.get(progress.stage, progress.stage)} {one_line(progress.file)}"]

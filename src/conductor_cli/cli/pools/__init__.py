@@ -20,15 +20,15 @@ Name = Annotated[str, typer.Argument(help="The pool's name.")]
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    return load(os.environ, {}, context.obj.config)
+    return load_settings(os.environ, {}, context.obj.config)
 
 
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the pools, and those that ship with this tool."""
-    from conductor_cli.cli.output import remark, say_json, table
+    from conductor_cli.cli.output import print_json, print_notice, print_table
     from conductor_cli.models.pools import shipped_pools
 
     settings = _settings(context)
@@ -36,18 +36,18 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
     if json:
         ours = [_data(pool, settings) for pool in settings.pools]
         theirs = [_shape(pool.name, pool.about, [worker.name for worker in pool.workers]) for pool in rest]
-        say_json([*ours, *theirs])
+        print_json([*ours, *theirs])
         return
     if settings.pools:
         rows = [[pool.name, _in_use(pool.name, settings), ", ".join(pool.workers)] for pool in settings.pools]
-        table(("NAME", "IN USE", "WORKERS"), rows)
+        print_table(("NAME", "IN USE", "WORKERS"), rows)
         for pool in settings.pools:
             for worker in _data(pool, settings)["unknown"]:
-                remark(f"{pool.where}: pool {pool.name} names {worker}, which is no worker")
+                print_notice(f"{pool.where}: pool {pool.name} names {worker}, which is no worker")
     else:
-        remark("no pools are set up: every enabled worker is on offer")
+        print_notice("no pools are set up: every enabled worker is on offer")
     for one in rest:
-        remark(f"not added yet: {one.name}, {one.about}; conductor pools add {one.name}")
+        print_notice(f"not added yet: {one.name}, {one.about}; conductor pools add {one.name}")
 
 
 def _in_use(name: str, settings: Settings) -> str:
@@ -105,10 +105,10 @@ def add(
     ] = False,
 ) -> None:
     """Make a pool of workers, or add one that ships (published)."""
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.pools.supplying import supply
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config.pools import change_pool
+    from conductor_cli.config.pools import update_pool
 
     settings = _settings(context)
     if workers:
@@ -117,14 +117,14 @@ def add(
     else:
         table = supply(name, settings, everyone=everyone) | ({"about": about} if about else {})
     try:
-        change_pool(settings.places, name, table)
+        update_pool(settings.paths, name, table)
     except ConfigError as error:
-        raise UsageError(error.message.removeprefix(f"{settings.places.own_file}: "), hint=error.hint) from None
+        raise UsageError(error.message.removeprefix(f"{settings.paths.own_file}: "), hint=error.hint) from None
     held = len(table["workers"])
-    say(f"pool {name}: {held} worker{'s' if held > 1 else ''}; use it with: conductor ask --pool {name} …")
+    print_line(f"pool {name}: {held} worker{'s' if held > 1 else ''}; use it with: conductor ask --pool {name} …")
     listed = next(pool for pool in _settings(context).pools if pool.name == name)
-    if listed.source != str(settings.places.own_file):
-        remark(f"{listed.source} has a pool {name}, too; what stands there wins")
+    if listed.source != str(settings.paths.own_file):
+        print_notice(f"{listed.source} has a pool {name}, too; what stands there wins")
     prepare_in_background(context.obj)
 
 
@@ -139,23 +139,23 @@ def _check_known(workers: Sequence[str], settings: Settings) -> None:
 @app.command("rm")
 def rm(context: typer.Context, name: Name) -> None:
     """Remove a pool that was added; its workers stay."""
-    from conductor_cli.cli.output import remark, say
-    from conductor_cli.cli.pooling import UNUSED
+    from conductor_cli.app.worker_selection import POOL_GONE
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config import places
-    from conductor_cli.config.pools import change_pool, end_use, own_pools
+    from conductor_cli.config import app_paths
+    from conductor_cli.config.pools import own_pools, stop_using_pool, update_pool
 
-    where = places(os.environ)
+    where = app_paths(os.environ)
     if name not in own_pools(where):
         listed = {pool.name: pool.source for pool in _settings(context).pools}
         if name in listed:
             said = f"pool {name!r} stands in {listed[name]}, which conductor does not write"
             raise ConfigError(said, hint="change it there, by hand")
         raise UsageError(f"no pool is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
-    change_pool(where, name, None)
-    say(f"removed pool {name}; its workers stay")
-    if end_use(where, name):
-        remark(UNUSED)
+    update_pool(where, name, None)
+    print_line(f"removed pool {name}; its workers stay")
+    if stop_using_pool(where, name):
+        print_notice(POOL_GONE)
     prepare_in_background(context.obj)
 
 
@@ -165,22 +165,22 @@ def use(
     name: Annotated[str | None, typer.Argument(help="The pool's name; none for every enabled worker.")] = None,
 ) -> None:
     """Choose the pool that runs use where they name none."""
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config.pools import members, pool_named
+    from conductor_cli.config.pools import pool_members, pool_named
     from conductor_cli.config.workers import set_value
 
     settings = _settings(context)
     if name is not None:
         try:
-            members(pool_named(settings.pools, name), settings.workers)
+            pool_members(pool_named(settings.pools, name), settings.workers)
         except ConfigError as error:
             raise UsageError(error.message, hint=error.hint) from None
-    set_value(settings.places, "conductor.pool", name)
-    say("every enabled worker is on offer" if name is None else f"runs use pool {name}")
+    set_value(settings.paths, "conductor.pool", name)
+    print_line("every enabled worker is on offer" if name is None else f"runs use pool {name}")
     now = _settings(context)
     if now["conductor.pool"] != (name or ""):
-        remark(f"{now.origins['conductor.pool']} says otherwise, and that wins")
+        print_notice(f"{now.origins['conductor.pool']} says otherwise, and that wins")
     prepare_in_background(context.obj)
 
 
@@ -192,7 +192,7 @@ def names(
 ) -> None:
     """Print the names of pools, a line each: what a shell offers for a tab."""
     from conductor_cli.cli.completions import pool_names
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     for name in pool_names(os.environ, context.obj.config, own=own, known=known):
-        say(name)
+        print_line(name)

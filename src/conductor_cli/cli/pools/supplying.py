@@ -17,8 +17,8 @@ def supply(name: str, settings: Settings, *, everyone: bool) -> dict[str, Any]:
     A worker whose name the settings know already stays as it is. One without a key is left out and named, unless
     `everyone`. Raises `UsageError` where no such pool ships, `KeyMissing` where nobody is left.
     """
-    from conductor_cli.cli.output import remark
-    from conductor_cli.config.workers import change
+    from conductor_cli.cli.output import print_notice
+    from conductor_cli.config.workers import update_worker
 
     pool = _shipped(name)
     known = {item.worker.name: item for item in settings.workers}
@@ -30,14 +30,14 @@ def supply(name: str, settings: Settings, *, everyone: bool) -> dict[str, Any]:
         raise KeyMissing(f"no worker of pool {name!r} has a key at hand", hint=hint)
     for worker in taken:
         if worker.name in known:
-            remark(f"{worker.name} is there already, and stays as it is in {known[worker.name].source}")
+            print_notice(f"{worker.name} is there already, and stays as it is in {known[worker.name].source}")
         else:
-            change(settings.places, worker.name, worker.table)
-            remark(f"added {worker.name}{_stands_for(worker)}")
+            update_worker(settings.paths, worker.name, worker.table)
+            print_notice(f"added {worker.name}{_stands_for(worker)}")
     left = [worker for worker in pool.workers if worker not in taken]
     for kind in dict.fromkeys(worker.table["kind"] for worker in left):
         names = ", ".join(worker.name for worker in left if worker.table["kind"] == kind)
-        remark(f"left out, no key of {kind}: {names}; conductor keys set {kind}, then pools add {name} again")
+        print_notice(f"left out, no key of {kind}: {names}; conductor keys set {kind}, then pools add {name} again")
     return {"workers": [worker.name for worker in taken], "about": pool.about}
 
 

@@ -10,18 +10,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.asking import file_at
-from conductor_cli.cli.options import Mode, checked
-from conductor_cli.cli.output import remark
-from conductor_cli.cli.repl import showing
+from conductor_cli.cli.options import Mode, check_settings
+from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.question_input import read_attachment
+from conductor_cli.cli.repl import display
 from conductor_cli.cli.repl.prompt import Left
-from conductor_cli.config import setting
-from conductor_cli.config.table import SETTINGS
+from conductor_cli.config import find_setting
+from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.plan import Plan
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.repl.desk import Desk
+    from conductor_cli.cli.repl.chat_session import ChatSession
     from conductor_cli.core.trace import Trace
 
 
@@ -32,7 +32,7 @@ class Command:
     name: str
     takes: str = ""
     help: str
-    act: Callable[[Desk, str], Awaitable[str | None]]
+    act: Callable[[ChatSession, str], Awaitable[str | None]]
 
 
 LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
@@ -56,32 +56,32 @@ def command_in(line: str) -> tuple[Command, str] | None:
     return found, rest.strip()
 
 
-async def _mode(desk: Desk, rest: str) -> None:
+async def _mode(desk: ChatSession, rest: str) -> None:
     if rest:
         if rest not in list(Mode):
             raise UsageError(f"{rest!r:.40} is no mode", hint="one of mini, auto, ultra")
         await desk.change({"conductor.mode": rest})
-    remark(showing.mode(desk.session.settings["conductor.mode"]))
+    print_notice(display.mode(desk.session.settings["conductor.mode"]))
 
 
-async def _workers(desk: Desk, rest: str) -> None:
+async def _workers(desk: ChatSession, rest: str) -> None:
     if rest:
         names = tuple(name.strip() for name in rest.replace(" ", ",").split(",") if name.strip())
         await desk.change({}, () if names == ("all",) else names)
-    showing.workers(await desk.open())
+    display.workers(await desk.open())
 
 
-async def _plan(desk: Desk, rest: str) -> None:
+async def _plan(desk: ChatSession, rest: str) -> None:
     if not rest:
-        showing.plan(desk.last)
+        display.plan(desk.last)
         return
     run, code = await desk.plan(rest)
     if code == 0 and isinstance(run.trace.plan, Plan):
-        showing.offer(run, desk.session.around)
-        remark("/redo runs this plan; what you ask instead is planned anew")
+        display.offer(run, desk.session.around)
+        print_notice("/redo runs this plan; what you ask instead is planned anew")
 
 
-async def _redo(desk: Desk, rest: str) -> None:
+async def _redo(desk: ChatSession, rest: str) -> None:
     number, _, worker = rest.partition(" ")
     if not number:
         await desk.finish()
@@ -91,22 +91,22 @@ async def _redo(desk: Desk, rest: str) -> None:
     await desk.redo(int(number), worker.strip() or None)
 
 
-async def _trace(desk: Desk, rest: str) -> None:
+async def _trace(desk: ChatSession, rest: str) -> None:
     if not rest:
-        showing.trace(desk.last)
+        display.trace(desk.last)
     elif rest.isdecimal() and len(rest) == 1:
-        showing.trace(desk.last, int(rest))
+        display.trace(desk.last, int(rest))
     else:
         store = desk.session.store
-        showing.trace(store.trace(store.find(rest)))
+        display.trace(store.trace(store.find(rest)))
 
 
-async def _cost(desk: Desk, rest: str) -> None:
+async def _cost(desk: ChatSession, rest: str) -> None:
     del rest
-    showing.cost(desk.runs)
+    display.cost(desk.runs)
 
 
-async def _limits(desk: Desk, rest: str) -> None:
+async def _limits(desk: ChatSession, rest: str) -> None:
     name, _, value = rest.partition(" ")
     if name:
         if f"limits.{name}" not in [limit.name for limit in LIMITS]:
@@ -115,22 +115,22 @@ async def _limits(desk: Desk, rest: str) -> None:
         if not value:
             raise UsageError(f"/limits {name} needs a value", hint=f"for example: /limits {name} 5; - takes it back")
         await desk.change({f"limits.{name}": None if value == "-" else _limit(f"limits.{name}", value)})
-    showing.limits(LIMITS, desk.session.settings)
+    display.limits(LIMITS, desk.session.settings)
 
 
 def _limit(name: str, value: str) -> object:
     try:
-        return checked({name: setting(name).parse(value.removeprefix("$"))}, "/limits")[name]
+        return check_settings({name: find_setting(name).parse(value.removeprefix("$"))}, "/limits")[name]
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
 
 
-async def _file(desk: Desk, rest: str) -> None:
+async def _file(desk: ChatSession, rest: str) -> None:
     if rest == "-":
         desk.files.clear()
     elif rest:
-        desk.files += [file_at(path) for path in _paths(rest)]
-    showing.files(desk.files, [file for trace in desk.turns[-1:] for file in trace.question.files])
+        desk.files += [read_attachment(path) for path in _paths(rest)]
+    display.files(desk.files, [file for trace in desk.turns[-1:] for file in trace.question.files])
 
 
 def _paths(rest: str) -> list[Path]:
@@ -143,10 +143,10 @@ def _paths(rest: str) -> list[Path]:
     return [whole]
 
 
-async def _save(desk: Desk, rest: str) -> None:
+async def _save(desk: ChatSession, rest: str) -> None:
     if not desk.turns:
         raise UsageError("there is nothing to save yet", hint="type a question")
-    remark(f"saved as {_saved(rest or f'chat-{desk.turns[0].run}.md', showing.conversation(desk.turns))}")
+    print_notice(f"saved as {_saved(rest or f'chat-{desk.turns[0].run}.md', display.conversation(desk.turns))}")
 
 
 def _saved(name: str, text: str) -> Path:
@@ -162,14 +162,14 @@ def _saved(name: str, text: str) -> Path:
     return path
 
 
-async def _undo(desk: Desk, rest: str) -> None:
+async def _undo(desk: ChatSession, rest: str) -> None:
     del rest
     taken = desk.undo()
-    remark(f"taken back: {showing.question(taken)}")
-    remark(showing.standing(desk.turns))
+    print_notice(f"taken back: {display.question(taken)}")
+    print_notice(display.standing(desk.turns))
 
 
-async def _edit(desk: Desk, rest: str) -> str:
+async def _edit(desk: ChatSession, rest: str) -> str:
     return rest or _asked_last(desk.runs)
 
 
@@ -177,12 +177,12 @@ def _asked_last(runs: list[Trace]) -> str:
     return runs[-1].question.text if runs else ""
 
 
-async def _help(desk: Desk, rest: str) -> None:
+async def _help(desk: ChatSession, rest: str) -> None:
     del desk, rest
-    showing.help_((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS)
+    display.help_((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS)
 
 
-async def _quit(desk: Desk, rest: str) -> None:
+async def _quit(desk: ChatSession, rest: str) -> None:
     del desk, rest
     raise Left
 
@@ -205,12 +205,12 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 
-async def acted(desk: Desk, command: Command, rest: str) -> str | None:
+async def acted(desk: ChatSession, command: Command, rest: str) -> str | None:
     """Do what a command says; an error of the person or of the world is told and changes nothing."""
-    from conductor_cli.cli.output import tell
+    from conductor_cli.cli.output import print_error
 
     try:
         return await command.act(desk, rest)
     except ConductorError as error:
-        tell(error)
+        print_error(error)
         return None

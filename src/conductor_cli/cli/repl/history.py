@@ -9,7 +9,7 @@ from typing import Final
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.redact import SECRETS
 
 NAME: Final = "history"
@@ -26,9 +26,9 @@ def home() -> Path:
         from conductor_cli.store.quick import state_directory
 
         return Path(state_directory(os.environ))
-    from conductor_cli.config import places
+    from conductor_cli.config import app_paths
 
-    return places(os.environ).state
+    return app_paths(os.environ).state
 
 
 def history_at(place: Path) -> History:
@@ -38,7 +38,7 @@ def history_at(place: Path) -> History:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _prepare(path)
     except OSError as error:
-        remark(f"nothing typed here is remembered: {path}: {error.strerror}")
+        print_notice(f"nothing typed here is remembered: {path}: {error.strerror}")
         return InMemoryHistory()
     return Kept(str(path))
 

@@ -21,15 +21,15 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
-from conductor_cli.cli.output import remark
-from conductor_cli.cli.repl.hearing import ENDING, hearing
+from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.repl.history import history_at
-from conductor_cli.greeting import is_plain, mark
+from conductor_cli.cli.signals import ENDING, on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conductor_cli.cli.repl.desk import Desk
+    from conductor_cli.cli.repl.chat_session import ChatSession
 
 NARROW: Final = 60
 """Columns below which the right edge saves words."""
@@ -59,10 +59,10 @@ class Prompt:
     def __init__(self, history: Path | None) -> None:
         """`history` is the directory that what is typed is remembered in, None for nowhere."""
         _return()
-        self.desk: Desk | None = None
+        self.desk: ChatSession | None = None
         self.completer: Completer | None = None
-        self._mark = mark()
-        self._plain = plain = is_plain()
+        self._mark = prompt_mark()
+        self._plain = plain = is_plain_terminal()
         # The commands alone are completed while one types: prose has no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
         self._session: PromptSession[str] = PromptSession(
@@ -105,7 +105,7 @@ class Prompt:
 
         with ExitStack() as held:
             for number in ENDING:
-                held.enter_context(hearing(number, partial(self.leave, Left(128 + number))))
+                held.enter_context(on_signal(number, partial(self.leave, Left(128 + number))))
             try:
                 return await self._session.prompt_async(default=text, pre_run=open_editor if editor else None)
             except EOFError:
@@ -127,13 +127,13 @@ class Prompt:
         if empty and self._was_just_stopped():
             event.app.exit(exception=Left(INTERRUPTED))
         elif empty:
-            run_in_terminal(lambda: remark("Ctrl-D leaves"))
+            run_in_terminal(lambda: print_notice("Ctrl-D leaves"))
         event.current_buffer.reset()
 
     def _was_just_stopped(self) -> bool:
         if self.desk is None:
             return False
-        from conductor_cli.cli.driving import TWICE  # came with the desk
+        from conductor_cli.app.run_session import TWICE  # came with the desk
 
         return time.monotonic() - self.desk.stopped < TWICE
 

@@ -36,7 +36,7 @@ def setup(
     json: opt.Json = False,
 ) -> None:
     """Set up what is missing, step by step: keys, workers, limits, the conductor model. Can be run again."""
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     work = Setup(context, model or "")
     try:
@@ -51,7 +51,7 @@ def setup(
         else:
             code = work.only_told()
     except KeyboardInterrupt:
-        remark(f"\nstopped; {LATER}")
+        print_notice(f"\nstopped; {LATER}")
         raise
     raise typer.Exit(code)
 
@@ -71,9 +71,9 @@ class Setup:
 
     def load(self) -> Settings:
         """The settings as they are now."""
-        from conductor_cli.config import load
+        from conductor_cli.config import load_settings
 
-        return load(os.environ, {"output.color": self.context.obj.color}, self.context.obj.config)
+        return load_settings(os.environ, {"output.color": self.context.obj.color}, self.context.obj.config)
 
     def steps(self) -> list[Step]:
         """Everything that is proposed, and what is here. The model comes last: it reads its prompt for the pool."""
@@ -87,7 +87,7 @@ class Setup:
 
     def do(self, step: Step) -> bool:
         """Do a step; one that fails is told, and the others follow. Whether it is done."""
-        from conductor_cli.cli.output import tell
+        from conductor_cli.cli.output import print_error
         from conductor_cli.cli.setup.steps import do
 
         error: ConductorError | None = None
@@ -96,7 +96,7 @@ class Setup:
         except typer.Exit as end:
             self.code = self.code or end.exit_code
         except ConductorError as failed:
-            tell(failed)
+            print_error(failed)
             error, self.code = failed, self.code or failed.exit_code
         said = None if error is None else {"kind": error.kind, "message": error.message, "hint": error.hint}
         self.done.append({"step": step.what, "name": step.name, "ok": error is None, "error": said})
@@ -120,14 +120,14 @@ class Setup:
 
     def as_json(self, *, yes: bool) -> int:
         """The proposal as JSON, and with `--yes` what was done; what the steps say goes to standard error."""
-        from conductor_cli.cli.output import say_json
+        from conductor_cli.cli.output import print_json
 
         steps = self.steps()
         if yes:
             with redirect_stdout(sys.stderr):
                 self.do_all(steps)
         found, proposal = self.found.data(), [step.data() for step in steps]
-        say_json({"found": found, "proposal": proposal, "done": self.done if yes else None})
+        print_json({"found": found, "proposal": proposal, "done": self.done if yes else None})
         return self.code
 
     def all_of_it(self) -> int:
@@ -150,25 +150,25 @@ class Setup:
 
     def tell(self, steps: Sequence[Step]) -> None:
         """What was found, and each step with the command that does it."""
-        from conductor_cli.cli.output import explain, say
+        from conductor_cli.cli.output import print_line, print_text
 
         self.tell_found()
-        say()
-        say("Set up")
+        print_line()
+        print_line("Set up")
         for step in steps:
-            explain(f"  {step.line}")
+            print_text(f"  {step.line}")
             if not step.here:
-                explain(f"        {step.command}")
+                print_text(f"        {step.command}")
         for line in self.lacking(steps):
-            explain(f"  {line}")
+            print_text(f"  {line}")
 
     def tell_found(self) -> None:
         """What was found on this machine."""
-        from conductor_cli.cli.output import explain, say
+        from conductor_cli.cli.output import print_line, print_text
 
-        say("Found")
+        print_line("Found")
         for line in self.found.lines():
-            explain(f"  {line}")
+            print_text(f"  {line}")
 
     def lacking(self, steps: Sequence[Step]) -> list[str]:
         """What nothing is proposed for, and what could be done about it."""
@@ -184,12 +184,12 @@ class Setup:
 
     def next_words(self) -> None:
         """What to do now."""
-        from conductor_cli.cli.output import explain
+        from conductor_cli.cli.output import print_text
         from conductor_cli.cli.setup.found import planner_name
 
         if planner_name(self.settings):
-            explain('next: conductor ask "…"; conductor doctor proves that all of it works')
+            print_text('next: conductor ask "…"; conductor doctor proves that all of it works')
         elif self.settings["conductor.model"]:
-            explain("next: conductor doctor says what is wrong with the conductor model")
+            print_text("next: conductor doctor says what is wrong with the conductor model")
         else:
-            explain('next: conductor model pull; meanwhile, without a model: conductor ask --rehearsal "…"')
+            print_text('next: conductor model pull; meanwhile, without a model: conductor ask --rehearsal "…"')

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import broken, explain, remark, say, tell, width_of
+from conductor_cli.cli.output import print_error, print_line, print_notice, print_text, terminal_width, wrap_lines
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Asking:
         if self.changed:
             self.work.prepare()
         self._first_try()
-        say()
+        print_line()
         self.work.next_words()
         return self.work.code
 
@@ -45,7 +45,7 @@ class Asking:
 
         _head("Keys")
         if not self.work.found.keyring:
-            explain("  no keyring works here: a key would go into a file that is not encrypted, after a yes")
+            print_text("  no keyring works here: a key would go into a file that is not encrypted, after a yes")
         while name := written("Whose key to store? A provider, such as openai, or Enter for none:"):
             if self._key(name):
                 settings = self.work.load()
@@ -63,12 +63,12 @@ class Asking:
             settings = self.work.load()
             tested = test_keys(settings, stored_keys(settings), [name])
             for item in tested:
-                explain(f"  {name}: {item.state}{f', {item.said}' if item.said else ''}")
+                print_text(f"  {name}: {item.state}{f', {item.said}' if item.said else ''}")
             if any(item.state in REFUSED for item in tested) and agreed("Remove it again?"):
                 keys.rm(name)
                 return False
         except ConductorError as error:
-            tell(error)
+            print_error(error)
             return False
         return True
 
@@ -78,9 +78,9 @@ class Asking:
         _head("Workers, the models that answer")
         steps = worker_steps(self.work.found, self.work.settings)
         for step in steps:
-            explain(f"  {step.line}")
+            print_text(f"  {step.line}")
         if not steps:
-            explain("  none at hand: the conductor model answers too")
+            print_text("  none at hand: the conductor model answers too")
         for step in _wanted([step for step in steps if not step.here]):
             self.changed = self.work.do(step) or self.changed
 
@@ -91,7 +91,7 @@ class Asking:
         if steps:
             _head("Limits")
         for step in steps:
-            explain(f"  {step.line}")
+            print_text(f"  {step.line}")
         new = [step for step in steps if not step.here]
         if new and agreed("Set them?" if len(new) > 1 else "Set it?"):
             for step in new:
@@ -104,13 +104,13 @@ class Asking:
         try:
             step = model_step(self.work.found, self.work.settings, self.work.wanted)
         except ConductorError as error:
-            tell(error)
+            print_error(error)
             self.work.code = self.work.code or error.exit_code
             return
         if step is None:
-            explain("  none" if self.work.wanted else "  no model of the registry fits this machine")
+            print_text("  none" if self.work.wanted else "  no model of the registry fits this machine")
         else:
-            explain(f"  {'here  ' if step.here else ''}{step.text}")
+            print_text(f"  {'here  ' if step.here else ''}{step.text}")
         if step is None or step.here:
             return
         answer = chosen("Take it?", OTHER, "Y/n/other")
@@ -123,7 +123,7 @@ class Asking:
         """Another model than the one proposed: asked for until there is one, or none is wanted after all."""
         from conductor_cli.cli.setup.model import model_step
 
-        explain("  conductor model list shows those that can be pulled")
+        print_text("  conductor model list shows those that can be pulled")
         before = self.work.code
         while name := written("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
             step = model_step(self.work.found, self.work.settings, name)
@@ -141,8 +141,8 @@ class Asking:
         if session.store.runs():
             return
         _head("A first try")
-        explain("  tiny models that ship with conductor answer a question: no key, no cost")
-        explain(f'  conductor ask --rehearsal "{REHEARSED[0]}"')
+        print_text("  tiny models that ship with conductor answer a question: no key, no cost")
+        print_text(f'  conductor ask --rehearsal "{REHEARSED[0]}"')
         if agreed("Run it?"):
             session.run(Question(text=REHEARSED[0]))
 
@@ -158,8 +158,8 @@ def _wanted(new: Sequence[Step]) -> list[Step]:
 
 
 def _head(text: str) -> None:
-    say()
-    say(text)
+    print_line()
+    print_line(text)
 
 
 def agreed(question: str) -> bool:
@@ -175,7 +175,7 @@ def chosen(question: str, words: Mapping[str, str], shown: str) -> str:
             return "n"
         if not answer or answer.lower() in words:
             return words.get(answer.lower(), "y")
-        remark(f"one of: {', '.join(word for word in words if len(word) > 1)}")
+        print_notice(f"one of: {', '.join(word for word in words if len(word) > 1)}")
 
 
 def written(question: str) -> str:
@@ -185,10 +185,10 @@ def written(question: str) -> str:
 
 def _read(question: str) -> str | None:
     """A line of the terminal without the space around it; None at the end of input."""
-    sys.stderr.write(f"{broken(question, width_of(sys.stderr))} ")
+    sys.stderr.write(f"{wrap_lines(question, terminal_width(sys.stderr))} ")
     sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:
-        remark("")
+        print_notice("")
         return None
     return line.strip()

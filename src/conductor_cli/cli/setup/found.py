@@ -72,7 +72,7 @@ def look(settings: Settings) -> Found:
     from conductor_cli.models.weights.cache import Cache
 
     ring = _Ring(settings)
-    keys, at_hand = keys_of(settings), workers_at_hand(settings)
+    keys, discovered_workers = keys_of(settings), workers_at_hand(settings)
     downloads = Cache.of(settings.environ).directory
     try:
         free = disk.free(downloads)
@@ -80,7 +80,7 @@ def look(settings: Settings) -> Found:
         free = 0
     return Found(
         memory=memory(), cores=physical_cores(), gpus=gpus(settings.environ), downloads=downloads, free=free,
-        keyring=ring.name(), keys=keys, at_hand=at_hand, planner=planner_name(settings),
+        keyring=ring.name(), keys=keys, at_hand=discovered_workers, planner=planner_name(settings),
     )  # fmt: skip
 
 
@@ -118,17 +118,17 @@ def keys_of(settings: Settings) -> tuple[Row, ...]:
 
 def workers_at_hand(settings: Settings) -> tuple[Worker, ...]:
     """A worker for each provider whose key is here, and for the models of servers on this machine."""
-    from conductor_cli.cli.pooling import at_hand
+    from conductor_cli.app.worker_selection import discovered_workers
 
-    return tuple(item.worker for item in at_hand(settings))
+    return tuple(item.worker for item in discovered_workers(settings))
 
 
 def planner_name(settings: Settings) -> str:
     """The model that plans, in words; empty where none is chosen or it cannot be used."""
-    from conductor_cli.cli.choosing import described, open_model_store, planner_of
+    from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner
 
     try:
-        return described(planner_of(settings), open_model_store(settings))
+        return describe_planner(resolve_planner(settings), open_model_store(settings))
     except ConductorError:
         return ""
 

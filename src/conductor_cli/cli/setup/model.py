@@ -45,7 +45,7 @@ def _suited(found: Found, settings: Settings) -> Step | None:
 
 def _chosen(settings: Settings) -> Step | None:
     """A model that is chosen and cannot be used: one of the registry is got, another is left to who chose it."""
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
     from conductor_cli.models.weights.registry import load_registry
 
     name = settings["conductor.model"]
@@ -55,7 +55,7 @@ def _chosen(settings: Settings) -> Step | None:
     if entry is not None:
         return _pulled(entry, settings)
     try:
-        planner_of(settings)
+        resolve_planner(settings)
         problem = "it cannot be read"
     except ConductorError as error:
         problem = f"{error.message}; {error.hint}" if error.hint else error.message
@@ -64,7 +64,7 @@ def _chosen(settings: Settings) -> Step | None:
 
 def _stored_model(settings: Settings) -> Step | None:
     """A model that is here and was never chosen, where there are several."""
-    from conductor_cli.cli.choosing import open_model_store
+    from conductor_cli.app.planner_resolution import open_model_store
 
     found = next(iter(open_model_store(settings).manifests()), None)
     if found is None:
@@ -123,11 +123,11 @@ def _pulled(entry: RegistryModel, settings: Settings) -> Step:
 
 def _hosted(found: Found, settings: Settings) -> Step | None:
     """A provider's model as the conductor, where this machine has no room for a local one."""
-    from conductor_cli.cli.policing import forbidden
+    from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.models.presets import PRESETS
 
     fit = (worker for worker in found.at_hand if PRESETS[worker.kind].adapter == "openai" and worker.model)
-    away = next((worker for worker in fit if not forbidden(settings, worker, plans=True)), None)
+    away = next((worker for worker in fit if not policy_objection(settings, worker, plans=True)), None)
     if away is None:
         return None
     name = f"{away.kind}/{away.model}"

@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.cli.setup.steps import Step
-from conductor_cli.config import OF_A_DAY
+from conductor_cli.config import PER_DAY_SUFFIX
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
     from conductor_cli.cli.setup.found import Found
-    from conductor_cli.config import Listed, Settings
+    from conductor_cli.config import ConfiguredWorker, Settings
     from conductor_cli.core.pool import Worker
 
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
@@ -25,13 +25,13 @@ Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a mi
 
 def worker_steps(found: Found, settings: Settings) -> list[Step]:
     """The workers: those that are set up, then those at hand that are not and that no rule forbids."""
-    from conductor_cli.cli.policing import may_work
+    from conductor_cli.app.policy_filter import allowed_workers
     from conductor_cli.models.presets import model_of
 
     steps = [_listed(item, settings) for item in settings.workers]
     taken = {item.worker.name for item in settings.workers}
     known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
-    for worker in priced(may_work(settings, found.at_hand), settings):
+    for worker in priced(allowed_workers(settings, found.at_hand), settings):
         if (worker.kind, worker.model) not in known:
             steps.append(_added(worker, _free_name(worker.name, taken)))
             taken.add(steps[-1].name)
@@ -42,7 +42,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return next(new for new in (name, *(f"{name[:36]}-{number}" for number in range(2, 99))) if new not in taken)
 
 
-def _listed(item: Listed, settings: Settings) -> Step:
+def _listed(item: ConfiguredWorker, settings: Settings) -> Step:
     from conductor_cli.cli.keys.rows import key_state, stored_keys
     from conductor_cli.models.presets import model_of
 
@@ -87,7 +87,7 @@ def limit_steps(workers: Sequence[Worker], settings: Settings) -> list[Step]:
 def _limit(over: str, settings: Settings, *, known: bool) -> Step:
     """The bound on a run or a day that there is, or the one that is proposed."""
     cost, tokens = LIMITS[over]
-    end = OF_A_DAY if over == "day" else ""
+    end = PER_DAY_SUFFIX if over == "day" else ""
     for kind in ("cost", "tokens", "calls"):
         name = f"limits.{kind}{end}"
         if (most := settings[name]) is not None:
@@ -106,10 +106,10 @@ def _at_most(kind: str, most: Decimal | int, over: str) -> str:
 
 def _planner(settings: Settings) -> list[Worker]:
     """The model that plans, with its price: planning is paid for, too."""
-    from conductor_cli.cli.choosing import planner_of
+    from conductor_cli.app.planner_resolution import resolve_planner
 
     try:
-        return priced([planner_of(settings)], settings)
+        return priced([resolve_planner(settings)], settings)
     except ConductorError:
         return []
 
@@ -118,7 +118,7 @@ def priced(workers: Sequence[Worker], settings: Settings) -> list[Worker]:
     """The same workers with the prices that a run would reckon with."""
     from conductor_cli.models.prices import with_prices
 
-    return list(with_prices(workers, settings.places.cache)[0])
+    return list(with_prices(workers, settings.paths.cache)[0])
 
 
 def known_price(worker: Worker) -> Any:  # noqa: ANN401 - a `Price`, or None

@@ -60,14 +60,14 @@ def _do_model(step: Step, context: typer.Context, settings: Settings) -> None:
 
 def _do_worker(step: Step, context: typer.Context, settings: Settings) -> None:
     """Into the tool's own file, which the user's own wins over."""
-    from conductor_cli.cli.output import explain
-    from conductor_cli.config.workers import change, checked
+    from conductor_cli.cli.output import print_text
+    from conductor_cli.config.workers import update_worker, validate_worker
 
     del context
     table = step.details["worker"]
-    checked(settings.places, step.name, table)
-    change(settings.places, step.name, table)
-    explain(f"added {step.name}")
+    validate_worker(settings.paths, step.name, table)
+    update_worker(settings.paths, step.name, table)
+    print_text(f"added {step.name}")
 
 
 def _do_limit(step: Step, context: typer.Context, settings: Settings) -> None:

@@ -85,8 +85,8 @@ def show(
     json: opt.Json = False,
 ) -> None:
     """Show a stored run: question, plan, who did what, answer, usage; or who read what of it."""
-    from conductor_cli.cli.flowing import tell_flow
-    from conductor_cli.cli.output import explain, say_json
+    from conductor_cli.app.data_flow import print_stored_flow
+    from conductor_cli.cli.output import print_json, print_text
     from conductor_cli.cli.trace.showing import prompts_data, step_text, trace_text
     from conductor_cli.core.again import check
     from conductor_cli.views.report import report
@@ -94,7 +94,7 @@ def show(
     store = store_of(context)
     found = store.find(run)
     if flow:
-        tell_flow(store, found, step, color=context.obj.color, json=json)
+        print_stored_flow(store, found, step, color=context.obj.color, json=json)
         return
     live = store.is_running(found)
     trace = store.trace(found)
@@ -104,9 +104,9 @@ def show(
         data = report(trace, live=live)
         if prompts:
             data["steps"] = prompts_data(trace, data["steps"])
-        say_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
+        print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    explain(trace_text(trace, live=live, prompts=prompts) if step is None else step_text(trace, step))
+    print_text(trace_text(trace, live=live, prompts=prompts) if step is None else step_text(trace, step))
 
 
 @app.command("replay")
@@ -138,10 +138,10 @@ def path(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; without one, the directory.")] = None,
 ) -> None:
     """Print where traces are, or the file of one run."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     store = store_of(context)
-    say(str(store.directory if run is None else store.path(store.find(run))))
+    print_line(str(store.directory if run is None else store.path(store.find(run))))
 
 
 @app.command("rm")
@@ -149,13 +149,13 @@ def rm(
     context: typer.Context, runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to delete.")]
 ) -> None:
     """Delete stored runs."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     store = store_of(context)
     try:
         for found in dict.fromkeys([store.find(name) for name in runs]):
             store.remove(found)
-            say(f"removed {found}")
+            print_line(f"removed {found}")
     finally:
         store.refresh()
 
@@ -165,9 +165,9 @@ def names() -> None:
     """Print the ids of the newest runs, a line each: what a shell offers for a tab."""
     from contextlib import suppress
 
-    from conductor_cli.config import places
+    from conductor_cli.config import app_paths
     from conductor_cli.store import quick
 
     with suppress(OSError):
-        for name in quick.names(str(places(os.environ).traces)):
+        for name in quick.names(str(app_paths(os.environ).traces)):
             sys.stdout.write(f"{name}\n")

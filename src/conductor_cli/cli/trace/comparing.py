@@ -47,16 +47,16 @@ class Part:
 
 def diff(context: typer.Context, run: ONE, other: TWO, json: opt.Json = False) -> None:
     """Compare two stored runs: question, plan, steps, answers and what they took, side by side."""
-    from conductor_cli.cli.output import say, say_json, width_of
+    from conductor_cli.cli.output import print_json, print_line, terminal_width
 
     store = store_of(context)
     traces = [store.trace(store.find(name)) for name in (run, other)]
     parts = tuple(parts_of(traces[0], traces[1]))
     if json:
-        say_json(data_of(traces[0], traces[1]))
+        print_json(data_of(traces[0], traces[1]))
         return
-    for line in lines(parts, width_of(sys.stdout) or _told_width()):
-        say(line)
+    for line in lines(parts, terminal_width(sys.stdout) or _told_width()):
+        print_line(line)
 
 
 def _told_width() -> int:

@@ -43,7 +43,7 @@ def export(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page there.")] = None,
 ) -> None:
     """Export a stored run: a page with a timeline that needs nothing else, Markdown, or JSON."""
-    from conductor_cli.cli.output import put, remark
+    from conductor_cli.cli.output import print_notice, print_styled
 
     if html is not None and (out is not None or format_ not in {None, Exported.html}):
         raise UsageError("--html says both the format and the file", hint="leave out --format and --out")
@@ -53,10 +53,10 @@ def export(
     found = store.find(run)
     text = exported(store.trace(found), chosen, live=store.is_running(found))
     if target is None:
-        put(text.rstrip("\n"))
+        print_styled(text.rstrip("\n"))
         return
     _write(target, text)
-    remark(f"wrote {target}")
+    print_notice(f"wrote {target}")
 
 
 def _by_name(target: Path | None) -> Exported:

@@ -34,7 +34,7 @@ def prune(
     json: opt.Json = False,
 ) -> None:
     """Delete old runs. With both options a run must be older and not among the newest."""
-    from conductor_cli.cli.output import explain, remark, say, say_json
+    from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
     from conductor_cli.store.rows import data_of
 
     if older_than is None and keep is None:
@@ -44,19 +44,19 @@ def prune(
     running = [row for row in going if store.is_running(row.run)]
     going = [row for row in going if row not in running]
     if running:
-        remark(f"still going on, so kept: {_runs(len(running))}")
+        print_notice(f"still going on, so kept: {_runs(len(running))}")
     if not dry_run and going:
         _have_a_yes(going, yes=yes)
     gone, refused = ([], []) if dry_run else _delete(store, going)
     if json:
         listed = [data_of(row, str(store.directory)) for row in (going if dry_run else gone)]
-        say_json({"deleted": not dry_run, "runs": listed, "bytes": _bytes(going if dry_run else gone)})
+        print_json({"deleted": not dry_run, "runs": listed, "bytes": _bytes(going if dry_run else gone)})
     elif dry_run:
         for row in going:
-            explain(_named(row))
-        say(f"would delete {_freed(going)}")
+            print_text(_named(row))
+        print_line(f"would delete {_freed(going)}")
     else:
-        say(f"deleted {_freed(gone)}")
+        print_line(f"deleted {_freed(gone)}")
     if refused:
         raise refused[0]
 
@@ -84,18 +84,18 @@ def begun(row: Row) -> datetime:
 def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
     """Say what goes and have a yes. Raises `UsageError` where nobody can be asked, `Exit` after a no."""
     from conductor_cli.cli.model.pulling import agreed
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{_runs(len(going))} would go, and only after a yes", hint="look with --dry-run, then --yes")
     for row in going[:SHOWN]:
-        remark(f"  {_named(row)}")
+        print_notice(f"  {_named(row)}")
     if len(going) > SHOWN:
-        remark(f"  and {len(going) - SHOWN} more")
+        print_notice(f"  and {len(going) - SHOWN} more")
     if not agreed(f"Delete {_freed(going)}?", otherwise=False):
-        remark("nothing was deleted")
+        print_notice("nothing was deleted")
         raise typer.Exit
 
 

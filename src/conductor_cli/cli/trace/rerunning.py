@@ -38,12 +38,14 @@ def rerun(
     from conductor_cli.core.again import from_step
     from conductor_cli.core.errors import UsageError
 
-    flags = opt.limit_flags(steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time)
+    flags = opt.limit_settings(
+        steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
+    )
     flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
-    flags |= opt.approval(approve) | opt.policy_flags(allow, deny, local_only)
+    flags |= opt.approval_setting(approve) | opt.policy_settings(allow, deny, local_only)
     flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
     session = Session(
-        context.obj, opt.checked(flags), output=format_.value, keep=not no_trace, approved=approve is False
+        context.obj, opt.check_settings(flags), output=format_.value, keep=not no_trace, approved=approve is False
     )
     trace = session.store.ended(run)
     if not trace.steps:

@@ -14,7 +14,7 @@ import typer
 from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.options import Globals, Mode
+    from conductor_cli.cli.options import GlobalOptions, Mode
     from conductor_cli.store import Store
     from conductor_cli.store.rows import Wanted
 
@@ -29,11 +29,11 @@ _BOLD: Final = "\x1b[1;4m{}\x1b[0m"
 
 def store_of(_: typer.Context) -> Store:
     """The store. No settings are read for it: traces can be looked at whatever is wrong with them."""
-    from conductor_cli.config import places
+    from conductor_cli.config import app_paths
     from conductor_cli.store import Store
     from conductor_cli.store.quick import reading
 
-    return Store(places(os.environ).traces, reading)
+    return Store(app_paths(os.environ).traces, reading)
 
 
 def span(text: str, flag: str) -> timedelta:
@@ -83,33 +83,33 @@ def wanted(
 
 def show_runs(context: typer.Context, chosen: Wanted, count: int, *, hits: bool, json: bool, none: str = "") -> None:
     """Show the newest runs that are wanted; with `hits`, where their texts hold what was searched."""
-    from conductor_cli.cli.output import put, remark, say_json, width_of
+    from conductor_cli.cli.output import print_json, print_notice, print_styled, terminal_width
     from conductor_cli.store.listing import data, lines
     from conductor_cli.store.quick import NONE, older
 
     store = store_of(context)
     found, more = store.newest(chosen, count)
     if json:
-        say_json([data(each, str(store.directory), chosen.terms if hits else ()) for each in found])
+        print_json([data(each, str(store.directory), chosen.terms if hits else ()) for each in found])
         return
     if not found:
-        remark(none or NONE)
+        print_notice(none or NONE)
         return
     mark = _BOLD.format if hits and _styled(context) else str
     terms = chosen.terms if hits else ()
-    put("\n".join(lines(found, width_of(sys.stdout), datetime.now(UTC), terms, mark)))
+    print_styled("\n".join(lines(found, terminal_width(sys.stdout), datetime.now(UTC), terms, mark)))
     if more:
-        remark(older(more))
+        print_notice(older(more))
 
 
-def look_of(options: Globals, progress: str | None = None) -> Mapping[str, Any]:
+def look_of(options: GlobalOptions, progress: str | None = None) -> Mapping[str, Any]:
     """The settings that say how things are shown; defaults where they cannot be read, as traces can be all the same."""
-    from conductor_cli.config import load
-    from conductor_cli.config.table import SETTINGS
+    from conductor_cli.config import load_settings
+    from conductor_cli.config.schema import SETTINGS
 
     flags = {"output.color": options.color, "output.progress": progress}
     try:
-        return load(os.environ, flags, options.config).values
+        return load_settings(os.environ, flags, options.config).values
     except ConfigError:
         return {item.name: flags.get(item.name) or item.default for item in SETTINGS}
 

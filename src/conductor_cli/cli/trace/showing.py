@@ -51,10 +51,13 @@ def _labelled(label: str, text: str) -> str:
 
 def policy_text(policy: Policy) -> str:
     """The rules of a run in one line: `deny gpt, tag:us; local_only`."""
-    from conductor_cli.config import shown
+    from conductor_cli.config import format_value
 
     rules = {rule.name: getattr(policy, rule.name) for rule in fields(Policy) if getattr(policy, rule.name)}
-    return "; ".join(name if value is True else f"{name} {shown(value)}" for name, value in rules.items()) or "no rule"
+    return (
+        "; ".join(name if value is True else f"{name} {format_value(value)}" for name, value in rules.items())
+        or "no rule"
+    )
 
 
 def prompts_data(trace: Trace, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

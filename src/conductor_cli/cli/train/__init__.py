@@ -93,7 +93,7 @@ def train(
 ) -> None:
     """Train a conductor by reward: sample plans, run them over your workers, and keep what answers well."""
     from conductor_cli.cli.train.training import Training, rehearse
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
     if json and not dry_run:
         raise UsageError("--json is for --dry-run", hint="a training writes DIR/curve.jsonl")
@@ -101,14 +101,14 @@ def train(
     if preset == "rehearsal":
         _only(context, REHEARSED)
         raise typer.Exit(rehearse(out, minutes, threads, steps=steps, seed=seed, dry_run=dry_run, json=json))
-    settings = load(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     recipe = _recipe(
         base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
         vllm=_vllm(vllm), plan_steps=settings.limits.steps,
     )  # fmt: skip
     order = _order(_lora(recipe) if lora else recipe, cases, form, out)
     order = replace(
-        order, workers=opt.names_of(workers), max_cost=_money(max_cost), minutes=minutes, export=export or merged,
+        order, workers=opt.parse_names(workers), max_cost=_money(max_cost), minutes=minutes, export=export or merged,
         merged=merged, yes=yes, quiet=context.obj.quiet,
     )  # fmt: skip
     if merged and not lora:
@@ -158,6 +158,6 @@ def _order(recipe: Recipe, cases: str | None, form: str | None, out: Path) -> Or
 
 def _money(text: str | None) -> Decimal | None:
     """US dollars, more than 0. Raises `UsageError`."""
-    flags = opt.limit_flags(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
-    money: Decimal | None = opt.checked(flags).get("limits.cost")
+    flags = opt.limit_settings(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
+    money: Decimal | None = opt.check_settings(flags).get("limits.cost")
     return money

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conductor_cli.app import case_sets
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.cli.doctor.check import Check
-from conductor_cli.cli.opening import Opened, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.plan import SELF
@@ -61,7 +61,7 @@ class Readiness:
         self.settings = settings
         self.first: ConductorError | None = None
         """The first thing that was wrong."""
-        self.opened: Opened | None = None
+        self.opened: OpenedConductor | None = None
         self.prompt = 0
         self._ending = ending
         self._base: Base | None = None

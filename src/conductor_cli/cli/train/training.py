@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.doctor.check import Check
-from conductor_cli.cli.output import remark, say, say_json
+from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.cli.train.readiness import Order, Readiness
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.train.course import NOT_OVER
@@ -47,15 +47,15 @@ class Training:
 
     def _trained(self) -> int:
         if not self._agreed():
-            remark("nothing was trained")
+            print_notice("nothing was trained")
             return 0
         try:
             over = self._train()
         except KeyboardInterrupt:
-            remark("stopped; the same command goes on, and asks nothing twice")
+            print_notice("stopped; the same command goes on, and asks nothing twice")
             return INTERRUPTED
         if not over:
-            say("the minutes are over and the course is not; run the same command again to go on")
+            print_line("the minutes are over and the course is not; run the same command again to go on")
             return NOT_OVER
         self._finish()
         return 0
@@ -101,7 +101,7 @@ class Training:
             stage = Stage(
                 base=ready.base(), tasks=ready.tasks(), rollouts=rollouts, prompt=ready.prompt, directory=order.out,
                 seconds=math.inf if order.minutes is None else 60 * order.minutes,
-                say=say if is_first() else _silent, ending=self._runner.run,
+                say=print_line if is_first() else _silent, ending=self._runner.run,
             )  # fmt: skip
             return train(stage)
 
@@ -113,18 +113,18 @@ class Training:
         order, recipe = self.order, self.order.recipe
         if not is_first():
             return
-        say(f"the course is over: {last_checkpoint(order.out)}")
+        print_line(f"the course is over: {last_checkpoint(order.out)}")
         if not order.export:
             return
         from conductor_cli.train.real import exported
 
         path = exported(order.out, self._ready.base(), recipe, merged=order.merged).absolute()
-        say(f"written: {path}")
+        print_line(f"written: {path}")
         adapter = recipe.lora is not None and not order.merged
         take = f"conductor model import {path} --base NAME|FILE" if adapter else f"conductor model use {path}"
-        say(f"to let it plan: {take}")
+        print_line(f"to let it plan: {take}")
         if recipe.profile != "prompted":
-            say(f"                conductor config set conductor.profile {recipe.profile}")
+            print_line(f"                conductor config set conductor.profile {recipe.profile}")
 
 
 def _silent(line: str) -> None:
@@ -134,13 +134,13 @@ def _silent(line: str) -> None:
 def report(checks: Sequence[Check], *, json: bool) -> int:
     """Tell what was found; the exit code of the first thing that is wrong, else 0."""
     if json:
-        say_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
+        print_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            say(f"{check.state:8} {check.name:{width}}  {check.found}")
+            print_line(f"{check.state:8} {check.name:{width}}  {check.found}")
             if check.hint:
-                say(f"{'':8} {'':{width}}  {check.hint}")
+                print_line(f"{'':8} {'':{width}}  {check.hint}")
     return next((check.code for check in checks if check.code), 0)
 
 
@@ -153,9 +153,9 @@ def rehearse(
     if dry_run:
         return report(_rehearsal(), json=json)
     given = 20.0 if minutes is None else minutes
-    if practise(out, minutes=given, threads=threads, say=say, seed=seed, steps=steps):
+    if practise(out, minutes=given, threads=threads, say=print_line, seed=seed, steps=steps):
         return 0
-    say("conductor: the minutes are over and the course is not; run the same command again to go on")
+    print_line("conductor: the minutes are over and the course is not; run the same command again to go on")
     return NOT_OVER
 
 

@@ -13,7 +13,7 @@ from conductor_cli.cli.workers import adding, calibrating
 from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Listed, Settings
+    from conductor_cli.config import ConfiguredWorker, Settings
 
 app = typer.Typer(help="The models that do subtasks.", no_args_is_help=True)
 
@@ -23,9 +23,9 @@ OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="Ever
 
 
 def _settings(context: typer.Context) -> Settings:
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
 
-    return load(os.environ, {}, context.obj.config)
+    return load_settings(os.environ, {}, context.obj.config)
 
 
 @app.command("list")
@@ -35,36 +35,38 @@ def list_(
     json: opt.Json = False,
 ) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
+    from conductor_cli.app.policy_filter import policy_objection
+    from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.keys.rows import key_state, stored_keys
-    from conductor_cli.cli.output import remark, say_json, table
-    from conductor_cli.cli.policing import forbidden
-    from conductor_cli.cli.pooling import at_hand
+    from conductor_cli.cli.output import print_json, print_notice, print_table
     from conductor_cli.cli.workers import pricing
 
     settings = _settings(context)
     safe = stored_keys(settings)
-    found = settings.workers or at_hand(settings)
+    found = settings.workers or discovered_workers(settings)
     if prices and not json:
-        table(pricing.HEADS, pricing.rows(found, settings))
-        remark("US dollars for a million tokens; a worker without a price is never taken to be free")
+        print_table(pricing.HEADS, pricing.rows(found, settings))
+        print_notice("US dollars for a million tokens; a worker without a price is never taken to be free")
         return
     states = [key_state(item.worker, settings.environ, safe) for item in found]
     if json:
-        say_json([_row(item, state, settings) for item, state in zip(found, states, strict=True)])
+        print_json([_row(item, state, settings) for item, state in zip(found, states, strict=True)])
         return
     if not settings.workers:
         none = " and none was found at hand: conductor setup, or conductor workers add NAME --kind KIND"
-        remark("no workers are configured" + ("; found at hand:" if found else none))
+        print_notice("no workers are configured" + ("; found at hand:" if found else none))
     if found:
         tagged = any(item.worker.tags for item in found)
         heads = ("NAME", "KIND", "MODEL", "ENABLED", *(["TAGS"] if tagged else []), "KEY")
-        why = {item.worker.name: forbidden(settings, item.worker) for item in found if item.enabled}
-        table(heads, [_cells(item, state, tagged=tagged, why=why) for item, state in zip(found, states, strict=True)])
+        why = {item.worker.name: policy_objection(settings, item.worker) for item in found if item.enabled}
+        print_table(
+            heads, [_cells(item, state, tagged=tagged, why=why) for item, state in zip(found, states, strict=True)]
+        )
         for name in filter(why.get, why):
-            remark(f"{name} may not be asked: {why[name]}")
+            print_notice(f"{name} may not be asked: {why[name]}")
 
 
-def _cells(item: Listed, key: str, *, tagged: bool, why: Mapping[str, str]) -> list[str]:
+def _cells(item: ConfiguredWorker, key: str, *, tagged: bool, why: Mapping[str, str]) -> list[str]:
     from conductor_cli.models.presets import model_of
 
     worker = item.worker
@@ -73,8 +75,8 @@ def _cells(item: Listed, key: str, *, tagged: bool, why: Mapping[str, str]) -> l
     return [worker.name, worker.kind, model_of(worker) or "-", enabled, *tags, key]
 
 
-def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
-    from conductor_cli.cli.policing import forbidden
+def _row(item: ConfiguredWorker, state: str, settings: Settings) -> dict[str, Any]:
+    from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.cli.workers import pricing
     from conductor_cli.core.wire import dump
 
@@ -82,7 +84,7 @@ def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
     price, whence = pricing.price_of(item, settings)
     return {
         **dump(item.worker.public()), "price": dump(price), "price_from": whence, "pools": pools,
-        "enabled": item.enabled, "forbidden": forbidden(settings, item.worker) or None, "source": item.source,
+        "enabled": item.enabled, "forbidden": policy_objection(settings, item.worker) or None, "source": item.source,
         "key": state,
     }  # fmt: skip
 
@@ -90,23 +92,23 @@ def _row(item: Listed, state: str, settings: Settings) -> dict[str, Any]:
 @app.command("show")
 def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at."""
+    from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.keys.rows import key_state, stored_keys
-    from conductor_cli.cli.output import say_json, table
-    from conductor_cli.cli.pooling import at_hand
+    from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.cli.workers import pricing
     from conductor_cli.cli.workers.picturing import rows_of
 
     settings = _settings(context)
-    listed = {item.worker.name: item for item in settings.workers or at_hand(settings)}
+    listed = {item.worker.name: item for item in settings.workers or discovered_workers(settings)}
     if name not in listed:
         raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
     item = listed[name]
     key = key_state(item.worker, settings.environ, stored_keys(settings))
     if json:
-        say_json(_row(item, key, settings))
+        print_json(_row(item, key, settings))
     else:
         price = pricing.told(*pricing.price_of(item, settings))
-        table(("WORKER", name), rows_of(item, key, price, settings))
+        print_table(("WORKER", name), rows_of(item, key, price, settings))
 
 
 app.command("add")(adding.add)
@@ -114,19 +116,19 @@ app.command("add")(adding.add)
 
 def _changed(context: typer.Context, names: Sequence[str], table: dict[str, Any] | None, done: str) -> None:
     """Change or remove the tool's own entries. They are not read as workers first: one may be what is to be mended."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config import places
-    from conductor_cli.config.workers import change, named
+    from conductor_cli.config import app_paths
+    from conductor_cli.config.workers import own_worker_names, update_worker
 
-    where = places(os.environ)
-    own = named(where)
+    where = app_paths(os.environ)
+    own = own_worker_names(where)
     for name in names:
         if name not in own:
             raise _not_own(context, name)
     for name in names:
-        change(where, name, table)
-        say(f"{done} {name}")
+        update_worker(where, name, table)
+        print_line(f"{done} {name}")
     prepare_in_background(context.obj)
 
 
@@ -145,9 +147,9 @@ def _which(context: typer.Context, names: Sequence[str] | None, pool: str | None
         raise UsageError("no worker is named", hint="NAME…, or --pool NAME")
     if pool is None:
         return list(dict.fromkeys(names or ()))
-    from conductor_cli.cli.pooling import chosen
+    from conductor_cli.app.worker_selection import select_workers
 
-    return [item.worker.name for item in chosen(_settings(context), names or (), pool)]
+    return [item.worker.name for item in select_workers(_settings(context), names or (), pool)]
 
 
 @app.command("names", hidden=True)
@@ -157,28 +159,28 @@ def names_(
 ) -> None:
     """Print the names of workers, a line each: what a shell offers for a tab."""
     from conductor_cli.cli.completions import worker_names
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
 
     for name in worker_names(os.environ, context.obj.config, own=own):
-        say(name)
+        print_line(name)
 
 
 @app.command("rm")
 def rm(context: typer.Context, names: Names = None) -> None:
     """Remove workers that were added; pools lose them too."""
-    from conductor_cli.cli.output import remark
-    from conductor_cli.cli.pooling import UNUSED
-    from conductor_cli.config import places
-    from conductor_cli.config.pools import end_use, leave_pools, own_pools
+    from conductor_cli.app.worker_selection import POOL_GONE
+    from conductor_cli.cli.output import print_notice
+    from conductor_cli.config import app_paths
+    from conductor_cli.config.pools import own_pools, remove_from_pools, stop_using_pool
 
-    where, wanted = places(os.environ), _which(context, names, None)
+    where, wanted = app_paths(os.environ), _which(context, names, None)
     _changed(context, wanted, None, "removed")
     for name in wanted:
-        for pool in leave_pools(where, name):
+        for pool in remove_from_pools(where, name):
             gone = "" if pool in own_pools(where) else ", which is removed: nobody is left in it"
-            remark(f"{name} is out of pool {pool}, too{gone}")
-            if end_use(where, pool):
-                remark(UNUSED)
+            print_notice(f"{name} is out of pool {pool}, too{gone}")
+            if stop_using_pool(where, pool):
+                print_notice(POOL_GONE)
 
 
 @app.command("enable")
@@ -201,15 +203,15 @@ def ask_for_a_token(
     json: opt.Json = False,
 ) -> None:
     """Ask each worker for a token, all at once, with its own settings; a cheap live call each."""
-    from conductor_cli.cli.output import say_json, table
+    from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.cli.workers.testing import test_workers
 
     wanted = names or ()
     results = test_workers(_settings(context), wanted if pool is None else _which(context, wanted, pool))
     if json:
-        say_json([result.data() for result in results])
+        print_json([result.data() for result in results])
     else:
-        table(("NAME", "STATE", "TIME", "SAID"), [[r.name, r.state, r.time, r.said] for r in results])
+        print_table(("NAME", "STATE", "TIME", "SAID"), [[r.name, r.state, r.time, r.said] for r in results])
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
 
 

@@ -65,12 +65,12 @@ def add(
     unset: Unset = None,
 ) -> None:
     """Add a worker, or change one that was added."""
-    from conductor_cli.cli.output import remark, say
+    from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.preparing import prepare_in_background
-    from conductor_cli.config import load
-    from conductor_cli.config.workers import change, checked
+    from conductor_cli.config import load_settings
+    from conductor_cli.config.workers import update_worker, validate_worker
 
-    settings = load(os.environ, {}, context.obj.config)
+    settings = load_settings(os.environ, {}, context.obj.config)
     before = _own(settings, name)
     given: dict[str, Any] = {
         "kind": kind, "model": _file(model) if (kind or before.get("kind")) == "llama" and model else model,
@@ -82,22 +82,24 @@ def add(
         raise UsageError("no file is named", hint="--kind llama needs --model FILE.gguf")
     given = {key: value for key, value in given.items() if value is not None} | _unset(unset or (), before)
     try:
-        _try(checked(settings.places, name, given), settings)
+        _try(validate_worker(settings.paths, name, given), settings)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
-    change(settings.places, name, given)
-    say(f"{'changed' if before else 'added'} {name}; check it with: conductor workers test {name}")
-    listed = next(item for item in load(os.environ, {}, context.obj.config).workers if item.worker.name == name)
-    if listed.source != str(settings.places.own_file):
-        remark(f"{listed.source} names a worker {name}, too; what stands there wins")
+    update_worker(settings.paths, name, given)
+    print_line(f"{'changed' if before else 'added'} {name}; check it with: conductor workers test {name}")
+    listed = next(
+        item for item in load_settings(os.environ, {}, context.obj.config).workers if item.worker.name == name
+    )
+    if listed.source != str(settings.paths.own_file):
+        print_notice(f"{listed.source} names a worker {name}, too; what stands there wins")
     prepare_in_background(context.obj)
 
 
 def _own(settings: Settings, name: str) -> dict[str, Any]:
     """What the tool's own file says of a worker; nothing where it does not name it."""
-    from conductor_cli.config.files import read
+    from conductor_cli.config.files import read_toml
 
-    listed = read(settings.places.own_file).values.get("workers", {})
+    listed = read_toml(settings.paths.own_file).values.get("workers", {})
     return dict(listed.get(name, {}))
 
 

@@ -59,17 +59,17 @@ def calibrate(
     """Measure what each worker is good at, and keep it as the card that the conductor and routers go by."""
     import asyncio
 
-    from conductor_cli.config import load
+    from conductor_cli.config import load_settings
     from conductor_cli.config.cards import check_cards_file
 
     if out is not None:
         check_cards_file(out)
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal brings its own cases", hint="leave out the file, or --rehearsal")
-    flags = opt.checked({"output.progress": progress.value if progress else None, "conductor.pool": pool})
-    settings = load(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    flags = opt.check_settings({"output.progress": progress.value if progress else None, "conductor.pool": pool})
+    settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     chosen = _set(cases, rehearsal=rehearsal, count=count, seed=seed)
-    found = asyncio.run(_pool(settings, opt.names_of(workers), rehearsal=rehearsal))
+    found = asyncio.run(_pool(settings, opt.parse_names(workers), rehearsal=rehearsal))
     known = _known(found, settings, chosen, again=again, elsewhere=out is not None)
     wanted = [worker.name for worker in found if worker.name not in known]
     fresh: list[MeasuredCard] = []
@@ -83,11 +83,11 @@ def calibrate(
     _show([*known.values(), *fresh], fresh, chosen, kept, json=json)
     _overruled(found, settings, fresh)
     if fresh and kept is not None and out is None:
-        from conductor_cli.cli.output import remark
+        from conductor_cli.cli.output import print_notice
         from conductor_cli.cli.preparing import prepare_in_background
 
         if not json:
-            remark("plans and routers go by these cards from now on")
+            print_notice("plans and routers go by these cards from now on")
         prepare_in_background(context.obj)
     raise typer.Exit(0 if fresh or known else 8)
 
@@ -108,15 +108,15 @@ def _set(source: str | None, *, rehearsal: bool, count: int | None, seed: int) -
 
 async def _pool(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> Pool:
     """The workers to be measured, the conductor itself not among them."""
+    from conductor_cli.app.opened_conductor import resolve_pool
+    from conductor_cli.app.worker_selection import check_rehearsal
     from conductor_cli.cli import rehearsing
-    from conductor_cli.cli.opening import pool_of
-    from conductor_cli.cli.pooling import check_rehearsal
 
     if rehearsal:
         check_rehearsal(settings)
         pool = rehearsing.pool(only)
     else:
-        pool, _ = await pool_of(settings, None, only)
+        pool, _ = await resolve_pool(settings, None, only)
     return Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
 
 
@@ -142,7 +142,7 @@ def _going(
 
 def _measured(going: Evaluating, pool: Pool, chosen: Set) -> list[MeasuredCard]:
     """A card for each worker that could be judged; why there is none for another is said."""
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
     from conductor_cli.evals.summary import summarize
 
     assert going.evaluation is not None
@@ -155,10 +155,10 @@ def _measured(going: Evaluating, pool: Pool, chosen: Set) -> list[MeasuredCard]:
             cards.append(_card(worker, row, chosen))
         if row.failed:
             told = "" if row.score.n else ", so it has no card"
-            remark(f"{worker.name}: {row.failed} of {len(chosen.cases)} cases failed{told}: {errors[row.name]}")
+            print_notice(f"{worker.name}: {row.failed} of {len(chosen.cases)} cases failed{told}: {errors[row.name]}")
     for line in going.evaluation.spec.remarks:
         if line.startswith("left out"):
-            remark(line)
+            print_notice(line)
     return cards
 
 
@@ -183,34 +183,34 @@ def _card(worker: Worker, row: SystemSummary, chosen: Set) -> MeasuredCard:
 
 def _keep(fresh: Sequence[MeasuredCard], settings: Settings, chosen: Set, out: Path | None) -> Path | None:
     """Write the cards; where to, None where they are only shown. Raises `ConfigError`."""
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
     from conductor_cli.config.cards import cards_file, write_cards
 
     if not fresh or (chosen.rehearsal and out is None):
         return None
-    path = out or cards_file(settings.places)
-    lock = None if out is None else settings.places.state / "cards.lock"  # nothing of ours stays beside a user's file
+    path = out or cards_file(settings.paths)
+    lock = None if out is None else settings.paths.state / "cards.lock"  # nothing of ours stays beside a user's file
     aside = write_cards(path, fresh, lock=lock)
     if aside is not None:
-        remark(f"{path} was damaged; what stood in it is kept in {aside}")
+        print_notice(f"{path} was damaged; what stood in it is kept in {aside}")
     return path
 
 
 def _overruled(pool: Pool, settings: Settings, fresh: Sequence[MeasuredCard]) -> None:
     """Say whose new card has no effect, since its owner wrote one by hand."""
-    from conductor_cli.cli.output import remark
+    from conductor_cli.cli.output import print_notice
 
     for card in fresh:
         worker = pool[card.worker]
         before = settings.cards.on(replace(worker, card=Card())).card
         if worker.card.strengths and worker.card != before:
-            remark(f"{worker.name} has a card in the settings, and that wins")
+            print_notice(f"{worker.name} has a card in the settings, and that wins")
 
 
 def _show(
     cards: Sequence[MeasuredCard], fresh: Sequence[MeasuredCard], chosen: Set, kept: Path | None, *, json: bool
 ) -> None:
-    from conductor_cli.cli.output import remark, say_json, table
+    from conductor_cli.cli.output import print_json, print_notice, print_table
     from conductor_cli.core.wire import dump
 
     if json:
@@ -218,13 +218,13 @@ def _show(
             "source": chosen.source, "hash": chosen.hash, "cases": len(chosen.cases), "seed": chosen.seed,
             "file": str(kept) if kept is not None else None, "cards": [dump(card) for card in cards],
         }  # fmt: skip
-        say_json(data)
+        print_json(data)
         return
-    table(HEADS, [cells for card in cards for cells in _cells(card, is_new=card in fresh)])
+    print_table(HEADS, [cells for card in cards for cells in _cells(card, is_new=card in fresh)])
     if kept is not None:
-        remark(f"kept in {kept}")
+        print_notice(f"kept in {kept}")
     elif not fresh and cards:
-        remark("all of this was measured before; to measure it anew: --again")
+        print_notice("all of this was measured before; to measure it anew: --again")
 
 
 def _cells(card: MeasuredCard, *, is_new: bool) -> list[list[str]]:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.cli.keys.rows import key_state, stored_keys
-from conductor_cli.cli.output import explain, say_json, table
-from conductor_cli.cli.policing import forbidden
-from conductor_cli.config.pools import members
+from conductor_cli.cli.output import print_json, print_table, print_text
+from conductor_cli.config.pools import pool_members
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.wire import dump
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Listed, NamedPool, Settings
+    from conductor_cli.config import ConfiguredWorker, NamedPool, Settings
     from conductor_cli.models.pools import ShippedPool, ShippedWorker
 
 
-def rows_of(item: Listed, key: str, price: str, settings: Settings) -> list[list[str]]:
+def rows_of(item: ConfiguredWorker, key: str, price: str, settings: Settings) -> list[list[str]]:
     """What there is to say of a worker, a row for each thing; its key and its price in words."""
     from conductor_cli.models.presets import model_of, reader_of
 
     worker = item.worker
     pools = ", ".join(pool.name for pool in settings.pools if worker.name in pool.workers)
-    why = forbidden(settings, worker)
+    why = policy_objection(settings, worker)
     rows = {
         "kind": worker.kind, "model": model_of(worker) or "-", "about": worker.about or "-",
         "settings": settings_text(worker.public().options) or "-", "at once": str(worker.parallel),
@@ -57,21 +57,21 @@ def model_text(worker: Worker) -> str:
 def show_named(pool: NamedPool, settings: Settings, *, json: bool) -> None:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
     safe = stored_keys(settings)
-    found = members(pool, settings.workers)
+    found = pool_members(pool, settings.workers)
     states = [key_state(item.worker, settings.environ, safe) for item in found]
     if json:
         workers = [
             {**dump(item.worker.public()), "enabled": item.enabled, "key": state}
             for item, state in zip(found, states, strict=True)
         ]
-        say_json({"name": pool.name, "about": pool.about, "source": pool.source, "workers": workers})
+        print_json({"name": pool.name, "about": pool.about, "source": pool.source, "workers": workers})
         return
     rows = [
         [item.worker.name, model_text(item.worker), "yes" if item.enabled else "no", state,
          settings_text(item.worker.public().options) or "-"]
         for item, state in zip(found, states, strict=True)
     ]  # fmt: skip
-    table(("NAME", "MODEL", "ENABLED", "KEY", "SETTINGS"), rows)
+    print_table(("NAME", "MODEL", "ENABLED", "KEY", "SETTINGS"), rows)
 
 
 def show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
@@ -85,14 +85,16 @@ def show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
             "name": pool.name, "about": pool.about, "source": pool.source, "as_of": as_of(),
             "workers": [_data(worker, state) for worker, state in zip(pool.workers, states, strict=True)],
         }  # fmt: skip
-        say_json(data)
+        print_json(data)
         return
-    explain(f"{pool.name}: {pool.about}. {pool.source}; model ids as of {as_of()}. Not added yet.")
+    print_text(f"{pool.name}: {pool.about}. {pool.source}; model ids as of {as_of()}. Not added yet.")
     for worker, state in zip(pool.workers, states, strict=True):
-        explain(f"\n{worker.name}: {model_text(worker.worker)}, {settings_text(worker.worker.options)}")
-        explain(f"    {'stands in for ' + worker.replaces if worker.replaces else 'the published model'}; key: {state}")
-        explain(f"    source: {worker.source}")
-        explain(f"    good at: {card_text(_carded(worker).card)}")
+        print_text(f"\n{worker.name}: {model_text(worker.worker)}, {settings_text(worker.worker.options)}")
+        print_text(
+            f"    {'stands in for ' + worker.replaces if worker.replaces else 'the published model'}; key: {state}"
+        )
+        print_text(f"    source: {worker.source}")
+        print_text(f"    good at: {card_text(_carded(worker).card)}")
 
 
 def _carded(worker: ShippedWorker) -> Worker:

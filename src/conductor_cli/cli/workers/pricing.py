@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from conductor_cli.config import Listed, Settings
+    from conductor_cli.config import ConfiguredWorker, Settings
     from conductor_cli.core.pool import Worker
     from conductor_cli.core.usage import Price
 
@@ -17,12 +17,12 @@ HEADS: Final = ("NAME", "MODEL", "IN", "OUT", "CACHED", "FROM")
 NOT_KNOWN: Final = "not known"
 
 
-def rows(found: Sequence[Listed], settings: Settings) -> list[list[str]]:
+def rows(found: Sequence[ConfiguredWorker], settings: Settings) -> list[list[str]]:
     """A row for each worker under `HEADS`: US dollars for a million tokens."""
     return [_row(item, settings) for item in found]
 
 
-def _row(item: Listed, settings: Settings) -> list[str]:
+def _row(item: ConfiguredWorker, settings: Settings) -> list[str]:
     from conductor_cli.models.presets import model_of
 
     price, whence = price_of(item, settings)
@@ -30,11 +30,11 @@ def _row(item: Listed, settings: Settings) -> list[str]:
     return [item.worker.name, model_of(item.worker) or "-", *amounts, whence]
 
 
-def price_of(item: Listed, settings: Settings) -> tuple[Price | None, str]:
+def price_of(item: ConfiguredWorker, settings: Settings) -> tuple[Price | None, str]:
     """The price that a run would reckon with, and where it is from, in words."""
     from conductor_cli.models.prices import with_prices
 
-    [worker] = with_prices([item.worker], settings.places.cache)[0]
+    [worker] = with_prices([item.worker], settings.paths.cache)[0]
     return worker.price, origin(item.worker, worker.price, settings)
 
 
@@ -52,7 +52,7 @@ def origin(before: Worker, price: Price | None, settings: Settings) -> str:
         return HERE if is_free(before) and not any(before.price.amounts()) else "the settings"
     if price is not None:
         longer = "; more for long prompts" if price.longer else ""
-        return open_table(settings.places.cache).about + longer
+        return open_table(settings.paths.cache).about + longer
     stated = preset is not None and preset.cost == "stated"
     return "not known; each call says what it cost" if stated else NOT_KNOWN
 

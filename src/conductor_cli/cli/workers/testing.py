@@ -76,14 +76,14 @@ class Tested:
 
 def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
+    from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.keys.rows import stored_keys
-    from conductor_cli.cli.options import named
-    from conductor_cli.cli.pooling import at_hand
+    from conductor_cli.cli.options import choose_workers
 
-    listed = settings.workers or at_hand(settings)
+    listed = settings.workers or discovered_workers(settings)
     pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
     if names:
-        pool = named(pool, names)
+        pool = choose_workers(pool, names)
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     if not len(pool):
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")

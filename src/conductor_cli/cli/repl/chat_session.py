@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.asking import continued
-from conductor_cli.cli.loaded import Loaded
-from conductor_cli.cli.opening import Opened, open_conductor
-from conductor_cli.cli.options import Globals, named
+from conductor_cli.app.loaded_models import LoadedModels
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.cli.options import GlobalOptions, choose_workers
+from conductor_cli.cli.question_input import continue_conversation
 from conductor_cli.cli.rehearsing import check_question
 from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
 from conductor_cli.cli.session import Session
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from conductor_cli.run import Conductor, Run
 
 
-class Desk:
+class ChatSession:
     """Opens nothing before `begin`, which a running event loop is needed for. Close it.
 
     `turns` are the runs that the next question continues, `runs` all that this chat has made, `files` what goes with
@@ -39,7 +39,7 @@ class Desk:
     """
 
     def __init__(
-        self, options: Globals, flags: Mapping[str, Any], *, only: Sequence[str] = (), system: str = "",
+        self, options: GlobalOptions, flags: Mapping[str, Any], *, only: Sequence[str] = (), system: str = "",
         keep: bool = True, rehearsal: bool = False, approved: bool = False, seed: int | None = None,
     ) -> None:  # fmt: skip
         self._options, self._kept, self._approved, self._seed = options, keep, approved, seed
@@ -58,9 +58,9 @@ class Desk:
         """Called when the conductor could not be opened while nobody waited for it."""
         self.stopped = float("-inf")
         """When Ctrl-C stopped a run."""
-        self._loaded = Loaded()
-        self._opened: Opened | None = None
-        self._opening: asyncio.Task[Opened] | None = None
+        self._loaded = LoadedModels()
+        self._opened: OpenedConductor | None = None
+        self._opening: asyncio.Task[OpenedConductor] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._said: set[str] = set()
         self._first = 0
@@ -86,13 +86,13 @@ class Desk:
         self._opening = asyncio.create_task(self._open(self.session, self.only))
         self._loading = asyncio.create_task(self._load(self._opening))
 
-    async def _open(self, session: Session, only: Sequence[str]) -> Opened:
+    async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
             session.settings, only=only, streams=sys.stdout.isatty(), seed=self._seed, rehearsal=self.rehearsal,
             loaded=self._loaded,
         )  # fmt: skip
 
-    async def _load(self, opening: Awaitable[Opened]) -> None:
+    async def _load(self, opening: Awaitable[OpenedConductor]) -> None:
         """Have a local model read what stands before every question. What goes wrong there is told with one."""
         try:
             opened = await opening
@@ -106,7 +106,7 @@ class Desk:
                 await opened.conductor.prepare()
             self.changed()
 
-    def _use(self, opened: Opened) -> None:
+    def _use(self, opened: OpenedConductor) -> None:
         """Go on with this conductor, in place of the one before."""
         if self._opened is not None:
             self._opened.leave()
@@ -191,7 +191,7 @@ class Desk:
         last = self.last
         conductor = await self.open()
         if worker is not None:
-            named(conductor.pool, [worker])
+            choose_workers(conductor.pool, [worker])
         # What reviews the plan stands in it already.
         conductor = replace(self._set(conductor), limits=replace(conductor.limits, recursion=0))
         return await self._resume(again.of_step(last, number, worker), conductor)
@@ -262,7 +262,7 @@ class Desk:
             check_question(asked)
         if not self.turns or self.rehearsal:
             return asked, ""
-        asked = continued(asked, self.turns[-1], keep_system=not self.system)
+        asked = continue_conversation(asked, self.turns[-1], keep_system=not self.system)
         everything = (
             *self.turns[0].question.history,
             *(Turn(question=trace.question.text, answer=trace.answer) for trace in self.turns),

@@ -16,7 +16,7 @@ ENDING: Final = tuple(
 
 
 @contextmanager
-def hearing(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
+def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
     """Have the running loop do something at a signal, until the block ends; then all is as before."""
     loop, before = asyncio.get_running_loop(), signal.getsignal(number)
     with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
@@ -30,7 +30,7 @@ def hearing(number: signal.Signals, action: Callable[[], object]) -> Iterator[No
 
 
 @contextmanager
-def between() -> Iterator[None]:
+def default_signals() -> Iterator[None]:
     """What signals mean where nobody hears them by itself: Ctrl-C nothing, so that nothing is broken off half-way.
 
     Those that end a chat raise `SystemExit`, so that the terminal is put back as it was.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.flowing import offer_of
-from conductor_cli.cli.output import explain, remark, say, table
+from conductor_cli.app.data_flow import describe_offer
+from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.cli.trace.showing import step_text, trace_text
-from conductor_cli.config import Setting, Settings, shown
+from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.again import check
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost, format_count
@@ -50,18 +50,18 @@ def mode(name: str) -> str:
 
 def help_(commands: Iterable[tuple[str, str]]) -> None:
     """The commands, then the keys."""
-    table(("COMMAND", ""), list(commands))
-    say()
-    table(("KEY", ""), KEYS)
+    print_table(("COMMAND", ""), list(commands))
+    print_line()
+    print_table(("KEY", ""), KEYS)
 
 
 def workers(conductor: Conductor) -> None:
     """The pool, and who of it cannot be asked."""
     absent = conductor.absent
     rows = [[worker.name, reader_of(worker), worker.about or worker.model] for worker in conductor.pool]
-    table(("WORKER", "READ BY", "ABOUT"), rows)
+    print_table(("WORKER", "READ BY", "ABOUT"), rows)
     for name, why in absent.items():
-        remark(f"{name} is left out: {why.message}")
+        print_notice(f"{name} is left out: {why.message}")
 
 
 def plan(trace: Trace) -> None:
@@ -69,38 +69,38 @@ def plan(trace: Trace) -> None:
     if not trace.steps:
         raise UsageError(f"run {trace.run} has no steps", hint="/trace shows what it has")
     for record in trace.steps:
-        explain(f"{record.number}  {record.worker}, {words.sees(record.step.access)}: {record.state}")
-        explain(f"   {record.step.subtask}")
+        print_text(f"{record.number}  {record.worker}, {words.sees(record.step.access)}: {record.state}")
+        print_text(f"   {record.step.subtask}")
 
 
 def offer(run: Run, around: Surroundings) -> None:
     """A plan that was only made: who does what, who reads it, what it may cost."""
     printer = Printer(Stdout(around.stdout), around)
-    printer.print([BLANK, *offered(offer_of(run), printer.screen), BLANK])
+    printer.print([BLANK, *offered(describe_offer(run), printer.screen), BLANK])
 
 
 def trace(found: Trace, step: int | None = None) -> None:
     """A run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
         check(found, step)
-    explain(trace_text(found) if step is None else step_text(found, step))
+    print_text(trace_text(found) if step is None else step_text(found, step))
 
 
 def unfinished(run: Trace) -> None:
     """How a run that was broken off is finished in this chat."""
     if run.error is not None and len(run.done()) < len(run.steps):
-        remark(f"  here: {'/limits NAME VALUE, then ' if run.error.kind == 'limit' else ''}/redo")
+        print_notice(f"  here: {'/limits NAME VALUE, then ' if run.error.kind == 'limit' else ''}/redo")
 
 
 def cost(runs: Sequence[Trace]) -> None:
     """What each run has used, and all together."""
     if not runs:
-        remark("nothing was asked yet")
+        print_notice("nothing was asked yet")
         return
     rows = [[str(number), *_figures(run.usage), question(run)] for number, run in enumerate(runs, start=1)]
     rows.append(["all", *_figures(sum((run.usage for run in runs), NOTHING)), ""])
-    table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), rows)
-    remark("of all days and runs: conductor cost")
+    print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), rows)
+    print_notice("of all days and runs: conductor cost")
 
 
 def _figures(usage: Usage) -> list[str]:
@@ -112,17 +112,17 @@ def limits(known: Sequence[Setting], settings: Settings) -> None:
     rows = []
     for limit in known:
         origin = settings.origins[limit.name].replace("command line", "this chat")
-        rows.append([limit.name.partition(".")[2], shown(settings[limit.name]), origin, limit.help])
-    table(("LIMIT", "VALUE", "FROM", ""), rows)
+        rows.append([limit.name.partition(".")[2], format_value(settings[limit.name]), origin, limit.help])
+    print_table(("LIMIT", "VALUE", "FROM", ""), rows)
 
 
 def files(new: Sequence[File], old: Sequence[File]) -> None:
     """What goes with the next question, and what went with earlier ones and still does."""
     for file in (*old, *new):
         state = "goes with the next question" if file in new else "goes along since an earlier question"
-        remark(f"{file.name}: {len(file.text):,} characters, {state}")
+        print_notice(f"{file.name}: {len(file.text):,} characters, {state}")
     if not new and not old:
-        remark("no file is attached")
+        print_notice("no file is attached")
 
 
 def question(asked: Trace, length: int = 60) -> str:

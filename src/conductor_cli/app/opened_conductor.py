@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conductor_cli.cli.choosing import described, open_model_store, planner_of, profile_for
+from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner, resolve_profile
+from conductor_cli.app.policy_filter import allowed_workers, build_guard, filter_pool
+from conductor_cli.app.worker_selection import check_rehearsal, check_workers_in_pool, offered_workers, without_pool
 from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
-from conductor_cli.cli.options import named
-from conductor_cli.cli.output import remark
-from conductor_cli.cli.policing import guard_of, may_work, on_duty
-from conductor_cli.cli.pooling import as_stored, check_inside, check_rehearsal, on_offer
+from conductor_cli.cli.options import choose_workers
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import (
     ConductorError,
     ConductorUnusable,
@@ -28,7 +28,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.loaded import Loaded
+    from conductor_cli.app.loaded_models import LoadedModels
     from conductor_cli.config import Settings
     from conductor_cli.models.catalog import StoredKeys
     from conductor_cli.models.daybook import DayBook
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Opened:
+class OpenedConductor:
     """A conductor ready to run, the models to close after it, and which worker the one that plans would be."""
 
     conductor: Conductor
@@ -55,7 +55,7 @@ class Opened:
         if book is not None:
             book.close()
             if book.problem:
-                remark(book.problem)
+                print_notice(book.problem)
 
 
 async def open_conductor(
@@ -68,8 +68,8 @@ async def open_conductor(
     seed: int | None = None,
     rehearsal: bool = False,
     day_limits: bool = True,
-    loaded: Loaded | None = None,
-) -> Opened:
+    loaded: LoadedModels | None = None,
+) -> OpenedConductor:
     """Open the conductor model (unless a plan is given, `planning` false) and every worker.
 
     `only` are the workers that a command line names, `stored` those of a run that is resumed, as far as they exist.
@@ -78,19 +78,19 @@ async def open_conductor(
     and what is opened stays there. Raises `ConductorUnusable`, `KeyMissing` or
     `ConfigError`.
     """
-    settings = as_stored(settings) if stored else settings
+    settings = without_pool(settings) if stored else settings
     if rehearsal:
         from conductor_cli.cli import rehearsing
 
         check_rehearsal(settings)
         planner = rehearsing.planner_of(settings) if planning else None
-        pool, remarks = on_duty(rehearsing.pool(only), settings, only, planner)
+        pool, remarks = filter_pool(rehearsing.pool(only), settings, only, planner)
     else:
-        planner = _priced(planner_of(settings), settings) if planning else None
-        pool, remarks = await pool_of(settings, planner, only)
+        planner = _priced(resolve_planner(settings), settings) if planning else None
+        pool, remarks = await resolve_pool(settings, planner, only)
     kept = [name for name in stored if name in pool]
     pool = pool.subset(kept) if kept and not only else pool
-    guard = guard_of(settings, pool, planner)
+    guard = build_guard(settings, pool, planner)
     if planner is not None:
         guard.check_conductor()
     keys = stored_keys(settings)
@@ -107,42 +107,42 @@ async def open_conductor(
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     models = _distinct(model, workers) if loaded is None else []
-    return Opened(conductor=conductor, models=models, planner=planner)
+    return OpenedConductor(conductor=conductor, models=models, planner=planner)
 
 
 def _daybook(settings: Settings, planner: Worker | None, *, held: bool) -> DayBook:
     from conductor_cli.core.pool import DayLimits
     from conductor_cli.models.daybook import DayBook
 
-    return DayBook(settings.places.spending, settings.day_limits if held else DayLimits(), planner=planner)
+    return DayBook(settings.paths.spending, settings.day_limits if held else DayLimits(), planner=planner)
 
 
-async def open_planner(settings: Settings) -> Opened:
+async def open_planner(settings: Settings) -> OpenedConductor:
     """Open the model that plans and none of the workers, though it knows of all. Raises as `open_conductor`."""
-    planner = _priced(planner_of(settings), settings)
-    pool, _ = await pool_of(settings, planner, ())
-    guard_of(settings, pool, planner).check_conductor()
+    planner = _priced(resolve_planner(settings), settings)
+    pool, _ = await resolve_pool(settings, planner, ())
+    build_guard(settings, pool, planner).check_conductor()
     model = _open_planner(planner, settings, stored_keys(settings), _opener())
     conductor = await _conductor(settings, planner, model, pool)
     conductor = replace(conductor, daybook=_daybook(settings, planner, held=True))
-    return Opened(conductor=conductor, models=[model])
+    return OpenedConductor(conductor=conductor, models=[model])
 
 
 def _priced(planner: Worker, settings: Settings) -> Worker:
     """The conductor model with its price; what is wrong with the table is said with the pool."""
     from conductor_cli.models.prices import with_prices
 
-    return with_prices([planner], settings.places.cache)[0][0]
+    return with_prices([planner], settings.paths.cache)[0][0]
 
 
 async def _conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:
     from conductor_cli.models.presets import reader_of
     from conductor_cli.run import Conductor
 
-    name = described(planner, open_model_store(settings)) if planner else "plan file"
+    name = describe_planner(planner, open_model_store(settings)) if planner else "plan file"
     return Conductor(
         model=model, pool=pool, workers={}, name=name,
-        profile=await profile_for(settings, model), limits=settings.limits, patience=settings.patience,
+        profile=await resolve_profile(settings, model), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None, reader=reader_of(planner) if planner else "",
     )  # fmt: skip
@@ -153,15 +153,15 @@ def _distinct(model: Model | None, workers: Mapping[str, Model]) -> list[Model]:
     return list({id(item): item for item in everything}.values())
 
 
-async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
+async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
     """The workers: those of the files, else what is at hand, else the conductor model itself; and what to say of it.
 
     Here they get their prices, where neither the settings nor their kind say one.
     """
     from conductor_cli.models.prices import with_prices
 
-    listed = on_offer(settings)
-    check_inside(settings, only)
+    listed = offered_workers(settings)
+    check_workers_in_pool(settings, only)
     for name in only:
         if name in [item.worker.name for item in settings.workers if not item.enabled]:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
@@ -170,23 +170,23 @@ async def pool_of(settings: Settings, planner: Worker | None, only: Sequence[str
         from conductor_cli.models.discover import discover
 
         found = await discover(settings.environ, stored_at_hand(stored_keys(settings)))
-        listed = tuple(map(settings.cards.on, may_work(settings, found)))
+        listed = tuple(map(settings.cards.on, allowed_workers(settings, found)))
         if not listed:
             listed = (replace(planner or _as_worker(settings), name="local", about="the conductor's own model"),)
         remarks = (_said(listed),)
-    listed, problem = with_prices(listed, settings.places.cache)
+    listed, problem = with_prices(listed, settings.paths.cache)
     remarks = (*remarks, *filter(None, [problem]))
     if settings.cards.problem:
         remarks = (*remarks, f"{settings.cards.problem}; workers are taken without measured cards")
     pool = Pool(workers=listed)
-    pool, said = on_duty(named(pool, only) if only else pool, settings, only, planner)
+    pool, said = filter_pool(choose_workers(pool, only) if only else pool, settings, only, planner)
     return pool, (*remarks, *said)
 
 
 def _as_worker(settings: Settings) -> Worker:
     """The conductor model, where it is to work and not to plan. Raises `ConfigError`: there is nobody else."""
     try:
-        return planner_of(settings)
+        return resolve_planner(settings)
     except ConductorUnusable:
         hint = "conductor workers add NAME --kind KIND, or keys set PROVIDER; doctor shows what was looked for"
         raise ConfigError("no workers are configured and none was found at hand", hint=hint) from None
@@ -253,4 +253,4 @@ def _measured(worker: Worker, settings: Settings) -> Worker:
     """A local worker reads much, so its weights are arranged as was measured to be best here, unless it says how."""
     if worker.kind != "llama":
         return worker
-    return replace(worker, options={"cache": str(settings.places.cache), "repack": "measured", **worker.options})
+    return replace(worker, options={"cache": str(settings.paths.cache), "repack": "measured", **worker.options})

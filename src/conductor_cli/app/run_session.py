@@ -13,8 +13,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from conductor_cli.cli.approving import DROPPED, Approver
-from conductor_cli.cli.output import leave_stdout, tell
+from conductor_cli.cli.output import leave_stdout, print_error
+from conductor_cli.cli.plan_approval import PLAN_DROPPED, PlanApprover
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
 from conductor_cli.store import Store, Writer
@@ -49,7 +49,7 @@ def _cannot_store(directory: Path, error: OSError) -> ConfigError:
     )
 
 
-async def drive(run: Run, view: View, writer: Writer | None, approver: Approver | None = None) -> int:
+async def drive(run: Run, view: View, writer: Writer | None, approver: PlanApprover | None = None) -> int:
     """Read the run to its end and return the exit code. The store has an event before any view sees it.
 
     A run that holds its plan needs an `approver`, which is asked when the views have shown the plan.
@@ -93,7 +93,7 @@ def _told(run: Run, shown: _Shown, writer: Writer | None) -> int:
         said = f"the trace is not whole: {writer.path}: {writer.error.strerror}"
         lost.append(ConductorError(said, hint="free the disk before the next run"))
     for error in lost:
-        tell(error)
+        print_error(error)
     return run.trace.exit_code or (lost[0].exit_code if lost else 0)
 
 
@@ -103,7 +103,7 @@ class _Shown:
     Nobody reads standard output, or it takes no more: then the run is stopped.
     """
 
-    def __init__(self, run: Run, view: View, approver: Approver | None) -> None:
+    def __init__(self, run: Run, view: View, approver: PlanApprover | None) -> None:
         self.run = run
         self.view = view
         self.approver = approver
@@ -140,7 +140,7 @@ class _Shown:
         """Have the plan that is on offer decided about; nothing else happens meanwhile."""
         decision = self.approver.decide(self.run) if self.approver is not None else None
         if decision is None:
-            self._stop(DROPPED)
+            self._stop(PLAN_DROPPED)
         else:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.keypress import Gone, Keyboard, can_ask
-from conductor_cli.cli.output import tell
+from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
+from conductor_cli.cli.output import print_error
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.views.port import Stderr
 from conductor_cli.views.printing import Printer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GAP: Final = "   "
 """What stands between two choices."""
-DROPPED: Final = "the plan was dropped"
+PLAN_DROPPED: Final = "the plan was dropped"
 
 _Choice = tuple[str, str, "Callable[[Run], Decision | None]"]
 """Its keys, what it is called, and what it does: None means that the person is asked again."""
@@ -43,16 +43,16 @@ def check_terminal() -> None:
 
 
 @contextmanager
-def approving(around: Surroundings) -> Iterator[Approver]:
+def open_approver(around: Surroundings) -> Iterator[PlanApprover]:
     """Somebody to ask while a run goes on."""
-    approver = Approver(around)
+    approver = PlanApprover(around)
     try:
         yield approver
     finally:
         approver.close()
 
 
-class Approver:
+class PlanApprover:
     """Asks about each plan that a run offers. Opens the terminal; close it."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -67,7 +67,7 @@ class Approver:
                 decision = self._choose(run, self._choices(run))
                 if decision is not None:
                     return decision
-        except (Gone, Dropped):
+        except (NoAnswer, Dropped):
             return None
 
     def wake(self) -> None:
@@ -104,7 +104,7 @@ class Approver:
         return Again(remark=remark) if remark else None
 
     def _edit(self, run: Run) -> Decision | None:
-        from conductor_cli.cli.editing import edited, plan_in, text_of
+        from conductor_cli.cli.plan_editor import edited, plan_in, text_of
         from conductor_cli.core.plan import Plan
         from conductor_cli.run.approval import Edited, problem_of
 
@@ -114,14 +114,14 @@ class Approver:
             try:
                 text = edited(text, os.environ, self._keyboard.file, lambda: self._keyboard.woken)
                 if self._keyboard.woken:
-                    raise Gone
+                    raise NoAnswer
                 plan = plan_in(text, given, lambda plan: problem_of(run, plan))
             except UsageError as error:
-                tell(error)
+                print_error(error)
                 if not self._once_more():
                     return None
             except ConductorError as error:
-                tell(error)
+                print_error(error)
                 return None
             else:
                 return Edited(plan=plan) if plan.steps != run.trace.plan.steps else None
@@ -135,18 +135,18 @@ class Approver:
         return key != "b"
 
     def _flow(self, run: Run) -> Decision | None:
-        from conductor_cli.cli.flowing import flow_of
+        from conductor_cli.app.data_flow import flow_lines_of
 
-        self._print([BLANK, *flow_of(run, self._printer.screen), BLANK])
+        self._print([BLANK, *flow_lines_of(run, self._printer.screen), BLANK])
         return None
 
     # What is shown
 
     def _show(self, run: Run) -> None:
-        from conductor_cli.cli.flowing import offer_of
+        from conductor_cli.app.data_flow import describe_offer
         from conductor_cli.views.offer import offered
 
-        self._print([BLANK, *offered(offer_of(run), self._printer.screen), BLANK])
+        self._print([BLANK, *offered(describe_offer(run), self._printer.screen), BLANK])
 
     def _say(self, text: str, style: str) -> None:
         screen = self._printer.screen

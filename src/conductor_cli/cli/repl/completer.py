@@ -13,13 +13,13 @@ from conductor_cli.cli.repl.commands import COMMANDS, LIMITS
 from conductor_cli.core.clean import one_line
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.repl.desk import Desk
+    from conductor_cli.cli.repl.chat_session import ChatSession
 
 
-class Words(Completer):
+class SlashCompleter(Completer):
     """Completes lines that begin with a slash; prose is left alone."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ChatSession) -> None:
         self._desk = desk
         self._paths = PathCompleter(expanduser=True)
 
@@ -73,6 +73,6 @@ class Words(Completer):
         from conductor_cli.store import quick
 
         try:
-            return [(name, "") for name in quick.names(str(self._desk.session.settings.places.traces))]
+            return [(name, "") for name in quick.names(str(self._desk.session.settings.paths.traces))]
         except OSError:
             return []

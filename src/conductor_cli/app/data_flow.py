@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conductor_cli.views.screen import Line, Screen
 
 
-def offer_of(run: Run) -> Offer:
+def describe_offer(run: Run) -> Offer:
     """The plan of a run with all that a user decides by."""
     from conductor_cli.evals.cost import planner_estimate
     from conductor_cli.views.offer import Offer
@@ -51,7 +51,7 @@ def planned_flow(run: Run) -> tuple[Sending, ...]:
     return (*first, *planned(reaches(steps, run.question, sights), run.question))
 
 
-def flow_of(run: Run, screen: Screen) -> list[Line]:
+def flow_lines_of(run: Run, screen: Screen) -> list[Line]:
     """The same as lines, and who else may come to read it."""
     from conductor_cli.views.flows import flow_lines, stand_ins
     from conductor_cli.views.screen import BLANK
@@ -60,9 +60,9 @@ def flow_of(run: Run, screen: Screen) -> list[Line]:
     return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_ins(readers, screen)] if readers else [])]
 
 
-def tell_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> None:
+def print_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> None:
     """Print a plan: for a person on a terminal, else as a file on stdout, with what a person wants on stderr."""
-    from conductor_cli.cli.output import say
+    from conductor_cli.cli.output import print_line
     from conductor_cli.core.planfile import write
     from conductor_cli.views.offer import offered
     from conductor_cli.views.port import Stderr, Stdout
@@ -72,23 +72,23 @@ def tell_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> 
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(around.stdout)
     if not out.terminal:
-        say(write(run.question, run.trace.plan, limits))
+        print_line(write(run.question, run.trace.plan, limits))
         if around.quiet and not flow:
             return
     printer = Printer(out if out.terminal else Stderr(around.stderr), around)
     screen = printer.screen
-    printer.print(offered(replace(offer_of(run), limits=limits), screen))
+    printer.print(offered(replace(describe_offer(run), limits=limits), screen))
     if flow:
-        printer.print([BLANK, *flow_of(run, screen)])
+        printer.print([BLANK, *flow_lines_of(run, screen)])
     if out.terminal:
         again = [f"run it: conductor ask --resume {run.id}"] if around.kept else []
         words = [*again, "as a file, to edit: conductor plan … > plan.json"]
         printer.print([BLANK, *(((screen.line(line), "quiet"),) for line in words)])
 
 
-def tell_flow(store: Store, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+def print_stored_flow(store: Store, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
     """Print who read what in a stored run, or for one step of it. Raises `UsageError` for one that was never begun."""
-    from conductor_cli.cli.output import say_json
+    from conductor_cli.cli.output import print_json
     from conductor_cli.views import Surroundings
     from conductor_cli.views.flows import flow_json, flow_lines
     from conductor_cli.views.port import Stdout
@@ -98,7 +98,7 @@ def tell_flow(store: Store, run: str, step: int | None, *, color: ColorName | No
     if step is not None and not sent:
         raise UsageError(f"nobody was sent anything for a step {step} of run {run}", hint="leave --step out")
     if json:
-        say_json({"run": run, "readers": flow_json(sent)})
+        print_json({"run": run, "readers": flow_json(sent)})
         return
     around = Surroundings(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
     printer = Printer(Stdout(sys.stdout), around)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from conductor_cli.models.port import Model
 
 
-class Loaded:
+class LoadedModels:
     """Each model once: whoever opens the same worker again is given the model that is open. Close it."""
 
     def __init__(self) -> None:

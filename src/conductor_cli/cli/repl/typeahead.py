@@ -13,7 +13,7 @@ NONE = b"\0"
 
 
 @contextmanager
-def keeping(*, echo: bool = True) -> Iterator[None]:
+def keep_typed_text(*, echo: bool = True) -> Iterator[None]:
     """Have the terminal keep Ctrl-D like any key: by itself it makes an end of it that no prompt can read.
 
     Without `echo` what is typed does not stand on the screen before that prompt shows it.
@@ -23,7 +23,7 @@ def keeping(*, echo: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def end_on_ctrl_d() -> Iterator[None]:
     """Have Ctrl-D end what is typed, as it does elsewhere: for a question that is no prompt."""
     with _ended_by(CTRL_D):
         yield

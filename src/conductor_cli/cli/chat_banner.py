@@ -13,23 +13,23 @@ REHEARSAL = (
 )
 
 
-def greet(arguments: Sequence[str]) -> bool:
+def print_banner_early(arguments: Sequence[str]) -> bool:
     """Show the head of a chat and its prompt, if that is what will come; whether it was shown.
 
     The terminal keeps what is typed meanwhile, and the real prompt takes it over. Only where nothing but a chat can
     come of the command line, on a terminal that can redraw the line.
     """
-    if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_possible() or is_plain():
+    if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
         return False
     try:
-        sys.stderr.write(f"{_fitting(hello(rehearsal=len(arguments) > 1))}{mark()}")
+        sys.stderr.write(f"{_fitting(banner(rehearsal=len(arguments) > 1))}{prompt_mark()}")
         sys.stderr.flush()
     except (OSError, ValueError):  # ValueError: the stream is closed
         return False
     return True
 
 
-def hello(*, rehearsal: bool) -> str:
+def banner(*, rehearsal: bool) -> str:
     """The head of a chat."""
     return f"{HELLO}{REHEARSAL if rehearsal else ''}"
 
@@ -44,17 +44,17 @@ def _fitting(text: str) -> str:
     return "".join(f"{fill(line, columns, break_on_hyphens=False)}\n" for line in lines)
 
 
-def mark() -> str:
+def prompt_mark() -> str:
     """What stands before what a person types, in a letter that the terminal has."""
     encoding = sys.stdout.encoding or "ascii"
     return "\u203a " if "\u203a".encode(encoding, "ignore") else "> "
 
 
-def is_possible() -> bool:
+def is_interactive() -> bool:
     """Whether a person sits at a terminal: types into it and reads what comes."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def is_plain() -> bool:
+def is_plain_terminal() -> bool:
     """Whether lines are to be written once and left alone."""
     return os.environ.get("TERM") == "dumb" or os.environ.get("ACCESSIBLE", "") not in {"", "0"}

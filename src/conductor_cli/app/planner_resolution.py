@@ -26,7 +26,7 @@ WORTH_REMEMBERING: Final = 16 << 20
 """Bytes of a model below which its prompt is read again faster than a file could be written for it."""
 
 
-def planner_of(settings: Settings) -> Worker:
+def resolve_planner(settings: Settings) -> Worker:
     """The model that plans, as a worker of its own.
 
     It is a URL, a listed worker, a stored model, a GGUF file, or provider/model; where nothing is chosen, the model
@@ -83,10 +83,10 @@ def open_model_store(settings: Settings) -> ModelStore:
     """Where the manifests of local models are."""
     from conductor_cli.models.weights.model_store import ModelStore
 
-    return ModelStore(settings.places.models)
+    return ModelStore(settings.paths.models)
 
 
-def nothing_here(settings: Settings) -> bool:
+def has_no_model(settings: Settings) -> bool:
     """Whether no model is chosen and none is in the model store, so that only getting one can help."""
     store = open_model_store(settings)
     return not settings["conductor.model"] and not store.manifests() and not store.damaged()
@@ -161,7 +161,8 @@ def _shelved(manifest: Manifest, settings: Settings) -> Worker:
     path = base.path if base is not None else Path(manifest.base)
     if not path.is_file():
         raise ConductorUnusable(
-            f"{manifest.name} is laid over {manifest.base}, which is not here", hint=again(manifest.base, settings)
+            f"{manifest.name} is laid over {manifest.base}, which is not here",
+            hint=how_to_get_model(manifest.base, settings),
         )
     planner = _local(path, settings)
     return replace(planner, options={**planner.options, "adapter": str(manifest.path)})
@@ -177,7 +178,7 @@ def _check(manifest: Manifest, settings: Settings) -> None:
         raise ConductorUnusable(f"the model {manifest.name} cannot be used: {fault}", hint=hint)
 
 
-def again(name: str, settings: Settings) -> str:
+def how_to_get_model(name: str, settings: Settings) -> str:
     """How to get a model that is not in the model store."""
     from conductor_cli.models.weights.registry import load_registry
 
@@ -193,11 +194,11 @@ def _local(path: Path, settings: Settings) -> Worker:
     if adapter := _adapter(settings):
         options["adapter"] = adapter
     if path.is_file() and path.stat().st_size >= WORTH_REMEMBERING:
-        options["cache"] = str(settings.places.cache)
+        options["cache"] = str(settings.paths.cache)
     return Worker(name="conductor", kind="llama", model=str(path.absolute()), options=options, parallel=1, price=FREE)
 
 
-def missing_key(planner: Worker, settings: Settings) -> str:
+def missing_key_notice(planner: Worker, settings: Settings) -> str:
     """What to say of a conductor behind an API whose key is not at hand, else nothing. Raises `ConfigError`."""
     from conductor_cli.cli.keys.rows import stored_keys
     from conductor_cli.models.catalog import key_of
@@ -211,7 +212,7 @@ def missing_key(planner: Worker, settings: Settings) -> str:
     return ""
 
 
-def described(planner: Worker, store: ModelStore | None = None) -> str:
+def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:
     """The conductor model's name; a file's with its identity hash, so that a trace says which weights planned.
 
     A file that `store` knows is called as it is there. Raises `ConductorUnusable`.
@@ -235,13 +236,13 @@ def _identified(what: str, path: Path, names: Mapping[Path, str]) -> str:
         raise ConductorUnusable(f"the {what} cannot be used: {error.message}", hint=error.hint) from None
 
 
-def profile_of(settings: Settings) -> Profile:
+def configured_profile(settings: Settings) -> Profile:
     """How the chosen conductor is spoken to: what the settings say, else what is known of the model."""
     name = settings["conductor.profile"]
     return PROFILES.get(_known_profile(settings) if name == "auto" else name, PROMPTED)
 
 
-async def profile_for(settings: Settings, model: Model | None) -> Profile:
+async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     """How the opened conductor `model` is spoken to.
 
     Where nothing is set, and nothing known of it says otherwise, it writes JSON if its server holds replies to a schema
@@ -249,7 +250,7 @@ async def profile_for(settings: Settings, model: Model | None) -> Profile:
     """
     from conductor_cli.models.servers import Holder
 
-    profile = profile_of(settings)
+    profile = configured_profile(settings)
     is_open = settings["conductor.profile"] == "auto" and profile is PROMPTED
     if is_open and isinstance(model, Holder) and await model.holds() == "schema":
         return PROMPTED_JSON

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.cli.output import remark
+from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
@@ -23,7 +23,7 @@ LARGEST: Final = 16 * 1024 * 1024
 """Bytes of stdin or of one file. More is a mistake: no worker reads it."""
 
 
-def question_from(
+def build_question(
     words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None
 ) -> Question:
     """The question that a command line asks. Raises `UsageError` when there is none or a part cannot be read.
@@ -33,7 +33,7 @@ def question_from(
     plain = [_written(word, "the question") for word in words if word != "-"]
     piped = _stdin(forced="-" in words)
     text = " ".join(plain).strip()
-    attached = [file_at(path) for path in files]
+    attached = [read_attachment(path) for path in files]
     if not text:
         text, piped = piped.strip(), ""
     if piped.strip():
@@ -44,10 +44,10 @@ def question_from(
         text=text, system=_written(system or "", "--system"), files=tuple(attached),
         schema=None if schema is None else _schema(schema),
     )  # fmt: skip
-    return asked if earlier is None else continued(asked, earlier, keep_system=system is None)
+    return asked if earlier is None else continue_conversation(asked, earlier, keep_system=system is None)
 
 
-def continued(asked: Question, earlier: Trace, *, keep_system: bool) -> Question:
+def continue_conversation(asked: Question, earlier: Trace, *, keep_system: bool) -> Question:
     """`asked` as the next question of a conversation: what came with the earlier ones is still there."""
     before = earlier.question
     turn = Turn(question=before.text, answer=earlier.answer)
@@ -72,8 +72,8 @@ def _stdin(*, forced: bool) -> str:
     if sys.stdin is None or (sys.stdin.isatty() and not forced):
         return ""
     if not _readable(SILENCE):
-        remark("waiting for the end of standard input; without any: conductor ask … < /dev/null")
-    return decoded(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+        print_notice("waiting for the end of standard input; without any: conductor ask … < /dev/null")
+    return decode_text(sys.stdin.buffer.read(LARGEST + 1), "stdin")
 
 
 def _readable(seconds: float) -> bool:
@@ -84,16 +84,16 @@ def _readable(seconds: float) -> bool:
         return True
 
 
-def file_at(path: Path) -> File:
+def read_attachment(path: Path) -> File:
     """A text file to attach. Raises `UsageError`."""
     try:
         with path.open("rb") as file:
-            return File(name=path.name, text=decoded(file.read(LARGEST + 1), str(path)))
+            return File(name=path.name, text=decode_text(file.read(LARGEST + 1), str(path)))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
 
 
-def decoded(data: bytes, source: str) -> str:
+def decode_text(data: bytes, source: str) -> str:
     """`data` as text. Raises `UsageError` for what is not UTF-8, holds NUL bytes, or is too large."""
     if len(data) > LARGEST:
         raise UsageError(f"{source} is larger than {LARGEST >> 20} MiB", hint="give the part that matters")
@@ -111,7 +111,7 @@ def decoded(data: bytes, source: str) -> str:
 
 def _schema(path: Path) -> dict[str, Any]:
     try:
-        schema = json.loads(file_at(path).text)
+        schema = json.loads(read_attachment(path).text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
     if not isinstance(schema, dict):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace
 
 
-def guard_of(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> Guard:
+def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> Guard:
     """The policy, and whom it is about: every worker that is listed or in the pool, and the conductor."""
     from conductor_cli.models.presets import party_of
 
@@ -28,28 +28,28 @@ def guard_of(settings: Settings, pool: Iterable[Worker], planner: Worker | None)
     return Guard(policy=settings.policy, parties=parties)
 
 
-def held_to(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
+def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
     """The settings with the rules that an earlier run began with, and the names of those that this changed.
 
     Whoever finishes or continues it need not give the flags again.
     """
-    from conductor_cli.config import setting
-    from conductor_cli.config.project import narrowed
+    from conductor_cli.config import find_setting
+    from conductor_cli.config.project import narrow
 
     values, origins = dict(settings.values), dict(settings.origins)
-    rules = {setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name) for rule in fields(Policy)}
-    changed = [rule.name for rule, old in rules.items() if narrowed(values, origins, rule, old, f"run {earlier.run}")]
+    rules = {find_setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name) for rule in fields(Policy)}
+    changed = [rule.name for rule, old in rules.items() if narrow(values, origins, rule, old, f"run {earlier.run}")]
     return replace(settings, values=values, origins=origins), tuple(changed)
 
 
-def forbidden(settings: Settings, worker: Worker, *, plans: bool = False) -> str:
+def policy_objection(settings: Settings, worker: Worker, *, plans: bool = False) -> str:
     """Why the policy does not let a worker, or the conductor that `plans`, be asked; empty where it does."""
     from conductor_cli.models.presets import party_of
 
     return settings.policy.forbids(party_of(worker), plans=plans)
 
 
-def check_asked(guard: Guard, names: Iterable[str]) -> None:
+def check_allowed(guard: Guard, names: Iterable[str]) -> None:
     """Raise `PolicyError` for a worker that a command line names and a rule forbids."""
     for name in names:
         why = guard.forbids(name)
@@ -57,21 +57,21 @@ def check_asked(guard: Guard, names: Iterable[str]) -> None:
             raise PolicyError(f"worker {name} may not be asked: {why}", hint=WHERE)
 
 
-def may_work(settings: Settings, found: Iterable[Worker]) -> tuple[Worker, ...]:
+def allowed_workers(settings: Settings, found: Iterable[Worker]) -> tuple[Worker, ...]:
     """Those of the workers found at hand that the policy lets be asked."""
-    return tuple(worker for worker in found if not forbidden(settings, worker))
+    return tuple(worker for worker in found if not policy_objection(settings, worker))
 
 
-def on_duty(
+def filter_pool(
     pool: Pool, settings: Settings, only: Sequence[str], planner: Worker | None
 ) -> tuple[Pool, tuple[str, ...]]:
     """The workers of `pool` that the policy lets be asked, and what a run should say of its rules.
 
     Raises `PolicyError` where that leaves none, or where one that a command line names is not among them.
     """
-    guard = guard_of(settings, pool, planner)
+    guard = build_guard(settings, pool, planner)
     remarks = _said(settings, guard)
-    check_asked(guard, only)
+    check_allowed(guard, only)
     return permitted(pool, guard.parties, guard.policy), remarks
 
 

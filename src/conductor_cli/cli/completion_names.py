@@ -16,10 +16,10 @@ from typing import Any
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _HOMES = {"config": "~/.config", "data": "~/.local/share"}
-_MODELS = os.path.join(os.path.dirname(__file__), "models")
+_MODELS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "models")
 
 
-def answered(words: Sequence[str]) -> bool:
+def print_names(words: Sequence[str]) -> bool:
     """Print the names that a command line asks for, if it asks for some. Returns whether it is done."""
     found = names(words, os.environ) if sys.stdout is not None else None
     if found is None:
@@ -106,6 +106,6 @@ def _directory(kind: str, environ: Mapping[str, str]) -> str:
     if sys.platform == "linux":
         home = environ.get(f"XDG_{kind.upper()}_HOME", "").strip() or os.path.expanduser(_HOMES[kind])
         return f"{home}/conductor-llm"
-    from conductor_cli.config import places
+    from conductor_cli.config import app_paths
 
-    return str(getattr(places(environ), kind))
+    return str(getattr(app_paths(environ), kind))

@@ -177,11 +177,11 @@ SETTINGS: Final = (
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
 )  # fmt: skip
 
-BY_NAME: Final[dict[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+SETTINGS_BY_NAME: Final[dict[str, Setting]] = {find_setting.name: find_setting for find_setting in SETTINGS}
 
 
-def setting(name: str) -> Setting:
+def find_setting(name: str) -> Setting:
     """The setting of this name. Raises `ConfigError`."""
-    if name not in BY_NAME:
-        raise ConfigError(f"there is no setting {name!r}", hint=f"known: {', '.join(BY_NAME)}")
-    return BY_NAME[name]
+    if name not in SETTINGS_BY_NAME:
+        raise ConfigError(f"there is no setting {name!r}", hint=f"known: {', '.join(SETTINGS_BY_NAME)}")
+    return SETTINGS_BY_NAME[name]
