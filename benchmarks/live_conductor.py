@@ -27,7 +27,7 @@ from conductor_cli.core.events import Event, Mode, PlanReady, StepStarted
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run import Conductor
 
@@ -55,7 +55,7 @@ async def main(job: Mapping[str, str], began: float, what: str, number: int) -> 
 @asynccontextmanager
 async def loaded(path: Path, cache: Path) -> AsyncIterator[Llama]:
     """A model, loaded."""
-    model = Llama(path, Options(context=CONTEXT, cache=cache))
+    model = Llama(path, LlamaOptions(context=CONTEXT, cache=cache))
     try:
         await model.load()
         yield model

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.models.llama import Llama, Options, describe
+from conductor_cli.models.llama import Llama, LlamaOptions, read_model_info
 from tests.tiny_gguf import CHATML, SPECIAL, Shape, make, vocabulary
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -103,7 +103,7 @@ def test_llama_cpp_loads_it_and_writes(load: Any, shapes: ModuleType, tmp_path: 
     shapes._write(shape, tmp_path / "small.gguf", words)
 
     async def go() -> int:
-        model = Llama(tmp_path / "small.gguf", Options(context=256, threads=1))
+        model = Llama(tmp_path / "small.gguf", LlamaOptions(context=256, threads=1))
         try:
             asked = Request(messages=(Message(role="user", content="Check the sum"),), max_tokens=8)
             usages = [chunk.usage async for chunk in model.stream(asked)]
@@ -112,7 +112,7 @@ def test_llama_cpp_loads_it_and_writes(load: Any, shapes: ModuleType, tmp_path: 
             await model.close()
 
     assert 0 < asyncio.run(go()) <= 8
-    assert describe(tmp_path / "small.gguf").name == "Qwen2.5 small shape, random weights"
+    assert read_model_info(tmp_path / "small.gguf").name == "Qwen2.5 small shape, random weights"
 
 
 def test_a_model_is_made_once(

@@ -12,13 +12,13 @@ import pytest
 from conductor_cli.cli.doctor.model import gpu_check
 from conductor_cli.cli.installing import INDEX, Place, build, for_gpu
 from conductor_cli.config import load_settings
-from conductor_cli.models.llama.build import Build, Device
+from conductor_cli.models.llama.build_info import BuildInfo, Device
 from conductor_cli.models.machine import Gpu
 from tests.cli.stage import Stage
 
 LINUX = Place(python="/opt/my env/bin/python", system="linux", machine="x86_64")
 CPU = Device(name="CPU", about="Some CPU", kind="cpu")
-PLAIN = Build(version="0.3.36", features=frozenset({"AVX2"}), backends=("CPU",), devices=(CPU,), gpu=False)
+PLAIN = BuildInfo(version="0.3.36", features=frozenset({"AVX2"}), backends=("CPU",), devices=(CPU,), gpu=False)
 A100 = Gpu(kind="cuda", name="NVIDIA A100", cuda=(12, 8), capability=(8, 0))
 
 
@@ -103,13 +103,13 @@ def test_a_gpu_that_is_not_used_is_a_warning_with_the_command() -> None:
 def test_a_gpu_in_use_is_well() -> None:
     """What llama.cpp itself lists as a device is what counts."""
     device = Device(name="CUDA0", about="NVIDIA A100", kind="gpu")
-    used = Build(version="0.3.36", features=frozenset(), backends=("CUDA", "CPU"), devices=(device, CPU), gpu=True)
+    used = BuildInfo(version="0.3.36", features=frozenset(), backends=("CUDA", "CPU"), devices=(device, CPU), gpu=True)
     assert gpu_check(used, (A100,), LINUX).found == "NVIDIA A100, used by llama.cpp"
 
 
 def test_a_build_for_a_gpu_that_it_does_not_see_points_at_the_driver() -> None:
     """Installing again would not help."""
-    blind = Build(version="0.3.36", features=frozenset(), backends=("CUDA", "CPU"), devices=(CPU,), gpu=False)
+    blind = BuildInfo(version="0.3.36", features=frozenset(), backends=("CUDA", "CPU"), devices=(CPU,), gpu=False)
     check = gpu_check(blind, (A100,), LINUX)
     assert check.state == "warning"
     assert "nvidia-smi" in check.hint

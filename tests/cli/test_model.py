@@ -18,7 +18,6 @@ import pytest
 
 from conductor_cli.app import planner_resolution
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
-from conductor_cli.cli import preparing
 from conductor_cli.cli.model.watching import Rate
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
@@ -402,23 +401,6 @@ def test_a_path_that_leads_nowhere_is_no_mistyped_name(desk: Stage, tmp_path: Pa
         explained(done)
         assert f"there is no file {gone}" in done.err
         assert "did you mean" not in done.err
-
-
-def test_a_model_that_comes_to_plan_has_its_prompt_read(
-    desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After `import --use` and `pull --use` of a model that is here, in the background; not where nothing changed."""
-    started: list[str] = []
-    monkeypatch.setattr(preparing, "prepare_in_background", lambda options: started.append(chosen(desk)))
-    taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    taken(desk, tiny, "--no-use")
-    assert started == ["mine"]
-    for arguments, now in ((("small", "--use"), "small"), (("small",), "small")):
-        assert desk.inside("model", "pull", *arguments).code == 0
-        assert chosen(desk) == now
-    assert started == ["mine", "small"]
-    taken(desk, tmp_path / "mine.gguf", "--use")
-    assert started == ["mine", "small", "mine"]
 
 
 def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: Stage, tiny: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Options, describe
-from conductor_cli.models.llama.about import check_parts, parts
-from conductor_cli.models.llama.gguf import check, read_whole
+from conductor_cli.models.llama import LlamaOptions, read_model_info
+from conductor_cli.models.llama.gguf import check_model_file, read_header_and_tensors
+from conductor_cli.models.llama.model_info import check_parts, part_files
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, run, text, told
 from tests.tiny_gguf import Extra, make
@@ -43,7 +43,7 @@ def model(models: Path, tmp_path: Path) -> Path:
 def refused(path: Path, **more: Any) -> ModelError:
     """Why a file cannot be used, as a user of the model gets it."""
     with pytest.raises(ModelError) as error:
-        play(path, ask(), options=Options(context=1024, threads=1, **more))
+        play(path, ask(), options=LlamaOptions(context=1024, threads=1, **more))
     assert error.value.reason == "file"
     assert error.value.hint
     return error.value
@@ -58,9 +58,9 @@ def test_a_divided_model_writes_what_it_would_in_one_piece(tiny: Path, tmp_path:
     first = divided(tmp_path / "model.gguf", small=small)
     assert told(first, ask()) == told(tiny, ask())
     files = sorted(tmp_path.iterdir())
-    assert parts(first) == tuple(files)
+    assert part_files(first) == tuple(files)
     assert len(files) == 4 + small
-    about, whole = describe(first), describe(tiny)
+    about, whole = read_model_info(first), read_model_info(tiny)
     assert about.size == sum(file.stat().st_size for file in files) > whole.size
     assert (about.name, about.architecture, about.context) == (whole.name, whole.architecture, whole.context)
     assert about.identity != whole.identity
@@ -69,11 +69,11 @@ def test_a_divided_model_writes_what_it_would_in_one_piece(tiny: Path, tmp_path:
 @pytest.mark.parametrize("part", range(4))
 def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
     """Another byte in any part is another model."""
-    before, path = describe(model).identity, model.with_name(NAMES[part])
-    assert describe(model).identity == before
+    before, path = read_model_info(model).identity, model.with_name(NAMES[part])
+    assert read_model_info(model).identity == before
     data = path.read_bytes()
     path.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
-    assert describe(model).identity != before
+    assert read_model_info(model).identity != before
 
 
 @pytest.mark.parametrize("missing", [(2,), (4,), (2, 3, 4)])
@@ -85,14 +85,14 @@ def test_a_part_that_is_missing_is_named(model: Path, missing: tuple[int, ...]) 
     assert error.message.endswith("is divided, and not here: " + ", ".join(NAMES[number - 1] for number in missing))
     assert error.hint == "put all parts in one directory"
     with pytest.raises(ModelError, match="not here"):
-        describe(model)
+        read_model_info(model)
 
 
 def test_of_many_missing_parts_three_are_named(tmp_path: Path) -> None:
     """A list of hundreds helps nobody."""
     path = make(tmp_path / "m-00001-of-00099.gguf")
     with pytest.raises(ModelError, match=r"00002-of-00099\.gguf, .*00004-of-00099\.gguf and more$"):
-        parts(path)
+        part_files(path)
 
 
 @pytest.mark.parametrize("number", [2, 4])
@@ -166,14 +166,14 @@ def test_a_damaged_part_is_told(model: Path, part: int, damage: Callable[[bytes]
     path.write_bytes(damage(path.read_bytes()))
     refused(model)
     with pytest.raises(ModelError) as error:
-        check_parts(model, check(model))  # before llama.cpp is asked
+        check_parts(model, check_model_file(model))  # before llama.cpp is asked
     assert str(path) in error.value.message
 
 
 def test_a_part_that_llama_cpp_would_die_of_is_told(model: Path) -> None:
     """A norm of another type of the same size; llama.cpp would abort the process."""
     path = model.with_name(NAMES[1])
-    name = next(name for name in read_whole(path)[1] if name.endswith("_norm.weight"))
+    name = next(name for name in read_header_and_tensors(path)[1] if name.endswith("_norm.weight"))
     data = path.read_bytes()
     at = data.index(name.encode()) + len(name) + 4 + 8
     path.write_bytes(data[:at] + struct.pack("<I", 26) + data[at + 4 :])
@@ -187,14 +187,14 @@ def test_a_directory_among_the_parts_is_told(model: Path) -> None:
     path.mkdir()
     assert refused(model).message.endswith(f"{NAMES[2]} is not a file")
     with pytest.raises(ModelError):
-        describe(model)
+        read_model_info(model)
 
 
 def test_a_name_that_promises_very_many_parts_is_not_followed(tmp_path: Path) -> None:
     """Nobody looks for 99,999 files."""
     path = make(tmp_path / "m-00001-of-99999.gguf")
     with pytest.raises(ModelError, match="says that it is one of 99999 files"):
-        describe(path)
+        read_model_info(path)
 
 
 def test_no_damaged_part_ends_the_process(model: Path) -> None:
@@ -248,8 +248,8 @@ def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength:
     return path
 
 
-def with_adapter(path: Path) -> Options:
-    return Options(context=1024, threads=1, adapter=path)
+def with_adapter(path: Path) -> LlamaOptions:
+    return LlamaOptions(context=1024, threads=1, adapter=path)
 
 
 def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:

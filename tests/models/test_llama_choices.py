@@ -23,9 +23,9 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES, labels_of
 from conductor_cli.core.question import Question
-from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.library import Flag, library
 from conductor_cli.models.llama.sampling import drawn, shares
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run import Conductor
@@ -44,7 +44,7 @@ def choose(*choices: str, **more: Any) -> Request:
 
 @contextmanager
 def opened(path: Path, **more: Any) -> Iterator[Engine]:
-    engine = Engine(path, replace(Options(context=1024, threads=1), **more), Flag())
+    engine = Engine(path, replace(LlamaOptions(context=1024, threads=1), **more), CancelToken())
     try:
         yield engine
     finally:
@@ -60,7 +60,7 @@ def partial(models: Path) -> Path:
 @pytest.fixture
 def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens llama.cpp was told to read, call by call."""
-    lib, seen = library(), []
+    lib, seen = load_bindings(), []
     decode = lib.llama_decode
 
     def read(context: Any, batch: Any) -> Any:
@@ -74,7 +74,7 @@ def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_choice_is_made_without_writing(partial: Path, reads: list[int]) -> None:
     """The prompt is read in one go and nothing behind it; the likeliest of the choices is the reply, in one token."""
     with opened(partial) as engine:
-        chunks = list(engine.answer(choose(*ABC), Flag()))
+        chunks = list(engine.answer(choose(*ABC), CancelToken()))
         (tokens,) = reads
         (last,) = chunks
         assert (last.text, last.thinking, last.finish) == ("B", "", "stop")
@@ -88,7 +88,7 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
     import numpy as np
 
     with opened(partial) as engine:
-        (last,) = engine.answer(choose(*ABC), Flag())
+        (last,) = engine.answer(choose(*ABC), CancelToken())
         logits = np.ctypeslib.as_array(engine._lib.llama_get_logits_ith(engine.context, -1), (engine.vocabulary.size,))
         tokens = [engine.vocabulary.first(label) for label in ABC]
         assert [engine.vocabulary.spelling(token) for token in tokens] == [b"A", b"B", b"C"]
@@ -116,7 +116,7 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     with opened(partial) as engine:
 
         def of(**more: Any) -> Chunk:
-            (last,) = engine.answer(choose(*ABC, **more), Flag())
+            (last,) = engine.answer(choose(*ABC, **more), CancelToken())
             return last
 
         of()  # from here on the prompt is known, and each call reads the same one token of it
@@ -147,7 +147,7 @@ def test_choices_that_begin_alike_are_written(partial: Path, reads: list[int]) -
         assert engine.vocabulary.first("AA") == engine.vocabulary.first("A")
         for seed in range(12):
             reads.clear()
-            chunks = list(engine.answer(choose(*labels, temperature=1.5, seed=seed), Flag()))
+            chunks = list(engine.answer(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
             assert text(chunks) in labels
             assert chunks[-1].odds is None
             assert chunks[-1].usage is not None
@@ -158,7 +158,9 @@ def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
     """Of twelve numbers, one that begins as a shorter one does can be the reply, and so can the shorter one."""
     numbers = tuple(labels_of(list(map(str, range(12))), "numbers"))
     with opened(make(models / "plain-choices.gguf", extra=Extra(bias={"1": 4.0}))) as engine:
-        found = {text(engine.answer(choose(*numbers, temperature=1.0, seed=seed), Flag())) for seed in range(400)}
+        found = {
+            text(engine.answer(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(400)
+        }
     assert found <= set(numbers)
     assert found >= {"1", "10", "11"}
 
@@ -167,7 +169,7 @@ def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
     """SentencePiece puts a space before a text; its letters are still tokens of their own, or are written."""
     path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
     with opened(path) as engine:
-        (last,) = engine.answer(choose(*ABC), Flag())
+        (last,) = engine.answer(choose(*ABC), CancelToken())
         tokens = [engine.vocabulary.first(label) for label in ABC]
         logits = engine._lib.llama_get_logits_ith(engine.context, -1)
         likeliest = max(zip(ABC, tokens, strict=True), key=lambda pair: logits[pair[1]])[0]
@@ -176,7 +178,7 @@ def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
         assert last.odds is not None
         rare = ("D", "X", "Z")
         assert len({engine.vocabulary.first(label) for label in rare}) == 1
-        assert text(engine.answer(choose(*rare), Flag())) in rare
+        assert text(engine.answer(choose(*rare), CancelToken())) in rare
 
 
 def test_a_choice_needs_no_room_to_write(partial: Path) -> None:
@@ -184,12 +186,12 @@ def test_a_choice_needs_no_room_to_write(partial: Path) -> None:
     with opened(partial, context=256) as engine:
         room = engine.memory.room
         by_tokens = {len(engine.prompt(request).tokens): request for request in map(wordy, range(900))}
-        (last,) = engine.answer(by_tokens[room - 1], Flag())
+        (last,) = engine.answer(by_tokens[room - 1], CancelToken())
         assert last.text == "B"
         with pytest.raises(ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"):
-            list(engine.answer(by_tokens[room], Flag()))
+            list(engine.answer(by_tokens[room], CancelToken()))
         with pytest.raises(ModelError, match="and 256 are kept for the reply"):
-            list(engine.answer(replace(by_tokens[room - 1], choices=()), Flag()))
+            list(engine.answer(replace(by_tokens[room - 1], choices=()), CancelToken()))
 
 
 def wordy(length: int) -> Request:
@@ -240,7 +242,7 @@ def conduct(
     worker = Scripted([["done"]])
 
     async def go() -> list[ev.Event]:
-        model = Llama(path, Options(context=context, threads=1, cache=more.pop("cache", None)))
+        model = Llama(path, LlamaOptions(context=context, threads=1, cache=more.pop("cache", None)))
         pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in names))
         conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), exact=True, **more)
         try:

@@ -10,16 +10,16 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Options, loading
+from conductor_cli.models.llama import LlamaOptions, loading
+from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import ANSWER, Engine
-from conductor_cli.models.llama.library import Flag
 from conductor_cli.run.steps import FATAL
 from tests.models.test_llama import ask, on_thread, play, text, told
 from tests.models.test_llama_about import lora
 from tests.tiny_gguf import Extra, make
 
 STEP = 512
-WIDE = Options(context=2048, threads=1)
+WIDE = LlamaOptions(context=2048, threads=1)
 LONG = "Check the sum of the numbers and write the answer. " * 50
 
 
@@ -32,7 +32,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def wide(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """What a model says whose context was large from the start."""
 
-    def say(*requests: Request, options: Options = WIDE) -> list[str]:
+    def say(*requests: Request, options: LlamaOptions = WIDE) -> list[str]:
         with monkeypatch.context() as patch:
             patch.setattr(loading, "STEP", 4096)
             return told(tiny, *requests, options=options)
@@ -46,14 +46,14 @@ def continued(request: Request, answer: str, text: str) -> Request:
     return replace(request, messages=(*request.messages, *turns))
 
 
-def rooms(path: Path, *requests: Request, options: Options = WIDE) -> list[int]:
+def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[int]:
     """How many tokens the context holds: at first, and after each request."""
     found: list[int] = []
 
     def look(engine: Engine) -> None:
         found.append(engine.memory.room)
         for request in requests:
-            list(engine.answer(request, Flag()))
+            list(engine.answer(request, CancelToken()))
             found.append(engine.memory.room)
 
     on_thread(path, look, options)
@@ -72,7 +72,7 @@ def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
 
 def test_a_bound_below_the_first_step_is_kept(tiny: Path) -> None:
     """Nobody gets more than was asked for."""
-    assert rooms(tiny, ask(max_tokens=None), options=Options(context=256, threads=1)) == [256, 256]
+    assert rooms(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1)) == [256, 256]
 
 
 def test_a_context_that_grew_writes_what_a_wide_one_writes(tiny: Path, wide: Callable[..., list[str]]) -> None:
@@ -110,21 +110,21 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
     """Too little memory ends one question, not the model: what it had read is still there."""
 
     def look(engine: Engine) -> None:
-        before = text(engine.answer(ask(), Flag()))
+        before = text(engine.answer(ask(), CancelToken()))
         context = engine.context
         with monkeypatch.context() as patch:
             patch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
             with pytest.raises(ModelError, match="cannot be used") as error:
-                list(engine.answer(ask(LONG), Flag()))
+                list(engine.answer(ask(LONG), CancelToken()))
         assert "too little memory" in error.value.hint
         assert error.value.reason == "length"
         assert error.value.reason not in FATAL
         assert engine.context is context
-        *_, last = again = list(engine.answer(ask(), Flag()))
+        *_, last = again = list(engine.answer(ask(), CancelToken()))
         assert text(again) == before
         assert last.usage is not None
         assert last.usage.tokens_cached == last.usage.tokens_in - 1
-        assert len(text(engine.answer(ask(LONG), Flag()))) > 0
+        assert len(text(engine.answer(ask(LONG), CancelToken()))) > 0
 
     on_thread(tiny, look, WIDE)
 
@@ -136,13 +136,13 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
 
     def look(engine: Engine) -> None:
         monkeypatch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
-        *_, last = list(engine.answer(ask(max_tokens=None), Flag()))
+        *_, last = list(engine.answer(ask(max_tokens=None), CancelToken()))
         assert last.usage is not None
         assert last.usage.tokens_in + last.usage.tokens_out <= STEP == engine.memory.room
         planning = ask("Check the sum. " * 60, max_tokens=None, grammar='root ::= "a"')
         assert STEP - ANSWER < len(engine.prompt(planning).tokens) < STEP
         with pytest.raises(ModelError, match="cannot be used"):
-            list(engine.answer(planning, Flag()))
+            list(engine.answer(planning, CancelToken()))
 
     on_thread(tiny, look, WIDE)
 
@@ -156,7 +156,7 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeyp
         monkeypatch.setattr(engine._lib, "llama_init_from_model", few)
         tokens = len(engine.prompt(ask(LONG)).tokens)
         assert STEP < tokens < 3 * STEP
-        assert text(engine.answer(ask(LONG, max_tokens=None), Flag()))
+        assert text(engine.answer(ask(LONG, max_tokens=None), CancelToken()))
         assert STEP < engine.memory.room <= 3 * STEP
 
     on_thread(tiny, look, WIDE)
@@ -171,9 +171,9 @@ def test_what_cannot_be_copied_is_read_again(
     expected = wide(second)[0]
 
     def look(engine: Engine) -> None:
-        list(engine.answer(begun, Flag()))
+        list(engine.answer(begun, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
-        *_, last = chunks = list(engine.answer(second, Flag()))
+        *_, last = chunks = list(engine.answer(second, CancelToken()))
         assert last.usage is not None
         assert last.usage.tokens_cached == 0
         assert text(chunks) == expected
@@ -185,7 +185,7 @@ def test_a_flag_stops_the_work_in_the_larger_context(tiny: Path, monkeypatch: py
     """llama.cpp itself asks the flag of the call for which the context was opened."""
 
     def look(engine: Engine) -> None:
-        flag = Flag()
+        flag = CancelToken()
         engine.memory.watch(flag)
         tokens = engine.prompt(ask()).tokens
         engine.widen(STEP + 1)

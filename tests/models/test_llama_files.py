@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama, Options, describe
-from conductor_cli.models.llama.gguf import check, read_header
-from conductor_cli.models.llama.tensors import BLOCKS
+from conductor_cli.models.llama import Llama, LlamaOptions, read_model_info
+from conductor_cli.models.llama.gguf import BLOCK_SIZES, check_model_file, read_header
 from tests.models.test_llama import ask, play, run, text
 from tests.tiny_gguf import END, Extra, Shape, make
 
@@ -85,7 +84,7 @@ def retyped(path: Path, name: str, kind: int, *, alignment: int = 32) -> Path:
     class Writer(gguf.GGUFWriter):  # type: ignore[misc]  # gguf is not looked into
         def add_tensor(self, name_: str, tensor: Any, **more: Any) -> None:
             if name_ == name:
-                numbers, size = BLOCKS[kind]
+                numbers, size = BLOCK_SIZES[kind]
                 tensor = np.zeros((*tensor.shape[:-1], tensor.shape[-1] // numbers * size), np.uint8)
                 more = {"raw_dtype": gguf.GGMLQuantizationType(kind)}
             super().add_tensor(name_, tensor, **more)
@@ -167,7 +166,7 @@ def test_a_file_that_was_put_right_loads(models: Path, whole: bytes) -> None:
     path = models / "changing.gguf"
 
     async def go() -> None:
-        model = Llama(path, Options(threads=1))
+        model = Llama(path, LlamaOptions(threads=1))
         path.write_bytes(whole[:-9999])
         with pytest.raises(ModelError):
             await model.load()
@@ -185,14 +184,14 @@ def test_a_file_is_long_enough_or_refused(tmp_path: Path, alignment: int) -> Non
     data = path.read_bytes()
     path.write_bytes(data[:30_000])
     with pytest.raises(ModelError, match="it has 30000 bytes, and needs") as error:
-        check(path)
+        check_model_file(path)
     needed = int(error.value.message.split()[-1])
     assert 0 <= len(data) - needed < alignment
     path.write_bytes(data[: needed - 1])
     with pytest.raises(ModelError, match=f"it has {needed - 1} bytes, and needs {needed}"):
-        check(path)
+        check_model_file(path)
     path.write_bytes(data[:needed])
-    assert check(path).tensors == 28
+    assert check_model_file(path).tensors == 28
     assert text(play(path, ask())[0])
 
 
@@ -202,16 +201,16 @@ def test_an_alignment_that_is_none_is_told(tmp_path: Path, steps: int) -> None:
     path = retyped(tmp_path / "model.gguf", "", 0, alignment=64)
     path.write_bytes(number(path.read_bytes(), "general.alignment", "I", steps))
     with pytest.raises(ModelError, match=f"aligned to {steps}, which is no power of two"):
-        check(path)
+        check_model_file(path)
     make(path, extra=Extra(metadata={"general.alignment": "\x1b[31m"}))
     with pytest.raises(ModelError, match=r"aligned to \[31m, which is no power of two"):
-        check(path)
+        check_model_file(path)
 
 
 def test_the_first_part_of_a_divided_file_may_have_no_weights(tmp_path: Path) -> None:
     """What looks like a vocabulary alone passes when it says that other files belong to it."""
     path = make(tmp_path / "m-00001-of-00002.gguf", extra=Extra(tensors=False, metadata={"split.count": "2"}))
-    assert check(path).tensors == 0
+    assert check_model_file(path).tensors == 0
 
 
 def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
     for data in (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html><title>Sign in"):
         path.write_bytes(data)
         with pytest.raises(ModelError) as error:
-            check(path)
+            check_model_file(path)
         hints.append(error.value.hint)
     assert ["LFS" in hints[0], "web page" in hints[1]] == [True, True]
 
@@ -231,7 +230,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """What is no regular file is refused at once."""
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(ModelError, match="is not a file"):
-        check(tmp_path / "model.gguf")
+        check_model_file(tmp_path / "model.gguf")
 
 
 @settings(max_examples=300, deadline=None)
@@ -247,14 +246,14 @@ def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: py
         whole[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
     changed = path.with_suffix(".changed")
     changed.write_bytes(whole[: data.draw(st.integers(1, len(whole)))])
-    for read in (check, read_header, describe):
+    for read in (check_model_file, read_header, read_model_info):
         with suppress(ModelError):
             read(changed)
 
 
 def test_a_file_is_described(models: Path) -> None:
     """Name, architecture, context and size are those of the file."""
-    about = describe(path := make(models / "about.gguf"))
+    about = read_model_info(path := make(models / "about.gguf"))
     assert (about.name, about.architecture, about.context) == ("tiny random", "qwen2", 8192)
     assert about.size == path.stat().st_size
 
@@ -265,7 +264,7 @@ def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes)
     found = []
     for data in (whole, whole, whole[:-1] + b"\7", whole + b"\0", whole.replace(b"tiny random", b"tiny tandem")):
         path.write_bytes(data)
-        found.append(describe(path).identity)
+        found.append(read_model_info(path).identity)
     assert found[0] == found[1]
     assert len(set(found)) == 4
 
@@ -274,7 +273,7 @@ def test_what_a_file_says_of_itself_is_shown_on_one_line(tmp_path: Path, whole: 
     """Control characters in a name do not reach the terminal."""
     path = tmp_path / "name.gguf"
     path.write_bytes(whole.replace(b"tiny random", b"\x1b[31m \n evil"[:11]))
-    assert describe(path).name == "[31m evi"
+    assert read_model_info(path).name == "[31m evi"
 
 
 @pytest.mark.parametrize(

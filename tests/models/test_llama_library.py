@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.models.llama import build
-from conductor_cli.models.llama.build import FIELDS, FUNCTIONS, build_of, missing, read_system, supported
+from conductor_cli.models.llama import build_info
+from conductor_cli.models.llama.build_info import FIELDS, FUNCTIONS, is_supported, missing, read_build_info, read_system
 
 HERE = Path(__file__).resolve().parents[2]
 SOURCE = HERE / "src/conductor_cli/models/llama"
@@ -87,17 +87,17 @@ def test_every_call_passes_as_many_arguments_as_the_function_takes() -> None:
 )  # fmt: skip
 def test_the_supported_versions(version: str, fits: bool) -> None:
     """From the oldest that was tested, and before the next that may change everything."""
-    assert supported(version) is fits
+    assert is_supported(version) is fits
 
 
 def test_the_installed_version_is_supported() -> None:
     """What these tests run with is inside the range."""
-    assert supported(lib.__version__)
+    assert is_supported(lib.__version__)
 
 
 def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
     """The oldest version stands in both."""
-    assert f'"{build.RANGE.partition(",")[0]}' in (HERE / "pyproject.toml").read_text()
+    assert f'"{build_info.RANGE.partition(",")[0]}' in (HERE / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -111,23 +111,23 @@ def test_a_missing_function_is_named_at_the_start(change: str, said: str) -> Non
     """The first use of the library fails with its name and what to install, not a call in the middle of a run."""
     script = (
         f"import llama_cpp; {change}\n"
-        "from conductor_cli.models.llama.library import library\n"
+        "from conductor_cli.models.llama.bindings import load_bindings\n"
         "from conductor_cli.core.errors import ModelError\n"
-        "try: library()\n"
+        "try: load_bindings()\n"
         "except ModelError as error: print(error.reason, error.message, error.hint, sep='|')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     reason, message, hint = done.stdout.strip().split("|")
     assert reason == "file"
     assert said in message
-    assert build.RANGE in hint
+    assert build_info.RANGE in hint
 
 
 def test_the_build_says_what_it_has() -> None:
     """The processor is a backend and a device of every build, and on x86 and ARM it has features."""
-    from conductor_cli.models.llama.library import library
+    from conductor_cli.models.llama.bindings import load_bindings
 
-    found = build_of(library())
+    found = read_build_info(load_bindings())
     assert found.supported
     assert "CPU" in found.backends
     assert "cpu" in {device.kind for device in found.devices}
@@ -146,7 +146,7 @@ def test_devices_that_cannot_be_asked_are_left_out(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(lib, name)
 
-    found = build_of(Elsewhere())
+    found = read_build_info(Elsewhere())
     assert (found.devices, found.backends) == ((), ("CPU",))
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.gguf import read_header
-from conductor_cli.models.llama.library import library
 from conductor_cli.models.llama.lora import convert
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 from tests.tiny_gguf import make
@@ -223,7 +223,7 @@ def save_parts(path: Path, index: object, body: bytes) -> None:
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Any, Any, Any]]:
     """llama.cpp's own functions, a model and a context that rounds nothing to 16 bits."""
-    lib = library()
+    lib = load_bindings()
     params = lib.llama_model_default_params()
     params.use_extra_bufts, params.n_gpu_layers = False, 0
     model = lib.llama_model_load_from_file(os.fsencode(path), params)

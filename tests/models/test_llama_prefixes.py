@@ -21,11 +21,20 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.library import Flag, library
 from conductor_cli.models.llama.loading import Stopped
-from conductor_cli.models.llama.prefixes import ABANDONED, BYTES, FILES, FORMAT, LEAST, Prefixes, forget, trim
+from conductor_cli.models.llama.prefix_cache import (
+    ABANDONED,
+    BYTES,
+    FILES,
+    FORMAT,
+    LEAST,
+    PrefixCache,
+    delete_states,
+    trim,
+)
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import environment, play, reached, reply, run, text
 from tests.tiny_gguf import INSTRUCT, Extra, make, vocabulary
@@ -33,7 +42,7 @@ from tests.tiny_gguf import INSTRUCT, Extra, make, vocabulary
 FIXED = "Check the sum of the numbers. " * 20
 CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
 OTHERS = "The workers:\n" + "A  cyd\nB  dan\n" * 8
-ROOM = Options(context=2048, threads=1)
+ROOM = LlamaOptions(context=2048, threads=1)
 DRAWN: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7}]
 
 
@@ -51,7 +60,7 @@ def once(question: str = "6*7?", **more: Any) -> Request:
 
 @contextmanager
 def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[Engine]:
-    engine = Engine(path, replace(ROOM, cache=cache, **more), Flag())
+    engine = Engine(path, replace(ROOM, cache=cache, **more), CancelToken())
     try:
         yield engine
     finally:
@@ -60,7 +69,7 @@ def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[Engin
 
 def answered(engine: Engine, request: Request) -> tuple[str, int]:
     """The reply, and how many tokens were not read for it."""
-    chunks = list(engine.answer(request, Flag()))
+    chunks = list(engine.answer(request, CancelToken()))
     assert chunks[-1].usage is not None
     return text(chunks), chunks[-1].usage.tokens_cached
 
@@ -98,7 +107,7 @@ class Spy:
 
 @pytest.fixture
 def spy(models: Path, monkeypatch: pytest.MonkeyPatch) -> Spy:
-    lib, seen = library(), Spy([], [])
+    lib, seen = load_bindings(), Spy([], [])
     restore, decode = lib.llama_state_seq_set_data, lib.llama_decode
 
     def handed(context: Any, state: Any, size: int, sequence: int) -> Any:
@@ -351,7 +360,7 @@ def test_another_version_of_the_library_takes_no_state(
     """What one llama-cpp-python has written is not shown to the next."""
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, asked())
-    monkeypatch.setattr(library(), "__version__", "99.0.0")
+    monkeypatch.setattr(load_bindings(), "__version__", "99.0.0")
     with opened(tiny, tmp_path) as engine:
         assert answered(engine, asked()) == plain
     assert spy.states == []
@@ -535,11 +544,11 @@ def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> N
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Prefixes:
-    return Prefixes(tmp_path / "prefixes", "a model")
+def store(tmp_path: Path) -> PrefixCache:
+    return PrefixCache(tmp_path / "prefixes", "a model")
 
 
-def put(store: Prefixes, number: int, size: int = 100) -> Path:
+def put(store: PrefixCache, number: int, size: int = 100) -> Path:
     """Keep a state of so many bytes that was used `number` seconds after 1970."""
     import ctypes
 
@@ -553,7 +562,7 @@ def key(number: int) -> list[int]:
     return [number] * LEAST
 
 
-def test_what_was_not_used_for_longest_goes_first(store: Prefixes) -> None:
+def test_what_was_not_used_for_longest_goes_first(store: PrefixCache) -> None:
     """Beyond `FILES` the oldest are deleted, whatever their number was at first; to be taken from disk is a use."""
     paths = [put(store, number) for number in range(1, FILES + 1)]
     assert all(path.exists() for path in paths)
@@ -565,7 +574,7 @@ def test_what_was_not_used_for_longest_goes_first(store: Prefixes) -> None:
     assert newest.exists()
 
 
-def test_the_bytes_of_all_states_are_bounded(store: Prefixes) -> None:
+def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
     """The oldest go until the rest fits; one that was just written stays, however large or old it is."""
     paths = [put(store, number, 1000) for number in range(1, 7)]
     size = paths[0].stat().st_size
@@ -575,7 +584,7 @@ def test_the_bytes_of_all_states_are_bounded(store: Prefixes) -> None:
     assert [path.exists() for path in paths[3:]] == [True, False, True]
     trim(paths[0].parent, keep=paths[3], files=0, size=0)
     assert [path.exists() for path in paths[3:]] == [True, False, False]
-    assert 0 < Prefixes.most <= BYTES
+    assert 0 < PrefixCache.most <= BYTES
 
 
 def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,13 +592,13 @@ def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monke
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, once())
         (path,) = states(tmp_path)
-        monkeypatch.setattr(Prefixes, "most", path.stat().st_size - 400)
+        monkeypatch.setattr(PrefixCache, "most", path.stat().st_size - 400)
         engine.memory.keep(0)
         assert answered(engine, once()) == plain
         assert states(tmp_path) == []
 
 
-def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: Prefixes) -> None:
+def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: PrefixCache) -> None:
     """What nobody has written to for `ABANDONED` seconds is deleted, by the name that a state has until it is whole."""
     state = put(store, 1)
     dead, living = (state.with_name(f".{state.name}.{end}") for end in ("0123abcd", "4567cdef"))
@@ -601,7 +610,7 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: P
     assert [dead.exists(), living.exists(), state.exists()] == [False, True, True]
 
 
-def test_what_this_program_did_not_write_stays(store: Prefixes) -> None:
+def test_what_this_program_did_not_write_stays(store: PrefixCache) -> None:
     """However old it is, and though its name resembles that of a state, whole or begun; nor is it counted as one."""
     state = put(store, 1)
     names = (
@@ -622,7 +631,7 @@ ONE_ANSWER = """
 import asyncio, sys
 from pathlib import Path
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.models.test_llama_prefixes import ROOM, asked
 from dataclasses import replace
 async def go():
@@ -678,9 +687,9 @@ def test_a_place_of_somebody_else_is_no_failure(tiny: Path, tmp_path: Path) -> N
             assert answered(engine, asked())[1] == 0
         place.chmod(0o700)
         return
-    script = "import os, sys; from conductor_cli.models.llama.prefixes import Prefixes\n"
+    script = "import os, sys; from conductor_cli.models.llama.prefix_cache import PrefixCache\n"
     script += "import ctypes; from pathlib import Path; os.setgid(65534); os.setuid(65534)\n"
-    script += "store = Prefixes(Path(sys.argv[1]), 'm'); tokens = [1] * 99\n"
+    script += "store = PrefixCache(Path(sys.argv[1]), 'm'); tokens = [1] * 99\n"
     script += "store.save(tokens, (ctypes.c_uint8 * 9)()); print(store.wants(tokens), store.load(tokens))"
     done = run(script, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False None\n", "")
@@ -716,12 +725,13 @@ def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_
 
 def test_writers_and_readers_of_one_state_never_meet_half_of_it(tmp_path: Path) -> None:
     """Two processes write the same state again and again, and who reads meanwhile gets all of it or none."""
-    writer = "import ctypes, sys; from pathlib import Path; from conductor_cli.models.llama.prefixes import Prefixes\n"
-    writer += "store = Prefixes(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
+    writer = "import ctypes, sys; from pathlib import Path\n"
+    writer += "from conductor_cli.models.llama.prefix_cache import PrefixCache\n"
+    writer += "store = PrefixCache(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
     writer += "print('ready', flush=True)\nfor _ in range(60): store.save([1] * 99, state)"
     command = [sys.executable, "-c", writer, str(tmp_path)]
     both = [subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    store, found = Prefixes(tmp_path, "m"), 0
+    store, found = PrefixCache(tmp_path, "m"), 0
     try:
         for process in both:
             assert process.stdout is not None
@@ -754,8 +764,8 @@ def test_a_prefix_that_is_left_in_the_middle_is_not_kept(
     with opened(tiny) as engine:
         plain, (end,) = answered(engine, question)[0], cuts(engine, question)
         assert end > 3 * 128
-    lib, decode, begun = library(), library().llama_decode, 0
-    flag = Flag()
+    lib, decode, begun = load_bindings(), load_bindings().llama_decode, 0
+    flag = CancelToken()
 
     def stopped(context: Any, tokens: Any) -> Any:
         nonlocal begun
@@ -824,27 +834,27 @@ def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
         other.replace(path)
         assert answered(engine, asked())[0] == plain
         with pytest.raises(ModelError, match=r"going\.gguf is not a GGUF file"):
-            Engine(path, ROOM, Flag())
+            Engine(path, ROOM, CancelToken())
         path.unlink()
         with pytest.raises(ModelError, match=r"there is no file .*going\.gguf") as error:
-            Engine(path, ROOM, Flag())
+            Engine(path, ROOM, CancelToken())
     assert (error.value.reason, error.value.hint) == ("file", "check the path")
 
 
 def test_the_states_of_a_model_are_forgotten_by_its_file_or_adapter(tmp_path: Path) -> None:
     """Those of others stay, and what is no state of ours, or does not say whose it is."""
     tokens, state = list(range(LEAST)), (ctypes.c_uint8 * 1000)(*range(200))
-    kept = {name: Prefixes(tmp_path, f"{name}\n1.5\nversion") for name in ("base", "base\nadapter", "other")}
+    kept = {name: PrefixCache(tmp_path, f"{name}\n1.5\nversion") for name in ("base", "base\nadapter", "other")}
     for prefixes in kept.values():
         prefixes.save(tokens, state)
     strange = [tmp_path / f"{letter * 32}.kv" for letter in "abc"]
     for path, content in zip(strange, (b"", b"[]\n", b'{"format": "conductor-prefix-1", "of": 5}\n'), strict=True):
         path.write_bytes(content)
     sizes = {name: prefixes._path(tokens).stat().st_size for name, prefixes in kept.items()}
-    assert forget(tmp_path, "nobody") == 0
-    assert forget(tmp_path, "adapter") == sizes["base\nadapter"]
+    assert delete_states(tmp_path, "nobody") == 0
+    assert delete_states(tmp_path, "adapter") == sizes["base\nadapter"]
     assert [name for name, prefixes in kept.items() if not prefixes.wants(tokens)] == ["base", "other"]
-    assert forget(tmp_path, "base") == sizes["base"]
+    assert delete_states(tmp_path, "base") == sizes["base"]
     assert [name for name, prefixes in kept.items() if not prefixes.wants(tokens)] == ["other"]
     assert all(path.exists() for path in strange)
-    assert forget(tmp_path / "nowhere", "base") == 0
+    assert delete_states(tmp_path / "nowhere", "base") == 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.models.llama.reply import Reply
+from conductor_cli.models.llama.vocabulary import ReplyDecoder
 
 TEXTS = st.text(alphabet="ab<>/é😀 \n", max_size=30)
 
 
 def told(data: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | None) -> tuple[str, str, bool]:
     """Text, thinking and whether it stopped, for bytes that come in these pieces."""
-    reply, chunks, start = Reply(stop=stop, thinking=thinking), [], 0
+    reply, chunks, start = ReplyDecoder(stop=stop, thinking=thinking), [], 0
     for cut in sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)}):
         chunks.append(reply.feed(data[start:cut]))
         start = cut

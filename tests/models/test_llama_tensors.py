@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.models.llama.gguf import read_whole
-from conductor_cli.models.llama.library import library
-from conductor_cli.models.llama.tensors import BLOCKS, F32, UNFIT, Tensor, is_matrix, is_usable
+from conductor_cli.models.llama.bindings import load_bindings
+from conductor_cli.models.llama.gguf import (
+    BLOCK_SIZES,
+    F32,
+    UNUSABLE_TYPES,
+    TensorInfo,
+    has_usable_type,
+    is_matrix,
+    read_header_and_tensors,
+)
 from tests.tiny_gguf import make
 
 F16, Q4_K, Q8_0, Q8_1, Q8_K, I32, I64, F64, BF16 = 1, 12, 8, 9, 15, 26, 27, 28, 30
@@ -20,24 +27,24 @@ F16, Q4_K, Q8_0, Q8_1, Q8_K, I32, I64, F64, BF16 = 1, 12, 8, 9, 15, 26, 27, 28, 
 def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
     """Each type that the installed llama.cpp knows, by its number, and no other."""
     stem = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(sys.platform, "libggml-base.so")
-    ggml = ctypes.CDLL(str(Path(library().__file__).parent / "lib" / stem))
+    ggml = ctypes.CDLL(str(Path(load_bindings().__file__).parent / "lib" / stem))
     ggml.ggml_blck_size.restype, ggml.ggml_type_size.restype = ctypes.c_int64, ctypes.c_size_t
-    found = {kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind)) for kind in range(max(BLOCKS) + 1)}
-    assert {kind: sizes for kind, sizes in found.items() if all(sizes)} == BLOCKS
+    found = {kind: (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind)) for kind in range(max(BLOCK_SIZES) + 1)}
+    assert {kind: sizes for kind, sizes in found.items() if all(sizes)} == BLOCK_SIZES
 
 
 def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
     """In a file of the gguf package, but for the gap that aligns the next one; the last ends with the file."""
     path = make(tmp_path / "model.gguf")
-    tensors = list(read_whole(path)[1].values())
+    tensors = list(read_header_and_tensors(path)[1].values())
     assert [-(-tensor.end // 32) * 32 for tensor in tensors[:-1]] == [tensor.start for tensor in tensors[1:]]
     assert sum(prod(tensor.shape) * (4 if tensor.kind == F32 else 2) for tensor in tensors) <= tensors[-1].end
 
 
 def test_a_tensor_of_an_unknown_type_ends_where_it_begins() -> None:
     """What is new in ggml is not taken for damage."""
-    assert Tensor(shape=(64, 64), kind=999, start=320).end == 320
-    assert Tensor(shape=(256, 3), kind=Q4_K, start=32).end == 32 + 3 * 144
+    assert TensorInfo(shape=(64, 64), kind=999, start=320).end == 320
+    assert TensorInfo(shape=(256, 3), kind=Q4_K, start=32).end == 32 + 3 * 144
 
 
 @pytest.mark.parametrize(
@@ -63,21 +70,21 @@ def test_a_tensor_of_an_unknown_type_ends_where_it_begins() -> None:
         ("d2t", (1000,), I64, True),
         ("d2t", (1000,), F32, False),
         ("blk.0.d2t.weight", (64, 64), I64, False),
-        *(("blk.0.attn_q.weight", (256, 64), kind, False) for kind in sorted(UNFIT)),
+        *(("blk.0.attn_q.weight", (256, 64), kind, False) for kind in sorted(UNUSABLE_TYPES)),
     ],
 )
 def test_what_can_be_computed_with_is_known(name: str, shape: tuple[int, ...], kind: int, usable: bool) -> None:
     """As llama.cpp's converters write it: plain numbers for all that is added, tables in one type of whole numbers."""
-    assert is_usable(name, Tensor(shape=shape, kind=kind)) is usable
+    assert has_usable_type(name, TensorInfo(shape=shape, kind=kind)) is usable
 
 
 def test_norms_and_biases_are_no_matrices() -> None:
     """Whatever their shape."""
     sides = {"attn_q.weight": (64, 64), "attn_q_norm.weight": (64, 8), "ffn_up_exps.bias": (64, 8), "a.weight": (64,)}
-    assert [is_matrix(name, Tensor(shape=shape, kind=F32)) for name, shape in sides.items()] == [True] + [False] * 3
+    assert [is_matrix(name, TensorInfo(shape=shape, kind=F32)) for name, shape in sides.items()] == [True] + [False] * 3
 
 
 @pytest.mark.parametrize("kind", [Q8_0, Q8_1, Q8_K])
 def test_what_ggml_only_computes_in_is_no_type_of_a_file(kind: int) -> None:
     """Q8_0 is both."""
-    assert is_usable("output.weight", Tensor(shape=(256, 64), kind=kind)) is (kind == Q8_0)
+    assert has_usable_type("output.weight", TensorInfo(shape=(256, 64), kind=kind)) is (kind == Q8_0)

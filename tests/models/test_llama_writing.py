@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import check, read_header
-from conductor_cli.models.llama.library import Flag
-from conductor_cli.models.llama.loading import Loaded, Options
+from conductor_cli.models.llama.bindings import CancelToken
+from conductor_cli.models.llama.gguf import check_model_file, read_header
+from conductor_cli.models.llama.loading import LlamaOptions, Loaded
 from conductor_cli.models.llama.writing import ALIGNMENT, Kind, Tensor, Value, write
 from tests.tiny_gguf import make
 
@@ -77,7 +77,7 @@ def test_our_own_reader_reads_what_we_write(tmp_path: Path) -> None:
     """The header says the same, and passes the check before llama.cpp."""
     write(tmp_path / "a.gguf", VALUES, [ones()])
     header = read_header(tmp_path / "a.gguf")
-    assert header == check(tmp_path / "a.gguf")
+    assert header == check_model_file(tmp_path / "a.gguf")
     assert dict(header.values) == {name: item for name, item in VALUES.items() if not isinstance(item, tuple)}
     assert header.arrays == {
         "some.words": (8, 3), "some.numbers": (5, 3), "some.floats": (6, 2), "some.truths": (7, 2),
@@ -102,7 +102,7 @@ def test_llama_cpp_loads_a_model_that_we_wrote(models: Path, tmp_path: Path) -> 
 
 
 def logits(path: Path) -> list[float]:
-    loaded = Loaded(path, Options(context=64), Flag())
+    loaded = Loaded(path, LlamaOptions(context=64), CancelToken())
     try:
         tokens = (loaded.lib.llama_token * 3)(5, 6, 7)
         assert loaded.lib.llama_decode(loaded.context, loaded.lib.llama_batch_get_one(tokens, 3)) == 0

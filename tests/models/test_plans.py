@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import conductor_request, terms_for
 from conductor_cli.core.question import Question
-from conductor_cli.models.llama import Llama, Options
+from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.tiny_gguf import Extra, make
 
 SEEDS = 1000
@@ -51,7 +51,7 @@ def fault(text: str, workers: int, limit: int) -> str | None:
 
 async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
     """For each seed: the seed, the size of the pool, the limit, the text, and why it ended."""
-    llama = Llama(path, Options(context=8192, threads=1))
+    llama = Llama(path, LlamaOptions(context=8192, threads=1))
     plans = []
     try:
         for seed in range(SEEDS):

@@ -18,7 +18,7 @@ from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.models.catalog import check_options, open_model
-from conductor_cli.models.llama.about import describe, tensors_of
+from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.rehearsal import conducting
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.workers import (
@@ -121,9 +121,9 @@ def test_the_files_can_be_elsewhere(tmp_path: Path) -> None:
 def test_the_shipped_files_are_small() -> None:
     """At most two million parameters each, and 12 MB together."""
     for name in NAMES:
-        count = sum(prod(weight.shape) for weight in tensors_of(path_of(name)).values())
+        count = sum(prod(weight.shape) for weight in read_all_tensors(path_of(name)).values())
         assert count <= 2_000_000
-        assert describe(path_of(name)).architecture == "qwen2"
+        assert read_model_info(path_of(name)).architecture == "qwen2"
     assert sum(path_of(name).stat().st_size for name in NAMES) <= 12e6
 
 

@@ -29,9 +29,9 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.about import tensors_of
-from conductor_cli.models.llama.library import library
-from conductor_cli.models.llama.overlay import check_adapter
+from conductor_cli.models.llama.bindings import load_bindings
+from conductor_cli.models.llama.lora_check import check_adapter
+from conductor_cli.models.llama.model_info import read_all_tensors
 from conductor_cli.models.llama.prompt import Piece
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from conductor_cli.train.gguf_export import FILE_TYPES, export_adapter, export_model
@@ -131,7 +131,7 @@ class Runner:
     """A GGUF file in llama.cpp, whose context rounds nothing to 16 bits."""
 
     def __init__(self, path: Path, adapter: Path | None = None) -> None:
-        self.lib = lib = library()
+        self.lib = lib = load_bindings()
         params, settings = lib.llama_model_default_params(), lib.llama_context_default_params()
         params.use_extra_bufts, params.n_gpu_layers = False, 0
         self.model = lib.llama_model_load_from_file(os.fsencode(path), params)
@@ -202,7 +202,7 @@ def test_llama_computes_what_torch_does(trained: Trained, tmp_path: Path, kind: 
 def test_the_file_says_what_it_is(trained: Trained, tmp_path: Path) -> None:
     """Name, sizes, rotation, types of tensors and tokens, and the template."""
     path = export_model(trained.directory, tmp_path / "model.gguf", name="a model", file_type="q8_0")
-    header = gguf.check(path)
+    header = gguf.check_model_file(path)
     tied = trained.model.config.tie_word_embeddings
     values = header.values
     assert (values["general.name"], values["general.type"], values["general.file_type"]) == ("a model", "model", 7)
@@ -212,7 +212,7 @@ def test_the_file_says_what_it_is(trained: Trained, tmp_path: Path) -> None:
     assert (values["tokenizer.ggml.eos_token_id"], values["tokenizer.ggml.add_bos_token"]) == (
         trained.tokenizer.convert_tokens_to_ids(END), False,
     )  # fmt: skip
-    tensors = tensors_of(path)
+    tensors = read_all_tensors(path)
     assert ("output.weight" in tensors) is not tied
     assert {tensor.kind for name, tensor in tensors.items() if name.endswith((".bias", "norm.weight"))} == {0}
     assert {tensor.kind for name, tensor in tensors.items() if len(tensor.shape) == 2} == {8}
@@ -260,7 +260,7 @@ def test_an_adapter_computes_what_the_merged_model_does(trained: Trained, tmp_pa
     adapter = export_adapter(
         tmp_path / "lora", base if over == "gguf" else trained.directory, tmp_path / "out" / "lora.gguf"
     )
-    check_adapter(adapter, gguf.check(base), base)
+    check_adapter(adapter, gguf.check_model_file(base), base)
     prompt = trained.prompt()
     with closing(Runner(base, adapter)) as runner:
         wanted = trained.logits(prompt, merged)

@@ -26,7 +26,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.evals import scorers
 from conductor_cli.evals.cases import Case
-from conductor_cli.models.llama.about import describe
+from conductor_cli.models.llama.model_info import read_model_info
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import grpo, real, together
@@ -302,7 +302,7 @@ def test_what_was_trained_becomes_a_file_that_llama_cpp_knows(
     """An adapter, or a whole model with the adapter in its weights; what was made on the way is gone."""
     path = exported(trained, found(str(base), RECIPE.lora), RECIPE, merged=merged)
     assert path == trained / name
-    assert describe(path).architecture == "qwen2"
+    assert read_model_info(path).architecture == "qwen2"
     assert not (trained / "merged").exists()
 
 

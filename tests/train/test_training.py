@@ -19,7 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.llama.about import describe, tensors_of
+from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.train.__main__ import app
 from conductor_cli.train.course import COURSES, NOT_OVER, Course, Size
 from conductor_cli.train.lessons import Lesson, chunk
@@ -142,9 +142,9 @@ def test_the_file_says_what_it_is(trained: Training, tmp_path: Path) -> None:
     """A Qwen2 of the course's size; matrices in 16 bits, the output being the embedding."""
     path = tmp_path / "small.gguf"
     finish(trained, path, say=lambda _: None)
-    about = describe(path)
+    about = read_model_info(path)
     assert (about.architecture, about.context, about.name) == ("qwen2", 1024, "conductor rehearsal, small")
-    found = tensors_of(path)
+    found = read_all_tensors(path)
     assert len(found) == 2 + 12 * SMALL.size.layers
     assert "output.weight" not in found
 

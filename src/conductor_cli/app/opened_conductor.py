@@ -231,7 +231,7 @@ def _open_workers(
             workers[worker.name] = loaded[_weights(worker)]
             continue
         try:
-            workers[worker.name] = opener(_measured(worker, settings), environ=settings.environ, stored=keys)
+            workers[worker.name] = opener(_with_cache(worker, settings), environ=settings.environ, stored=keys)
             loaded[_weights(worker)] = workers[worker.name]
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
@@ -249,8 +249,8 @@ def _weights(worker: Worker) -> tuple[str, ...]:
     return tuple(str(Path(file).expanduser().resolve()) if file else "" for file in files)
 
 
-def _measured(worker: Worker, settings: Settings) -> Worker:
-    """A local worker reads much, so its weights are arranged as was measured to be best here, unless it says how."""
+def _with_cache(worker: Worker, settings: Settings) -> Worker:
+    """A local worker keeps the states of its prompt prefixes on disk, unless its options name another directory."""
     if worker.kind != "llama":
         return worker
-    return replace(worker, options={"cache": str(settings.paths.cache), "repack": "measured", **worker.options})
+    return replace(worker, options={"cache": str(settings.paths.cache), **worker.options})

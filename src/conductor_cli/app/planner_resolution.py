@@ -228,10 +228,10 @@ def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:
 
 
 def _identified(what: str, path: Path, names: Mapping[Path, str]) -> str:
-    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama import read_model_info
 
     try:
-        return f"{names.get(path, path.name)} {describe(path).identity[:IDENTITY]}"
+        return f"{names.get(path, path.name)} {read_model_info(path).identity[:IDENTITY]}"
     except ModelError as error:
         raise ConductorUnusable(f"the {what} cannot be used: {error.message}", hint=error.hint) from None
 

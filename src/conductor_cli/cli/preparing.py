@@ -1,10 +1,7 @@
-"""The fixed part of a local conductor's prompt: read once, here or in the background, and remembered on disk."""
+"""The fixed part of a local conductor's prompt: read once and kept on disk."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.options import GlobalOptions
     from conductor_cli.config import Settings
     from conductor_cli.core.usage import Usage
 
@@ -94,39 +90,11 @@ def told(used: Usage | None) -> str:
 def is_worth_it(settings: Settings) -> bool:
     """Whether the chosen conductor is a local model so large that its prompt should be read beforehand."""
     from conductor_cli.app.planner_resolution import resolve_planner
-    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama import read_model_info
 
     if not settings["conductor.prepare"]:
         return False
     with suppress(ConductorError):  # told by the command that needs the model
         planner = resolve_planner(settings)
-        return planner.kind == "llama" and describe(Path(planner.model)).size >= LARGE
+        return planner.kind == "llama" and read_model_info(Path(planner.model)).size >= LARGE
     return False
-
-
-def prepare_in_background(options: GlobalOptions) -> None:
-    """Have a process of its own read the prompt, now that the pool or the conductor has changed; say so.
-
-    It outlives this command, yields to whatever else runs, and ends at once where nothing is new.
-    """
-    from conductor_cli.cli.output import print_notice
-    from conductor_cli.config import load_settings
-
-    chosen = ["--config", options.config] if options.config else []
-    with suppress(OSError, ConductorError):
-        settings = load_settings(os.environ, {}, options.config)
-        if not is_worth_it(settings):
-            return
-        subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-P", "-m", "conductor_cli", "--quiet", *chosen, "model", "prepare", "--yield"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env=dict(settings.environ),
-        )  # fmt: skip
-        if not options.quiet:
-            print_notice("the conductor reads its prompt anew, in the background; conductor model prepare waits for it")
-
-
-def yield_to_others() -> None:
-    """From now on this process runs when no other wants to."""
-    with suppress(AttributeError, OSError):  # no such thing on Windows
-        os.nice(15)

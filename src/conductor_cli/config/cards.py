@@ -138,10 +138,10 @@ def _hash(value: object) -> str:
 
 def _identity(file: str) -> str:
     """The hash by which a model file is known, wherever it lies; its name where there is no file to read."""
-    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama import read_model_info
 
     with suppress(ModelError, OSError):
-        return describe(Path(file).expanduser()).identity
+        return read_model_info(Path(file).expanduser()).identity
     return file
 
 

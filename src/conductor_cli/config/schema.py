@@ -134,7 +134,7 @@ SETTINGS: Final = (
     Setting(name="conductor.threads", type="whole", default=0, least=0,
             help="threads of a local model; 0 takes one a physical core"),
     Setting(name="conductor.prepare", type="yes-no", default=True,
-            help="read the fixed part of a local conductor's prompt in the background when the pool changes"),
+            help="read the fixed part of the prompt at once after model pull, so that the first question is faster"),
     Setting(name="limits.steps", type="whole", default=5, most=MAX_STEPS, help="most steps of a plan, 1 to 5"),
     Setting(name="limits.parallel", type="whole", default=8, help="most steps at the same time"),
     Setting(name="limits.attempts", type="whole", default=3, help="attempts of one worker at one step"),

@@ -17,7 +17,7 @@ from conductor_cli.models.servers import is_sent_on
 from conductor_cli.models.tuning import fault_in
 
 if TYPE_CHECKING:
-    from conductor_cli.models.llama import Options
+    from conductor_cli.models.llama import LlamaOptions
 
 StoredKeys = Callable[[str, str], str | None]
 """The key that is stored for a kind of worker at an address, none where there is none.
@@ -45,7 +45,7 @@ LOCAL: Final[dict[str, tuple[type, ...]]] = {
     "threads": (int,),
     "gpu_layers": (int, str),
     "seed": (int,),
-    "repack": (str, bool),
+    "repack": (bool,),
     "mmap": (bool,),
     "adapter": (str,),
     "cache": (str,),
@@ -195,19 +195,17 @@ def _llama(worker: Worker) -> Model:
     return Llama(Path(worker.model).expanduser(), options)
 
 
-def llama_options(worker: Worker) -> Options:
+def llama_options(worker: Worker) -> LlamaOptions:
     """How the file of a local worker is loaded. Raises `ConfigError`."""
-    from conductor_cli.models.llama import Options
+    from conductor_cli.models.llama import LlamaOptions
 
     _check(worker, LOCAL)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
-    if worker.options.get("repack", False) not in (True, False, None, "measured"):
-        raise ConfigError(f'worker {worker.name!r}: repack is neither true, false nor "measured"')
     given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
     paths: dict[str, Any] = {name: Path(given[name]).expanduser() for name in ("adapter", "cache") if name in given}
     of_requests = ("temperature", "max_tokens")
-    return Options(**{name: value for name, value in (given | paths).items() if name not in of_requests})
+    return LlamaOptions(**{name: value for name, value in (given | paths).items() if name not in of_requests})
 
 
 def _scripted(worker: Worker) -> Model:

@@ -81,6 +81,14 @@ def features(root: Path = ROOT) -> frozenset[str]:
     return frozenset(_FLAGS[flag] for flag in flags if flag in _FLAGS)
 
 
+def physical_cores() -> int:
+    """How many cores this process may use, a core with two hardware threads counted once; at least 1."""
+    cores = _linux_cores() if sys.platform == "linux" else 0
+    if sys.platform == "darwin":
+        cores = _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu")
+    return cores or max(1, (os.cpu_count() or 2) // (2 if sys.platform == "win32" else 1))
+
+
 def gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[Gpu, ...]:
     """The GPUs of this machine, those first whose interface is the fastest. Whether they are free is not asked."""
     if sys.platform == "darwin":
@@ -121,6 +129,22 @@ def _bound(directory: Path, limit: str, usage: str, reclaimable: str) -> Iterato
         # What was read from files and not touched lately is given back when memory is wanted.
         cached = dict(line.split(" ", 1) for line in _text(directory / "memory.stat").splitlines() if " " in line)
         yield int(most), int(most) - int(used) + int(cached.get(reclaimable, "0"))
+
+
+def _linux_cores() -> int:
+    cores = set()
+    for number in os.sched_getaffinity(0):
+        topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology")
+        try:
+            cores.add(tuple((topology / name).read_text() for name in ("physical_package_id", "core_id")))
+        except OSError:
+            cores.add((str(number),))
+    try:
+        # A container's CPU quota: more threads than this would only wait for each other.
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(len(cores), max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return len(cores)
 
 
 def _windows_memory() -> Memory:

@@ -16,11 +16,10 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError, UsageError
 from conductor_cli.models import disk
-from conductor_cli.models.llama.gguf import Header, plain
+from conductor_cli.models.llama.gguf import Header, is_matrix, one_line
+from conductor_cli.models.llama.gguf import TensorInfo as Described
 from conductor_cli.models.llama.lora import WEIGHTS, Base, convert
 from conductor_cli.models.llama.safetensors import Stored, read_index, unreadable
-from conductor_cli.models.llama.tensors import Tensor as Described
-from conductor_cli.models.llama.tensors import is_matrix
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 from conductor_cli.train import qwen2, vocabulary
 from conductor_cli.train.extra import needs
@@ -63,7 +62,7 @@ def export_model(source: Path, path: Path, *, name: str, file_type: str = "f16")
     written, `ConductorUnusable` where the disk has no room for it; nothing is left behind then.
     """
     if file_type not in FILE_TYPES:
-        raise UsageError(f"there is no file type {plain(file_type, 40)!r}", hint=f"known: {', '.join(FILE_TYPES)}")
+        raise UsageError(f"there is no file type {one_line(file_type, 40)!r}", hint=f"known: {', '.join(FILE_TYPES)}")
     number, kind = FILE_TYPES[file_type]
     model, told = _settings(source)
     values: dict[str, Value] = {
@@ -117,12 +116,12 @@ def _weights(source: Path, model: Qwen2) -> dict[str, Stored]:
     for file in _files(source):
         index = read_index(file)
         if twice := next((name for name in index if name in found), None):
-            raise ModelError("file", f"{source} has {plain(twice)} twice", hint=_MERGED)
+            raise ModelError("file", f"{source} has {one_line(twice)} twice", hint=_MERGED)
         found |= index
     shapes = model.shapes()
     more = [name for name in found if name not in shapes and name != HEAD and not name.endswith(_UNTOLD)]
     if more:
-        raise ModelError("file", f"{source} has {plain(more[0])}, which is no part of a Qwen2", hint=_MERGED)
+        raise ModelError("file", f"{source} has {one_line(more[0])}, which is no part of a Qwen2", hint=_MERGED)
     for name, shape in shapes.items():
         if name not in found:
             raise ModelError("file", f"{source} lacks {name}", hint="copy all files of the model")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.llama.gguf import LAYERS, Scalar, plain
+from conductor_cli.models.llama.gguf import MAX_LAYERS, Scalar, one_line
 
 ARCHITECTURE: Final = "qwen2"
 
@@ -101,7 +101,7 @@ def read(told: Mapping[str, Any]) -> Qwen2:
         raise ConfigError(f"{heads} heads, {key_heads} of them for keys, do not divide a width of {width}")
     theta, rope = _rope(told)
     return Qwen2(
-        width=width, layers=_whole(told, "num_hidden_layers", most=LAYERS), heads=heads, key_heads=key_heads,
+        width=width, layers=_whole(told, "num_hidden_layers", most=MAX_LAYERS), heads=heads, key_heads=key_heads,
         inner=_whole(told, "intermediate_size"), context=_whole(told, "max_position_embeddings", most=1 << 30),
         words=_whole(told, "vocab_size"), epsilon=_number(told, "rms_norm_eps", 1e-6, most=1), theta=theta,
         tied=told.get("tie_word_embeddings") is True, rope=rope,
@@ -112,13 +112,15 @@ def _check_kind(told: Mapping[str, Any]) -> None:
     kind = told.get("architectures") or told.get("model_type")
     first = kind[0] if isinstance(kind, list) and kind else kind
     if first not in ("Qwen2ForCausalLM", ARCHITECTURE) or told.get("model_type") != ARCHITECTURE:
-        shown = plain(str(first or "not told"), 60)
+        shown = one_line(str(first or "not told"), 60)
         raise ConfigError(f"its architecture is {shown}, and only Qwen2ForCausalLM can be written")
     layers = told.get("layer_types")
     if told.get("use_sliding_window") or (isinstance(layers, list) and "sliding_attention" in layers):
         raise ConfigError("it looks at a sliding window, which llama.cpp does not do for Qwen2")
     if told.get("hidden_act", "silu") != "silu":
-        raise ConfigError(f"its activation is {plain(str(told['hidden_act']), 40)}, and llama.cpp has silu for Qwen2")
+        raise ConfigError(
+            f"its activation is {one_line(str(told['hidden_act']), 40)}, and llama.cpp has silu for Qwen2"
+        )
     if told.get("quantization_config"):
         raise ConfigError("its weights are quantized already: save them in 16 or 32 bits")
 
@@ -140,14 +142,14 @@ def _rope(told: Mapping[str, Any]) -> tuple[float, dict[str, Scalar]]:
                 found["rope.scaling.original_context_length"] = length
             return theta, found
         case other:
-            raise ConfigError(f"its rotation (rope) is {plain(str(other), 40)}: default, linear and yarn are known")
+            raise ConfigError(f"its rotation (rope) is {one_line(str(other), 40)}: default, linear and yarn are known")
 
 
 def _whole(told: Mapping[str, Any], key: str, otherwise: int | None = None, *, most: int = MOST) -> int:
     value = told.get(key)
     value = otherwise if value is None else value
     if type(value) is not int or not 0 < value <= most:
-        raise ConfigError(f"its {key} is {plain(str(told.get(key)), 40)}, and should be a number from 1 to {most}")
+        raise ConfigError(f"its {key} is {one_line(str(told.get(key)), 40)}, and should be a number from 1 to {most}")
     return value
 
 
@@ -155,5 +157,7 @@ def _number(told: Mapping[str, Any], key: str, otherwise: float | None = None, *
     value = told.get(key)
     value = otherwise if value is None else value
     if type(value) not in (int, float) or not 0 < value <= most:  # type: ignore[operator]
-        raise ConfigError(f"its {key} is {plain(str(told.get(key)), 40)}, and should be more than 0, at most {most:g}")
+        raise ConfigError(
+            f"its {key} is {one_line(str(told.get(key)), 40)}, and should be more than 0, at most {most:g}"
+        )
     return float(value)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import plain
+from conductor_cli.models.llama.gguf import one_line
 from conductor_cli.models.llama.safetensors import read_json, unreadable
 from conductor_cli.models.llama.template import LONGEST
 from conductor_cli.models.llama.writing import Value
@@ -130,7 +130,7 @@ def _read(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises this very class
-        raise ModelError("file", f"{path} is damaged: {plain(str(error), 120)}", hint=_SAVE) from error
+        raise ModelError("file", f"{path} is damaged: {one_line(str(error), 120)}", hint=_SAVE) from error
 
 
 def _check(tokenizer: Tokenizer) -> None:
@@ -180,14 +180,14 @@ def _number(tokenizer: Tokenizer, kind: str, told: Mapping[str, Any], also: Mapp
     if isinstance(text, str):
         number = tokenizer.token_to_id(text)
         if number is None:
-            raise ValueError(f"its {kind}_token {plain(text, 40)} is no token")
+            raise ValueError(f"its {kind}_token {one_line(text, 40)} is no token")
         return number
     given = also.get(f"{kind}_token_id")
     first = given[0] if isinstance(given, list) and given else given
     if first is None:
         return None
     if type(first) is not int or not 0 <= first < rows:
-        raise ValueError(f"{kind}_token_id is {plain(str(first), 40)}, which is no token")
+        raise ValueError(f"{kind}_token_id is {one_line(str(first), 40)}, which is no token")
     return first
 
 

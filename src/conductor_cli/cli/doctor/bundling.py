@@ -185,9 +185,9 @@ def _settings(settings: Settings) -> dict[str, Any]:
 
 
 def _log() -> str:
-    from conductor_cli.models.llama.library import heard
+    from conductor_cli.models.llama.bindings import recent_log
 
-    return "".join(heard()) or "llama.cpp wrote nothing\n"
+    return "".join(recent_log()) or "llama.cpp wrote nothing\n"
 
 
 def _readme(texts: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from conductor_cli.cli.installing import Place
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
-    from conductor_cli.models.llama.build import Build
+    from conductor_cli.models.llama.build_info import BuildInfo
     from conductor_cli.models.machine import Gpu
 
 SHOWN: Final = (
@@ -32,7 +32,7 @@ BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", 
 def llama(settings: Settings) -> list[Check]:
     """The installed llama.cpp: its version, and what of the processor it uses."""
     from conductor_cli.cli.installing import build
-    from conductor_cli.models.llama.build import RANGE
+    from conductor_cli.models.llama.build_info import RANGE
     from conductor_cli.models.machine import features
 
     del settings
@@ -65,7 +65,7 @@ def gpu(settings: Settings) -> list[Check]:
     return [gpu_check(found, gpus(settings.environ), here())]
 
 
-def gpu_check(build: Build, gpus: tuple[Gpu, ...], place: Place) -> Check:
+def gpu_check(build: BuildInfo, gpus: tuple[Gpu, ...], place: Place) -> Check:
     """The verdict on one build and the GPUs of one machine."""
     from conductor_cli.cli.installing import for_gpu
 
@@ -181,11 +181,11 @@ def here() -> Place:
     )  # fmt: skip
 
 
-def _build() -> Build:
-    from conductor_cli.models.llama.build import build_of
-    from conductor_cli.models.llama.library import library
+def _build() -> BuildInfo:
+    from conductor_cli.models.llama.bindings import load_bindings
+    from conductor_cli.models.llama.build_info import read_build_info
 
-    return build_of(library())
+    return read_build_info(load_bindings())
 
 
 def _uses_gpu() -> bool:
@@ -203,20 +203,20 @@ def _state(planner: Worker, settings: Settings) -> str:
     """What is known of a local model's file, which is looked at but not read to its end. Raises `ConductorError`."""
     from conductor_cli.app.planner_resolution import planner_manifest
     from conductor_cli.cli.model.pulling import TRUST
-    from conductor_cli.models.llama import describe
-    from conductor_cli.models.llama.gguf import check
+    from conductor_cli.models.llama import read_model_info
+    from conductor_cli.models.llama.gguf import check_model_file
 
     path = Path(planner.model)
-    check(path)
+    check_model_file(path)
     manifest = planner_manifest(settings)
     known = TRUST[manifest.trust].format(endpoint=manifest.endpoint) if manifest else "never checked"
-    return f"{format_size(describe(path).size)}, SHA-256 {known}"
+    return f"{format_size(read_model_info(path).size)}, SHA-256 {known}"
 
 
 def _need(settings: Settings) -> int:
     """Bytes of RAM that the chosen local model takes; 0 where there is none or it cannot be told."""
     from conductor_cli.app.planner_resolution import resolve_planner
-    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama import read_model_info
     from conductor_cli.models.llama.gguf import read_header
     from conductor_cli.models.weights.registry import memory_needed
 
@@ -225,7 +225,7 @@ def _need(settings: Settings) -> int:
         if planner.kind != "llama":
             return 0
         path = Path(planner.model)
-        about, values = describe(path), read_header(path).values
+        about, values = read_model_info(path), read_header(path).values
     except ConductorError:
         return 0
     head = f"{about.architecture}."

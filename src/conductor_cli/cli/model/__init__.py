@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.model import bench
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from conductor_cli.models.weights.model_store import Manifest
 
 app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
-app.command("bench")(bench.bench)
 
 Use = Annotated[
     bool | None,
@@ -60,7 +58,6 @@ def pull(
     from conductor_cli.cli.model.pulling import fetch, forget_no, here, told, whole
     from conductor_cli.cli.model.shelving import settle
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.models.weights.registry import find_model, load_registry
 
     settings = _settings(context)
@@ -75,11 +72,9 @@ def pull(
         told(fresh, print_line)
     else:
         print_line(f"{entry.name} is here already: {manifest.path}")
-    changed = settle((manifest or fresh).name, settings, context.obj.config, use=use)
+    settle((manifest or fresh).name, settings, context.obj.config, use=use)
     if manifest is None:
         _after(fresh, context.obj.config, quiet=context.obj.quiet)
-    elif changed:
-        prepare_in_background(context.obj)
 
 
 def _after(manifest: Manifest, config: str | None, *, quiet: bool) -> None:
@@ -100,16 +95,11 @@ def _after(manifest: Manifest, config: str | None, *, quiet: bool) -> None:
 
 
 @app.command("prepare")
-def prepare_(
-    context: typer.Context,
-    yields: Annotated[bool, typer.Option("--yield", hidden=True, help="Run only when nothing else wants to.")] = False,
-) -> None:
-    """Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes."""
+def prepare_(context: typer.Context) -> None:
+    """Read the fixed part of the prompt now and keep its state on disk, so that the next question need not wait."""
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare, told, yield_to_others
+    from conductor_cli.cli.preparing import prepare, told
 
-    if yields:
-        yield_to_others()
     print_line(told(prepare(lambda: _settings(context), print_notice)))
 
 
@@ -130,7 +120,6 @@ def import_(
     from conductor_cli.cli.model.shelving import settle
     from conductor_cli.cli.model.watching import reading, watching
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.models.weights.import_file import ImportRequest, import_model
 
     settings = _settings(context)
@@ -142,8 +131,7 @@ def import_(
     told(manifest, print_line)
     if not adopted.own:
         print_notice("the file is used where it lies, on another disk: keep it there, or import it with --copy")
-    if settle(manifest.name, settings, context.obj.config, use=use):
-        prepare_in_background(context.obj)
+    settle(manifest.name, settings, context.obj.config, use=use)
 
 
 @app.command("use")
@@ -165,7 +153,6 @@ def use(
     )
     from conductor_cli.cli.model.shelving import choose
     from conductor_cli.cli.output import print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import load_settings
 
     if not model.strip():
@@ -181,7 +168,6 @@ def use(
     choose(chosen, name if name == chosen else f"{chosen} ({name})", settings, context.obj.config)
     if said := missing_key_notice(planner, settings):
         print_notice(said)
-    prepare_in_background(context.obj)
 
 
 @app.command("verify")
@@ -218,10 +204,8 @@ def rm(
 ) -> None:
     """Remove a model: its files, as far as conductor put them there, what of it was begun, and what it remembers."""
     from conductor_cli.cli.model.removing import removed
-    from conductor_cli.cli.preparing import prepare_in_background
 
-    if removed(name, _settings(context), context.obj.config, yes=yes):
-        prepare_in_background(context.obj)
+    removed(name, _settings(context), context.obj.config, yes=yes)
 
 
 @app.command("names", hidden=True)

@@ -196,9 +196,9 @@ def _elsewhere(settings: Settings) -> Row:
 
 def _size(path: Path) -> int:
     """Bytes of a model file and its further parts; 0 where they are not all there."""
-    from conductor_cli.models.llama.about import parts
+    from conductor_cli.models.llama.model_info import part_files
 
     try:
-        return sum(part.stat().st_size for part in parts(path))
+        return sum(part.stat().st_size for part in part_files(path))
     except (ModelError, OSError):
         return 0

@@ -97,15 +97,15 @@ class _Removal:
 
     def _forget(self) -> int:
         """Delete the remembered states, unless the same file stays under another name; how many bytes that frees."""
-        from conductor_cli.models.llama import describe
-        from conductor_cli.models.llama.prefixes import forget
+        from conductor_cli.models.llama import read_model_info
+        from conductor_cli.models.llama.prefix_cache import delete_states
 
         manifest = self._manifest
         assert manifest is not None
         if any(_is_same(other, manifest) for other in self.store.manifests()):
             return 0
         with suppress(ModelError):  # of a file that is gone or damaged: its states go when others need the room
-            return forget(self._settings.paths.prefixes, describe(manifest.path).identity)
+            return delete_states(self._settings.paths.prefixes, read_model_info(manifest.path).identity)
         return 0
 
 

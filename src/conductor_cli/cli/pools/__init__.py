@@ -107,7 +107,6 @@ def add(
     """Make a pool of workers, or add one that ships (published)."""
     from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.cli.pools.supplying import supply
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config.pools import update_pool
 
     settings = _settings(context)
@@ -125,7 +124,6 @@ def add(
     listed = next(pool for pool in _settings(context).pools if pool.name == name)
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} has a pool {name}, too; what stands there wins")
-    prepare_in_background(context.obj)
 
 
 def _check_known(workers: Sequence[str], settings: Settings) -> None:
@@ -141,7 +139,6 @@ def rm(context: typer.Context, name: Name) -> None:
     """Remove a pool that was added; its workers stay."""
     from conductor_cli.app.worker_selection import POOL_GONE
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import app_paths
     from conductor_cli.config.pools import own_pools, stop_using_pool, update_pool
 
@@ -156,7 +153,6 @@ def rm(context: typer.Context, name: Name) -> None:
     print_line(f"removed pool {name}; its workers stay")
     if stop_using_pool(where, name):
         print_notice(POOL_GONE)
-    prepare_in_background(context.obj)
 
 
 @app.command("use")
@@ -166,7 +162,6 @@ def use(
 ) -> None:
     """Choose the pool that runs use where they name none."""
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config.pools import pool_members, pool_named
     from conductor_cli.config.workers import set_value
 
@@ -181,7 +176,6 @@ def use(
     now = _settings(context)
     if now["conductor.pool"] != (name or ""):
         print_notice(f"{now.origins['conductor.pool']} says otherwise, and that wins")
-    prepare_in_background(context.obj)
 
 
 @app.command("names", hidden=True)

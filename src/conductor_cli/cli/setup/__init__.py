@@ -104,19 +104,10 @@ class Setup:
         return error is None
 
     def do_all(self, steps: Sequence[Step]) -> None:
-        """Do all that is not here yet, then have the conductor read its prompt anew where the pool has changed."""
-        missing = [step for step in steps if not step.here]
-        for step in missing:
-            self.do(step)
-        if missing:
-            self.prepare()
-
-    def prepare(self) -> None:
-        """Have a conductor that is here read its prompt for the pool of now; one that was got just now has."""
-        from conductor_cli.cli.preparing import prepare_in_background
-
-        if all(item["step"] != "model" for item in self.done):
-            prepare_in_background(self.context.obj)
+        """Do every step that is not done yet."""
+        for step in steps:
+            if not step.here:
+                self.do(step)
 
     def as_json(self, *, yes: bool) -> int:
         """The proposal as JSON, and with `--yes` what was done; what the steps say goes to standard error."""

@@ -24,7 +24,6 @@ class Asking:
 
     def __init__(self, work: Setup) -> None:
         self.work = work
-        self.changed = False
 
     def run(self) -> int:
         """Ask everything that is not here yet; the exit code."""
@@ -33,8 +32,6 @@ class Asking:
         self._workers()
         self._limits()
         self._model()
-        if self.changed:
-            self.work.prepare()
         self._first_try()
         print_line()
         self.work.next_words()
@@ -82,7 +79,7 @@ class Asking:
         if not steps:
             print_text("  none at hand: the conductor model answers too")
         for step in _wanted([step for step in steps if not step.here]):
-            self.changed = self.work.do(step) or self.changed
+            self.work.do(step)
 
     def _limits(self) -> None:
         from conductor_cli.cli.setup.pool import limit_steps, pool_after

@@ -67,8 +67,7 @@ class Found:
 def look(settings: Settings) -> Found:
     """Look at this machine; takes no longer than its keyring is allowed. Raises `ConfigError`."""
     from conductor_cli.models import disk
-    from conductor_cli.models.llama.cores import physical_cores
-    from conductor_cli.models.machine import gpus, memory
+    from conductor_cli.models.machine import gpus, memory, physical_cores
     from conductor_cli.models.weights.cache import Cache
 
     ring = _Ring(settings)

@@ -117,7 +117,6 @@ app.command("add")(adding.add)
 def _changed(context: typer.Context, names: Sequence[str], table: dict[str, Any] | None, done: str) -> None:
     """Change or remove the tool's own entries. They are not read as workers first: one may be what is to be mended."""
     from conductor_cli.cli.output import print_line
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import app_paths
     from conductor_cli.config.workers import own_worker_names, update_worker
 
@@ -129,7 +128,6 @@ def _changed(context: typer.Context, names: Sequence[str], table: dict[str, Any]
     for name in names:
         update_worker(where, name, table)
         print_line(f"{done} {name}")
-    prepare_in_background(context.obj)
 
 
 def _not_own(context: typer.Context, name: str) -> ConfigError | UsageError:

@@ -66,7 +66,6 @@ def add(
 ) -> None:
     """Add a worker, or change one that was added."""
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare_in_background
     from conductor_cli.config import load_settings
     from conductor_cli.config.workers import update_worker, validate_worker
 
@@ -92,7 +91,6 @@ def add(
     )
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} names a worker {name}, too; what stands there wins")
-    prepare_in_background(context.obj)
 
 
 def _own(settings: Settings, name: str) -> dict[str, Any]:
@@ -119,13 +117,13 @@ def _try(worker: Worker, settings: Settings) -> None:
 
     from conductor_cli.core.errors import KeyMissing, ModelError
     from conductor_cli.models.catalog import open_model
-    from conductor_cli.models.llama import describe
+    from conductor_cli.models.llama import read_model_info
 
     try:
         with suppress(KeyMissing):
             open_model(worker, environ=settings.environ)
         if worker.kind == "llama":
-            describe(Path(worker.model))
+            read_model_info(Path(worker.model))
     except ModelError as error:
         raise ConfigError(error.message, hint=error.hint) from None
 

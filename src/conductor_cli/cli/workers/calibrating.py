@@ -84,11 +84,9 @@ def calibrate(
     _overruled(found, settings, fresh)
     if fresh and kept is not None and out is None:
         from conductor_cli.cli.output import print_notice
-        from conductor_cli.cli.preparing import prepare_in_background
 
         if not json:
             print_notice("plans and routers go by these cards from now on")
-        prepare_in_background(context.obj)
     raise typer.Exit(0 if fresh or known else 8)
 
 

@@ -20,8 +20,8 @@ lora, safetensors, writing    an adapter in PEFT form -> GGUF
 build       what is used of llama-cpp-python, and what the installed one has
 """
 
-from conductor_cli.models.llama.about import About, describe
 from conductor_cli.models.llama.adapter import Llama
-from conductor_cli.models.llama.loading import Options
+from conductor_cli.models.llama.loading import LlamaOptions
+from conductor_cli.models.llama.model_info import ModelInfo, read_model_info
 
-__all__ = ["About", "Llama", "Options", "describe"]
+__all__ = ["Llama", "LlamaOptions", "ModelInfo", "read_model_info"]

@@ -17,11 +17,11 @@ from typing import Final, TypeVar
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.gguf import plain
-from conductor_cli.models.llama.library import Flag
-from conductor_cli.models.llama.loading import Options, Stopped
+from conductor_cli.models.llama.gguf import one_line
+from conductor_cli.models.llama.loading import LlamaOptions, Stopped
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _OPEN: weakref.WeakSet[Llama] = weakref.WeakSet()
 class Llama:
     """A local model, loaded at the first request or by `load`. Usable from one event loop after the other."""
 
-    def __init__(self, path: Path | str, options: Options = Options()) -> None:  # noqa: B008 - frozen
+    def __init__(self, path: Path | str, options: LlamaOptions = LlamaOptions()) -> None:  # noqa: B008 - frozen
         self.path = Path(path)
         self.options = options
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -51,17 +51,17 @@ class Llama:
     async def remembers(self, request: Request) -> bool:
         """Whether the fixed part of a request's prompt lies on disk, whole and sound."""
 
-        def look(engine: Engine, flag: Flag) -> bool:
+        def look(engine: Engine, flag: CancelToken) -> bool:
             engine.memory.watch(flag)
             return engine.memory.remembers(engine.prompt(request))
 
         return await self.do(look)
 
-    async def do(self, work: Callable[[Engine, Flag], T]) -> T:
+    async def do(self, work: Callable[[Engine, CancelToken], T]) -> T:
         """Have the model's thread do something with the loaded model. Raises what `work` does, as a `ModelError`."""
         found: list[T] = []
 
-        def run(engine: Engine, flag: Flag) -> tuple[Chunk, ...]:
+        def run(engine: Engine, flag: CancelToken) -> tuple[Chunk, ...]:
             found.append(work(engine, flag))
             return ()
 
@@ -131,7 +131,7 @@ class Llama:
             call.tell(error)
         except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
             unforeseen = ModelError(
-                "internal", f"{self.path.name} broke off: {plain(str(error)) or 'it gave no reason'}"
+                "internal", f"{self.path.name} broke off: {one_line(str(error)) or 'it gave no reason'}"
             )
             unforeseen.__cause__ = error
             call.tell(unforeseen)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.library import Flag
+from conductor_cli.models.llama.bindings import CancelToken
 
 if TYPE_CHECKING:
     from conductor_cli.models.llama.engine import Engine
 
-Work = Callable[["Engine", Flag], Iterable[Chunk]]
+Work = Callable[["Engine", CancelToken], Iterable[Chunk]]
 """What the thread does for a call: it raises `ModelError`, or `Stopped` soon after the flag is set."""
 
 PATIENCE: Final = 5.0
@@ -31,7 +31,7 @@ class Call:
     def __init__(self, work: Work, deadline: float | None) -> None:
         """`deadline` is in seconds from now."""
         self.work = work
-        self.flag = Flag()
+        self.flag = CancelToken()
         self._loop = asyncio.get_running_loop()
         self._seconds = deadline
         self._until = None if deadline is None else self._loop.time() + deadline

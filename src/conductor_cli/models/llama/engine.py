@@ -14,14 +14,13 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.llama.library import Flag
-from conductor_cli.models.llama.loading import Loaded, Options
-from conductor_cli.models.llama.memory import Memory
-from conductor_cli.models.llama.prefixes import Prefixes
+from conductor_cli.models.llama.bindings import CancelToken
+from conductor_cli.models.llama.kv_cache import KVCache
+from conductor_cli.models.llama.loading import LlamaOptions, Loaded
+from conductor_cli.models.llama.prefix_cache import PrefixCache
 from conductor_cli.models.llama.prompt import open_template, opens_thinking, pieces
-from conductor_cli.models.llama.reply import Reply
 from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, drawn, shares
-from conductor_cli.models.llama.vocabulary import Prompt, Vocabulary
+from conductor_cli.models.llama.vocabulary import Prompt, ReplyDecoder, Vocabulary
 
 ANSWER: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
@@ -38,13 +37,13 @@ class _End(NamedTuple):
 class Engine:
     """A loaded model. All methods belong to one thread."""
 
-    def __init__(self, path: Path, options: Options, flag: Flag) -> None:
+    def __init__(self, path: Path, options: LlamaOptions, flag: CancelToken) -> None:
         """Load it. Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
         self._path, self._options = path, options
         self._loaded = Loaded(path, options, flag)
         self._lib = self._loaded.lib
-        prefixes = None if options.cache is None else Prefixes(options.cache / "prefixes", self._loaded.identity)
-        self.memory = Memory(self._lib, self._loaded.context, flag, prefixes)
+        prefixes = None if options.cache is None else PrefixCache(options.cache / "prefixes", self._loaded.identity)
+        self.memory = KVCache(self._lib, self._loaded.context, flag, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
         try:
             self._template = open_template(path.name, *self._template_of(self._loaded.model))
@@ -52,7 +51,7 @@ class Engine:
             self.close()
             raise
 
-    def answer(self, request: Request, flag: Flag) -> Iterator[Chunk]:
+    def answer(self, request: Request, flag: CancelToken) -> Iterator[Chunk]:
         """The reply, chunk by chunk. Raises `ModelError`, or `Stopped` soon after `flag` is set."""
         began = time.monotonic()
         self.memory.watch(flag)
@@ -69,7 +68,7 @@ class Engine:
                 thinking = prompt.thinks if request.grammar is None else None
                 most = self.memory.room - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
-                end = yield from self._write(Reply(stop=request.stop, thinking=thinking), sampler, most)
+                end = yield from self._write(ReplyDecoder(stop=request.stop, thinking=thinking), sampler, most)
         usage = Usage(
             tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thought,
             seconds=time.monotonic() - began, calls=1,
@@ -110,7 +109,7 @@ class Engine:
         """Give the memory back. No other method may be called afterwards."""
         self._loaded.close()
 
-    def _write(self, reply: Reply, sampler: Sampler, most: int) -> Generator[Chunk, None, _End]:
+    def _write(self, reply: ReplyDecoder, sampler: Sampler, most: int) -> Generator[Chunk, None, _End]:
         """Draw and decode up to `most` tokens."""
         finish: Finish = "length"
         written = 0

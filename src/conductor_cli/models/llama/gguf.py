@@ -11,23 +11,23 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.tensors import Tensor, is_usable
 
 Scalar = str | int | float | bool
 
 MEBIBYTE: Final = 1 << 20
 
-MOST: Final = 20_000
+MAX_ENTRIES: Final = 20_000
 """More keys or tensors than this is no model: llama.cpp compares all with all, and would not come back."""
 
-LAYERS: Final = 512
+MAX_LAYERS: Final = 512
 """The most layers that llama.cpp knows."""
 
-LONGEST: Final = 16 * MEBIBYTE
+MAX_STRING_BYTES: Final = 16 * MEBIBYTE
 """No single text of a header is longer, in bytes."""
 
 _STRING: Final = 8
@@ -39,6 +39,58 @@ _DIMENSIONS: Final = 4
 _ALIGNMENT: Final = 32
 
 _DOWNLOAD: Final = "get the file again, or name another one"
+
+
+F32: Final = 0
+"""The number of the type of plain numbers of 32 bits."""
+
+UNUSABLE_TYPES: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
+"""The types that ggml multiplies no matrix of: Q8_1 and Q8_K, in which it only computes, whole numbers, and F64."""
+
+BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
+    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
+    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    40: (64, 36), 41: (128, 18), 42: (64, 18),
+}  # fmt: skip
+"""How many numbers stand together and in how many bytes, by the number of their type."""
+
+_TABLES: Final = {"ffn_gate_tid2eid.weight": 26, "d2t": 27}
+"""What is no weight but a table of whole numbers, by its name within its layer, and the type that llama.cpp wants."""
+
+
+class TensorInfo(NamedTuple):
+    """What a GGUF says of a tensor: its shape, the fastest dimension first, the number of its type, where it begins.
+
+    `start` is in bytes from the first weight.
+    """
+
+    shape: tuple[int, ...]
+    kind: int
+    start: int = 0
+
+    @property
+    def end(self) -> int:
+        """The byte behind it; where it begins if the type is not known."""
+        numbers, size = BLOCK_SIZES.get(self.kind, (1, 0))
+        return self.start + prod(self.shape) // numbers * size
+
+
+def is_matrix(name: str, tensor: TensorInfo) -> bool:
+    """Whether it is multiplied with; norms and biases are not, whatever their shape."""
+    return len(tensor.shape) > 1 and not name.endswith(("_norm.weight", ".bias"))
+
+
+def has_usable_type(name: str, tensor: TensorInfo) -> bool:
+    """Whether llama.cpp can compute with it: on another type it aborts the process.
+
+    All that is added, or that a norm is multiplied by, has plain numbers.
+    """
+    table = _TABLES.get(name.split(".", 2)[-1])
+    if table is not None:
+        return tensor.kind == table
+    return tensor.kind not in UNUSABLE_TYPES if is_matrix(name, tensor) else tensor.kind == F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +111,9 @@ class Header:
         return str(self.values.get("general.architecture", ""))
 
 
-def check(path: Path) -> Header:
+def check_model_file(path: Path) -> Header:
     """The header of a file that llama.cpp may be shown. Raises `ModelError` of kind `file` for any other."""
-    header, tensors = read_whole(path)
+    header, tensors = read_header_and_tensors(path)
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
     if header.tensors == 0 and "split.count" not in header.values:  # the first part of a divided file may have none
@@ -72,9 +124,9 @@ def check(path: Path) -> Header:
     return header
 
 
-def check_part(path: Path) -> Header:
+def check_part_file(path: Path) -> Header:
     """The header of a further part of a divided file. Raises `ModelError` of kind `file` like `check`."""
-    header, tensors = read_whole(path)
+    header, tensors = read_header_and_tensors(path)
     _check_kinds(path, tensors)
     return header
 
@@ -88,7 +140,7 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
         return reader.header(brief=brief)
 
 
-def read_whole(path: Path) -> tuple[Header, Mapping[str, Tensor]]:
+def read_header_and_tensors(path: Path) -> tuple[Header, Mapping[str, TensorInfo]]:
     """All keys, and what is said of each tensor by its name; that the file is long enough for them is made sure of.
 
     Raises `ModelError` of kind `file`, and nothing else.
@@ -115,7 +167,7 @@ def _reading(path: Path) -> Iterator[_Reader]:
         raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
 
 
-def plain(text: str, most: int = 200) -> str:
+def one_line(text: str, most: int = 200) -> str:
     """`text` from a file or a library, fit to be shown: one line, no control characters, not too long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -125,10 +177,10 @@ def _damaged(path: Path, problem: str) -> ModelError:
     return ModelError("file", f"{path} {problem}", hint=_DOWNLOAD)
 
 
-def _check_kinds(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    odd = next((name for name, tensor in tensors.items() if not is_usable(name, tensor)), None)
+def _check_kinds(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
+    odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
     if odd is not None:
-        told = f"{plain(odd)} is of the type {tensors[odd].kind}"
+        told = f"{one_line(odd)} is of the type {tensors[odd].kind}"
         raise _damaged(path, f"is damaged: {told}, with which llama.cpp cannot compute")
 
 
@@ -156,15 +208,15 @@ def _check_vocabulary(path: Path, header: Header) -> None:
 def _check_numbers(path: Path, header: Header) -> None:
     """llama.cpp aborts the process on a count of layers, or a smallest number in a norm, that makes no sense."""
     layers = header.values.get(f"{header.architecture}.block_count", 1)
-    if not isinstance(layers, int) or not 0 < layers <= LAYERS:
-        raise _damaged(path, f"is damaged: it claims {plain(str(layers))} layers")
+    if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
+        raise _damaged(path, f"is damaged: it claims {one_line(str(layers))} layers")
     heads = header.values.get(f"{header.architecture}.attention.head_count", 1)
     keys = header.values.get(f"{header.architecture}.attention.head_count_kv", heads)
     if isinstance(heads, int) and isinstance(keys, int) and heads and not (0 <= keys <= heads):
         raise _damaged(path, f"is damaged: it claims {keys} heads for keys and {heads} in all")
     for name, value in header.values.items():
         if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
-            raise _damaged(path, f"is damaged: {plain(name)} is {plain(str(value))}")
+            raise _damaged(path, f"is damaged: {one_line(name)} is {one_line(str(value))}")
 
 
 class _Reader:
@@ -196,22 +248,22 @@ class _Reader:
                 values[name] = self._scalar(kind)
         return Header(version=version, tensors=tensors, values=values, arrays=arrays, spells=self._spells)
 
-    def tensors(self, count: int) -> dict[str, Tensor]:
+    def tensors(self, count: int) -> dict[str, TensorInfo]:
         """What stands behind the keys."""
-        found: dict[str, Tensor] = {}
+        found: dict[str, TensorInfo] = {}
         for _ in range(count):
             name, dimensions = self._text(), self._number("I")
             if dimensions > _DIMENSIONS:
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
-            found[name] = Tensor(shape=shape, kind=self._number("I"), start=self._number("Q"))
+            found[name] = TensorInfo(shape=shape, kind=self._number("I"), start=self._number("Q"))
         return found
 
-    def check_length(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
+    def check_length(self, header: Header, tensors: Mapping[str, TensorInfo]) -> None:
         """Whether all `tensors`, which stand behind what was read, lie in the file."""
         step = header.values.get("general.alignment", _ALIGNMENT)
         if type(step) is not int or step < 1 or step & (step - 1):
-            raise _damaged(self._path, f"is damaged: it is aligned to {plain(str(step))}, which is no power of two")
+            raise _damaged(self._path, f"is damaged: it is aligned to {one_line(str(step))}, which is no power of two")
         wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
         if tensors and wanted > len(self._data):
             raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")
@@ -230,7 +282,7 @@ class _Reader:
 
     def _check_counts(self, tensors: int, keys: int) -> None:
         needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
-        if needed > len(self._data) or max(tensors, keys) > MOST:
+        if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
             raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
 
     def _number(self, code: str) -> int:
@@ -246,7 +298,7 @@ class _Reader:
 
     def _text(self) -> str:
         length = self._number("Q")
-        if length > min(len(self._data) - self._at, LONGEST):
+        if length > min(len(self._data) - self._at, MAX_STRING_BYTES):
             raise self._cut()
         self._at += length
         return self._data[self._at - length : self._at].decode("utf-8", "replace")

@@ -11,11 +11,10 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.about import check_parts, describe, parts
-from conductor_cli.models.llama.cores import physical_cores
-from conductor_cli.models.llama.library import Flag, forget, library, reason
-from conductor_cli.models.llama.overlay import check_adapter
-from conductor_cli.models.llama.repack import choose
+from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
+from conductor_cli.models.llama.lora_check import check_adapter
+from conductor_cli.models.llama.model_info import check_parts, part_files, read_model_info
+from conductor_cli.models.machine import physical_cores
 
 BATCH: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
@@ -27,9 +26,6 @@ Measured on two cores, 13 MB, tokens a second: alone 211 with one thread and 244
 112. Of a quarter of a megabyte: 3538 and 2792, 3487 and 986. Prompts are read about 1.8 times as fast by two.
 """
 
-LARGE: Final = 1 << 30
-"""Models of fewer bytes are loaded so fast either way that it is not worth measuring which."""
-
 STEP: Final = 4096
 """Tokens that a context holds at first, and more each time that a prompt and its answer need more.
 
@@ -40,23 +36,22 @@ _ALL: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LlamaOptions:
     """How a model is loaded.
 
     `context` is in tokens, bounded by what the model was trained for; memory is taken for as many as are needed.
     `threads` None means one for each physical core, but a small model writes with one. `gpu_layers` auto puts all
     layers on a GPU where llama.cpp was built for one and its memory suffices. `seed` is for requests that have none;
-    None draws one. `repack` rearranges the weights, which takes seconds while loading and reads prompts faster or
-    slower by the processor: "measured" does what was measured to be faster on this machine, for a model that will read
-    much. `adapter` is a LoRA in a GGUF file, laid over the weights. `cache` is the directory for what is remembered:
-    the states of fixed prefixes, and what was measured of this machine; None remembers nothing.
+    None draws one. `repack` has llama.cpp rearrange the weights while it loads them, which takes seconds and memory;
+    whether prompts are then read faster depends on the processor. `adapter` is a LoRA in a GGUF file, applied on top of
+    the weights. `cache` is the directory for the states of prompt prefixes; None keeps none.
     """
 
     context: int = 4096
     threads: int | None = None
     gpu_layers: Literal["auto", "all"] | int = "auto"
     seed: int | None = None
-    repack: Literal["measured"] | bool = False
+    repack: bool = False
     mmap: bool = True
     adapter: Path | None = None
     cache: Path | None = None
@@ -73,14 +68,14 @@ class Loaded:
     context may hold.
     """
 
-    def __init__(self, path: Path, options: Options, flag: Flag) -> None:
+    def __init__(self, path: Path, options: LlamaOptions, flag: CancelToken) -> None:
         """Raises `ModelError` of kind `file`, or `Stopped` when `flag` is set meanwhile."""
-        parts(path)  # the name alone tells that a part is not the first
-        self._header = gguf.check(path)
+        part_files(path)  # the name alone tells that a part is not the first
+        self._header = gguf.check_model_file(path)
         check_parts(path, self._header)
-        self.lib = library()
+        self.lib = load_bindings()
         self._path, self._options, self._flag = path, options, flag
-        self._size = describe(path).size
+        self._size = read_model_info(path).size
         self._threads = options.threads or physical_cores()
         self._stretched = f"{self._header.architecture}.rope.scaling.original_context_length" in self._header.values
         self.identity = self._identity()
@@ -123,8 +118,8 @@ class Loaded:
 
     def _identity(self) -> str:
         models = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
-        named = [describe(model).identity for model in models]
-        named += [str(file.stat().st_mtime_ns) for model in models for file in parts(model)]
+        named = [read_model_info(model).identity for model in models]
+        named += [str(file.stat().st_mtime_ns) for model in models for file in part_files(model)]
         named += [f"context {self._options.context}"] if self._stretched else []
         return "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
 
@@ -134,12 +129,12 @@ class Loaded:
         if path is None:
             return
         check_adapter(path, self._header, self._path)
-        forget()
+        clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path))
         if not self._adapter:
             self._adapter = None
             raise ModelError(
-                "file", f"{path} cannot be laid over {self._path.name}: {reason('llama.cpp gave no reason')}",
+                "file", f"{path} cannot be laid over {self._path.name}: {last_error('llama.cpp gave no reason')}",
                 hint="get the file again; an adapter fits the model that it was trained on, and no other",
             )  # fmt: skip
         self._lay(self.context)
@@ -151,9 +146,9 @@ class Loaded:
         adapters = (self.lib.llama_adapter_lora_p_ctypes * 1)(self._adapter)
         if self.lib.llama_set_adapters_lora(context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0:
             path = self._options.adapter
-            raise ModelError("file", f"{path} cannot be used: {reason('llama.cpp gave no reason')}")
+            raise ModelError("file", f"{path} cannot be used: {last_error('llama.cpp gave no reason')}")
 
-    def _open(self, flag: Flag) -> tuple[Any, Any]:
+    def _open(self, flag: CancelToken) -> tuple[Any, Any]:
         layers = self._options.gpu_layers
         if layers == "auto" and self.lib.llama_supports_gpu_offload():
             try:
@@ -163,7 +158,7 @@ class Loaded:
         named = {"auto": 0, "all": _ALL}
         return self._open_with(named[str(layers)] if str(layers) in named else int(layers), flag)
 
-    def _open_with(self, layers: int, flag: Flag) -> tuple[Any, Any]:
+    def _open_with(self, layers: int, flag: CancelToken) -> tuple[Any, Any]:
         model = self._open_model(layers, flag)
         trained = int(self.lib.llama_model_n_ctx_train(model))
         if self.lib.llama_model_has_encoder(model) or not self.lib.llama_model_has_decoder(model) or trained < 1:
@@ -181,17 +176,17 @@ class Loaded:
 
     def _new_context(self, model: Any, tokens: int) -> Any:  # noqa: ANN401 - C pointers
         """A context for so many tokens, but for no more than it may hold."""
-        forget()
+        clear_log()
         context = self.lib.llama_init_from_model(model, self._context_params(min(tokens, self.most)))
         if not context:
             raise ModelError(
-                "file", f"{self._path} cannot be used: {reason('llama.cpp gave no reason')}",
+                "file", f"{self._path} cannot be used: {last_error('llama.cpp gave no reason')}",
                 hint="there may be too little memory: try a smaller context or a smaller model",
             )  # fmt: skip
         return context
 
-    def _open_model(self, layers: int, flag: Flag) -> Any:  # noqa: ANN401 - a C pointer
-        forget()
+    def _open_model(self, layers: int, flag: CancelToken) -> Any:  # noqa: ANN401 - a C pointer
+        clear_log()
         go_on = self.lib.llama_progress_callback(lambda *_: not flag.is_set)
         model = self.lib.llama_model_load_from_file(os.fsencode(self._path), self._model_params(layers, go_on))
         if flag.is_set:
@@ -200,7 +195,7 @@ class Loaded:
             raise Stopped
         if not model:
             raise ModelError(
-                "file", f"{self._path} cannot be loaded: {reason('llama.cpp gave no reason')}",
+                "file", f"{self._path} cannot be loaded: {last_error('llama.cpp gave no reason')}",
                 hint="get the file again, or one that this version of llama-cpp-python knows",
             )  # fmt: skip
         return model
@@ -208,19 +203,10 @@ class Loaded:
     def _model_params(self, layers: int, go_on: object) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_model_default_params()
         params.n_gpu_layers = layers
-        params.use_extra_bufts = self._repacks()
+        params.use_extra_bufts = self._options.repack
         params.load_mode = self.lib.LLAMA_LOAD_MODE_MMAP if self._options.mmap else self.lib.LLAMA_LOAD_MODE_NONE
         params.progress_callback = go_on
         return params
-
-    def _repacks(self) -> bool:
-        """Whether to rearrange the weights: as told, or as measured where it matters."""
-        wanted, kind = self._options.repack, self._header.values.get("general.file_type")
-        if isinstance(wanted, bool):
-            return wanted
-        if self._options.cache is None or not isinstance(kind, int) or self._size < LARGE:
-            return False
-        return choose(self._options.cache, self._threads, kind, stopped=lambda: self._flag.is_set)
 
     def _context_params(self, tokens: int) -> Any:  # noqa: ANN401 - a C structure
         params = self.lib.llama_context_default_params()

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.about import tensors_of
-from conductor_cli.models.llama.gguf import MEBIBYTE, Header, plain, read_header
+from conductor_cli.models.llama.gguf import MEBIBYTE, Header, one_line, read_header
+from conductor_cli.models.llama.model_info import read_all_tensors
 from conductor_cli.models.llama.safetensors import Stored, damaged, read_index, read_json, unreadable
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 
@@ -66,7 +66,7 @@ def convert(source: Path, base: Path | Base, out: Path) -> None:
     values: dict[str, Value] = {
         "general.type": "adapter",
         "general.architecture": model.architecture,
-        "general.name": plain(weights.parent.name),
+        "general.name": one_line(weights.parent.name),
         "adapter.type": "lora",
         "adapter.lora.alpha": written,
     }
@@ -120,7 +120,7 @@ class Base:
             known = ", ".join(ROTATES)
             raise ModelError(
                 "file", f"an adapter for {path} cannot be converted: its architecture is "
-                f"{plain(self.architecture) or 'not told'}, and known are {known}", hint=_MERGE,
+                f"{one_line(self.architecture) or 'not told'}, and known are {known}", hint=_MERGE,
             )  # fmt: skip
         self.layers, self._heads = self._number("block_count"), self._number("attention.head_count")
         self._key_heads = self._number("attention.head_count_kv", self._heads)
@@ -156,7 +156,7 @@ class Base:
 
     def is_tied(self) -> bool:
         """Whether the model reads and writes with one matrix: then it has no `output.weight`."""
-        return "output.weight" not in tensors_of(self._path) if self._tied is None else self._tied
+        return "output.weight" not in read_all_tensors(self._path) if self._tied is None else self._tied
 
     def _number(self, key: str, otherwise: int | None = None) -> int:
         name = f"{self.architecture}.{key}"
@@ -169,7 +169,7 @@ class Base:
 def _tensors(pair: _Pair, model: Base, factor: float) -> Iterator[Tensor]:
     """The two tensors of a pair, multiplied by `factor`. Their numbers are read when they are written."""
     name, rows, columns = model.shape(pair.module)
-    told = f"{pair.path}: {plain(pair.module)}"
+    told = f"{pair.path}: {one_line(pair.module)}"
     if not name:
         raise ModelError("file", f"{told} is no part of the base model", hint="name the model it was trained on")
     rank = pair.rank
@@ -204,7 +204,7 @@ def _pairs(path: Path, index: Mapping[str, Stored]) -> dict[str, _Pair]:
             continue
         match = _NAME.fullmatch(name)
         if match is None or match["side"] in sides.setdefault(match["module"], {}):
-            raise ModelError("file", f"{path} has {plain(name)}, which llama.cpp could not use", hint=_MERGE)
+            raise ModelError("file", f"{path} has {one_line(name)}, which llama.cpp could not use", hint=_MERGE)
         sides[match["module"]][match["side"]] = stored
     for module, found in sides.items():
         if len(found) < 2 or any(len(stored.shape) != 2 or 0 in stored.shape for stored in found.values()):
@@ -236,9 +236,9 @@ def _read_config(path: Path) -> _Config:
 def _problem(told: Mapping[str, Any]) -> str:
     """Why the adapter cannot be converted, or nothing."""
     if told.get("peft_type") != "LORA":
-        return f"it is no LoRA but {plain(str(told.get('peft_type')))}"
+        return f"it is no LoRA but {one_line(str(told.get('peft_type')))}"
     if (start := told.get("init_lora_weights")) not in _PLAIN_STARTS:
-        return f"its training began with {plain(str(start))}, which changes the base model too"
+        return f"its training began with {one_line(str(start))}, which changes the base model too"
     if told.get("bias") not in (None, "none"):
         return "it has biases, which llama.cpp would leave out"
     return next((f"it {problem}, which llama.cpp would leave out" for key, problem in _REFUSED if told.get(key)), "")

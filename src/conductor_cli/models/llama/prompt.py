@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.thinking import OPEN
-from conductor_cli.models.llama.gguf import plain
+from conductor_cli.models.llama.gguf import one_line
 
 if TYPE_CHECKING:
     from conductor_cli.models.llama.template import Template
@@ -137,6 +137,6 @@ def _folded(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _unusable(owner: str, fault: Exception) -> ModelError:
     return ModelError(
         "file",
-        f"the chat template in {owner} cannot be used: {plain(str(fault))}",
+        f"the chat template in {owner} cannot be used: {one_line(str(fault))}",
         hint="use another GGUF of this model, or one without a chat template",
     )

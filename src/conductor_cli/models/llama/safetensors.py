@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import LONGEST, plain
+from conductor_cli.models.llama.gguf import MAX_STRING_BYTES, one_line
 
 AGAIN: Final = "get it again, or save it anew"
 
@@ -58,7 +58,7 @@ def read_index(path: Path) -> dict[str, Stored]:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, LONGEST):
+            if size < 8 or length > min(size - 8, MAX_STRING_BYTES):
                 raise damaged(path, "is cut off, or no safetensors file")
             told = read_json(path, file.read(length))
     except OSError as error:
@@ -95,13 +95,13 @@ def _stored(path: Path, name: str, entry: object, begin: int) -> Stored:
         case {"dtype": str(kind), "shape": [*sides], "data_offsets": [int(start), int(end)]}:
             shape = tuple(side for side in sides if type(side) is int and 0 <= side < _LONGEST_SIDE)
         case _:
-            raise damaged(path, f"is damaged: {plain(name)} is not described")
+            raise damaged(path, f"is damaged: {one_line(name)} is not described")
     if kind not in _SIZES:
         raise ModelError(
-            "file", f"{path}: {plain(name)} is stored as {plain(kind)}", hint="save it as F32, F16 or BF16"
+            "file", f"{path}: {one_line(name)} is stored as {one_line(kind)}", hint="save it as F32, F16 or BF16"
         )
     if len(shape) != len(sides) or len(shape) > _SIDES or end - start != math.prod(shape) * _SIZES[kind]:
-        raise damaged(path, f"is damaged: {plain(name)} has another size than its shape")
+        raise damaged(path, f"is damaged: {one_line(name)} has another size than its shape")
     return Stored(path=path, kind=kind, shape=shape, start=begin + start, size=end - start)
 
 

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import gbnf
-from conductor_cli.models.llama.library import reason
+from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
 NEXT: Final = (32, 1024)
@@ -61,14 +60,12 @@ class GrammarSampler(Sampler):
 
     def __init__(self, vocabulary: Vocabulary, grammar: str, *, temperature: float | None, seed: int) -> None:
         """Raises `ModelError` of kind `internal` for a grammar that cannot be used."""
-        try:
-            gbnf.check(grammar)
-        except gbnf.GrammarError as error:
-            raise ModelError("internal", f"the grammar of this request cannot be used: {error}") from error
         super().__init__(vocabulary, temperature=temperature, seed=seed)
-        self._grammar = self._lib.llama_sampler_init_grammar(vocabulary.pointer, grammar.encode(), gbnf.ROOT.encode())
+        # llama.cpp reads an empty text as "no grammar" and would then allow everything.
+        init = self._lib.llama_sampler_init_grammar
+        self._grammar = init(vocabulary.pointer, grammar.encode(), b"root") if grammar else None
         if not self._grammar:
-            problem = reason("llama.cpp gave no reason")
+            problem = last_error("llama.cpp gave no reason")
             raise ModelError("internal", f"the grammar of this request cannot be used: {problem}")
         self._letters = codecs.getincrementaldecoder("utf-8")()
         self._one = (self._lib.llama_token_data * 1)()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.about import check_parts, parts
+from conductor_cli.models.llama.model_info import check_parts, part_files
 
 
 def check_whole(path: Path) -> gguf.Header:
     """The header of a model's only or first file, all of whose parts are there. Raises `ModelError` of kind `file`."""
-    parts(path)  # first: a further part has no header that could be checked
-    header = gguf.check(path)
+    part_files(path)  # first: a further part has no header that could be checked
+    header = gguf.check_model_file(path)
     check_parts(path, header)
     return header
 
@@ -22,7 +22,7 @@ def check_piece(path: Path, number: int, count: int, *, adapter: bool) -> None:
 
     Raises `ModelError` of kind `file`.
     """
-    header = gguf.check(path) if number == 1 else gguf.check_part(path)
+    header = gguf.check_model_file(path) if number == 1 else gguf.check_part_file(path)
     if number == 1 and is_adapter(header) != adapter:
         kinds = ("a whole model", "an adapter")
         raise ModelError("file", f"{path} is {kinds[not adapter]}, and {kinds[adapter]} was expected")

@@ -19,8 +19,8 @@ from typing import Final
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.about import parts
-from conductor_cli.models.llama.overlay import check_adapter
+from conductor_cli.models.llama.lora_check import check_adapter
+from conductor_cli.models.llama.model_info import part_files
 from conductor_cli.models.weights.digest import Reading, pieces, sha256_of
 from conductor_cli.models.weights.header_check import check_whole, is_adapter
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
@@ -108,11 +108,11 @@ def _checked(given: ImportRequest, store: ModelStore, environ: Mapping[str, str]
     if is_adapter(header):
         base, whole = _base(given, store, environ)
         if whole is not None:
-            check_adapter(path, gguf.check(whole), whole)
-        return parts(path), base
+            check_adapter(path, gguf.check_model_file(whole), whole)
+        return part_files(path), base
     if given.base:
         raise UsageError(f"{given.path} is a whole model: it is laid over nothing", hint="leave --base out")
-    return parts(path), ""
+    return part_files(path), ""
 
 
 def _base(given: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> tuple[str, Path | None]:
@@ -126,7 +126,7 @@ def _base(given: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -
     path = Path(given.base).expanduser().absolute() if manifest is None else manifest.path
     if manifest is None and not path.is_file():
         return find_model(given.base, environ).name, None
-    if is_adapter(gguf.check(path)):
+    if is_adapter(gguf.check_model_file(path)):
         raise UsageError(f"--base {given.base} is an adapter itself", hint="name the whole model it was trained on")
     return (str(path) if manifest is None else manifest.name), path
 
@@ -199,7 +199,7 @@ def _manifest(name: str, files: tuple[ModelFile, ...], given: ImportRequest, ent
 
 def _licence(path: Path) -> str:
     """What the file says of its own licence."""
-    return gguf.plain(str(gguf.read_header(path).values.get("general.license", "")), 60)
+    return gguf.one_line(str(gguf.read_header(path).values.get("general.license", "")), 60)
 
 
 def _kept(files: Sequence[ModelFile], folder: Path, *, copy: bool) -> tuple[ModelFile, ...] | None:
@@ -277,7 +277,7 @@ def _converted(given: ImportRequest, store: ModelStore, environ: Mapping[str, st
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with disk.fresh(target) as new:
             convert(given.path, whole, new)
-            check_adapter(new, gguf.check(whole), whole)
+            check_adapter(new, gguf.check_model_file(whole), whole)
             hashed = _hashed(new, lambda _, done, size: tell(target, done, size))
             before = _already(name, (hashed,), base, store, tell)
             if before is not None:

@@ -23,8 +23,8 @@ RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(s
 
 FUNCTIONS: Final = (
     "LLAMA_LOAD_MODE_MMAP", "LLAMA_LOAD_MODE_NONE", "ggml_abort_callback", "llama_adapter_lora_free",
-    "llama_adapter_lora_init", "llama_adapter_lora_p_ctypes", "llama_backend_init", "llama_batch_free",
-    "llama_batch_get_one", "llama_batch_init", "llama_context_default_params", "llama_decode", "llama_free",
+    "llama_adapter_lora_init", "llama_adapter_lora_p_ctypes", "llama_backend_init",
+    "llama_batch_get_one", "llama_context_default_params", "llama_decode", "llama_free",
     "llama_get_logits_ith", "llama_get_memory", "llama_init_from_model", "llama_log_callback", "llama_log_set",
     "llama_memory_clear", "llama_memory_seq_rm", "llama_model_chat_template", "llama_model_default_params",
     "llama_model_free", "llama_model_get_vocab", "llama_model_has_decoder", "llama_model_has_encoder",
@@ -32,7 +32,7 @@ FUNCTIONS: Final = (
     "llama_print_system_info", "llama_progress_callback", "llama_sampler_accept", "llama_sampler_apply",
     "llama_sampler_free", "llama_sampler_init_grammar", "llama_set_abort_callback", "llama_set_adapters_lora",
     "llama_state_seq_get_data", "llama_state_seq_get_size", "llama_state_seq_set_data", "llama_supports_gpu_offload",
-    "llama_synchronize", "llama_token_data", "llama_token_data_array", "llama_token_to_piece", "llama_tokenize",
+    "llama_token_data", "llama_token_data_array", "llama_token_to_piece", "llama_tokenize",
     "llama_vocab_bos", "llama_vocab_eos", "llama_vocab_get_add_bos", "llama_vocab_get_text", "llama_vocab_is_eog",
     "llama_vocab_n_tokens", "llama_vocab_type",
 )  # fmt: skip
@@ -58,7 +58,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
+class BuildInfo:
     """The installed llama.cpp. `features` are what it was built to use of the processor, or finds there.
 
     `backends` and `devices` are empty where llama.cpp does not tell. `gpu` is whether layers can be put on a GPU.
@@ -72,10 +72,10 @@ class Build:
 
     @property
     def supported(self) -> bool:
-        return supported(self.version)
+        return is_supported(self.version)
 
 
-def supported(version: str) -> bool:
+def is_supported(version: str) -> bool:
     """Whether this version of llama-cpp-python is one that is tested."""
     found = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return found >= OLDEST and found[: len(BEFORE)] < BEFORE
@@ -90,13 +90,13 @@ def missing(lib: Any) -> str:  # noqa: ANN401 - a module of C functions
     return absent[0] if absent else ""
 
 
-def build_of(lib: Any) -> Build:  # noqa: ANN401 - the module, as `library` gives it
+def read_build_info(lib: Any) -> BuildInfo:  # noqa: ANN401 - the module, as `library` gives it
     """What the installed build has. With a GPU backend this wakes the GPU's driver."""
     gpu = bool(lib.llama_supports_gpu_offload())
     said = read_system(lib.llama_print_system_info().decode("utf-8", "replace"))
     backends, devices = _asked(Path(lib.__file__).parent / "lib")
     names = dict.fromkeys((*backends, *said))
-    return Build(
+    return BuildInfo(
         version=str(lib.__version__), features=said.get("CPU", frozenset()), backends=tuple(names), devices=devices,
         gpu=gpu,
     )  # fmt: skip

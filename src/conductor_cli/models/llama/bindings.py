@@ -14,8 +14,8 @@ from collections import deque
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.build import RANGE, missing
-from conductor_cli.models.llama.gguf import plain
+from conductor_cli.models.llama.build_info import RANGE, missing
+from conductor_cli.models.llama.gguf import one_line
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
@@ -29,7 +29,7 @@ _HEARD: deque[tuple[int, int, str]] = deque(maxlen=400)
 """The last lines of llama.cpp's log: thread, level (1 debug to 4 error), text."""
 
 
-def library() -> Any:  # noqa: ANN401 - a module of C functions
+def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
     """The module `llama_cpp`, imported at the first call, silenced. Raises `ModelError` where it cannot be used."""
     with _LOCK:
         if not _LOADED:
@@ -37,7 +37,7 @@ def library() -> Any:  # noqa: ANN401 - a module of C functions
         return _LOADED[0]
 
 
-def forget() -> None:
+def clear_log() -> None:
     """Drop what was heard on this thread, so that the next `reason` belongs to what comes now."""
     me = threading.get_ident()
     with _HEARING:
@@ -46,17 +46,17 @@ def forget() -> None:
         _HEARD.extend(kept)
 
 
-def reason(otherwise: str) -> str:
+def last_error(otherwise: str) -> str:
     """The error that llama.cpp gave on this thread since `forget`, in one line."""
     me = threading.get_ident()
     with _HEARING:
-        errors = [plain(text) for thread, level, text in _HEARD if thread == me and level == _ERROR and text.strip()]
+        errors = [one_line(text) for thread, level, text in _HEARD if thread == me and level == _ERROR and text.strip()]
     told = [text for text in errors if "error loading model" in text] or errors
     # The first word of a line is the name of a C function, which tells a user nothing.
     return told[0].split(": ", 1)[-1].removeprefix("error loading model: ") if told else otherwise
 
 
-def heard() -> tuple[str, ...]:
+def recent_log() -> tuple[str, ...]:
     """The last lines of llama.cpp's log in this process, from all threads, the oldest first."""
     with _HEARING:
         return tuple(text for _, _, text in _HEARD)
@@ -72,7 +72,7 @@ def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C functi
     return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
 
 
-class Flag:
+class CancelToken:
     """One call's wish to stop, where C code can see it. Setting it is safe from any thread."""
 
     __slots__ = ("_text",)
@@ -97,15 +97,15 @@ def _open() -> tuple[Any, Any]:
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
-        raise ModelError("file", f"llama.cpp cannot be used: {plain(str(error))}", hint=_INSTALL) from error
+        raise ModelError("file", f"llama.cpp cannot be used: {one_line(str(error))}", hint=_INSTALL) from error
     absent = missing(llama_cpp)
     if absent:
-        what = f"llama-cpp-python {plain(str(llama_cpp.__version__))} has no {absent}"
+        what = f"llama-cpp-python {one_line(str(llama_cpp.__version__))} has no {absent}"
         raise ModelError("file", f"llama.cpp cannot be used: {what}", hint=_INSTALL)
-    heard = llama_cpp.llama_log_callback(_hear)
-    llama_cpp.llama_log_set(heard, None)
+    recent_log = llama_cpp.llama_log_callback(_hear)
+    llama_cpp.llama_log_set(recent_log, None)
     llama_cpp.llama_backend_init()
-    return llama_cpp, heard
+    return llama_cpp, recent_log
 
 
 def _set_environment() -> None:

@@ -43,7 +43,7 @@ _BEGUN: Final = re.compile(r"\.[0-9a-f]{32}\.kv\.[0-9a-f]{8}")
 """How `Prefixes` calls its states, and what is still being written; nothing else in the directory is touched."""
 
 
-class Prefixes:
+class PrefixCache:
     """The states of one model, in a directory that all models and processes share. Nothing here raises.
 
     `most` is the largest state that is worth keeping, in bytes.
@@ -126,7 +126,7 @@ def trim(directory: Path, *, keep: Path | None = None, files: int = FILES, size:
                 path.unlink()
 
 
-def forget(directory: Path, identity: str) -> int:
+def delete_states(directory: Path, identity: str) -> int:
     """Delete the states of a model file or adapter, by the `identity` of its `About`; how many bytes that frees."""
     freed = 0
     for stat, path in _states(directory):

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.about import tensors_of
-from conductor_cli.models.llama.gguf import Header, plain, read_whole
-from conductor_cli.models.llama.tensors import UNFIT, Tensor, is_matrix
+from conductor_cli.models.llama.gguf import (
+    UNUSABLE_TYPES,
+    Header,
+    TensorInfo,
+    is_matrix,
+    one_line,
+    read_header_and_tensors,
+)
+from conductor_cli.models.llama.model_info import read_all_tensors
 
 FIRST: Final = ".lora_a"
 SECOND: Final = ".lora_b"
@@ -22,41 +28,44 @@ EMBEDDING: Final = "token_embd.weight"
 
 def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     """Whether `path` can be laid over a base. Raises `ModelError` of kind `file`."""
-    header, tensors = read_whole(path)
+    header, tensors = read_header_and_tensors(path)
     kind = header.values.get("general.type")
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError("file", f"{path} is no LoRA adapter", hint="one in PEFT form: conductor model import DIR")
     if header.architecture != base.architecture:
         raise ModelError(
-            "file", f"{path} is for the architecture {plain(header.architecture)!r}, not {plain(base.architecture)!r}",
+            "file",
+            f"{path} is for the architecture {one_line(header.architecture)!r}, not {one_line(base.architecture)!r}",
             hint="an adapter fits the model that it was trained on, and no other",
         )  # fmt: skip
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged(path, "it has no scale")
-    if any(tensor.kind in UNFIT for tensor in tensors.values()):
+    if any(tensor.kind in UNUSABLE_TYPES for tensor in tensors.values()):
         raise _damaged(path, "its numbers are of a type that cannot be multiplied")
     _check_pairs(path, tensors)
-    _check_targets(path, tensors, tensors_of(base_path), base_path)
+    _check_targets(path, tensors, read_all_tensors(base_path), base_path)
 
 
-def _check_targets(path: Path, tensors: Mapping[str, Tensor], base: Mapping[str, Tensor], base_path: Path) -> None:
+def _check_targets(
+    path: Path, tensors: Mapping[str, TensorInfo], base: Mapping[str, TensorInfo], base_path: Path
+) -> None:
     """Whether each pair changes a matrix of the base: of a norm or a bias llama.cpp takes one, and never uses it."""
     for name in (name.removesuffix(FIRST) for name in tensors if name.endswith(FIRST)):
         if name not in base:
-            raise _of_another(path, base_path, f"it changes {plain(name)}, which is not there")
+            raise _of_another(path, base_path, f"it changes {one_line(name)}, which is not there")
         if not is_matrix(name, base[name]):
-            raise _damaged(path, f"it changes {plain(name)}, which is no matrix: llama.cpp would leave that out")
+            raise _damaged(path, f"it changes {one_line(name)}, which is no matrix: llama.cpp would leave that out")
         first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
         made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
         if made != (there := base[name].shape[:2]):
-            why = f"it changes {plain(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
+            why = f"it changes {one_line(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
             raise _of_another(path, base_path, why)
     if EMBEDDING + FIRST in tensors and "output.weight" not in base:
         raise _damaged(path, "it changes the embedding of a model that writes with the same one")
 
 
-def _check_pairs(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def _check_pairs(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     firsts = {name.removesuffix(FIRST): tensor.shape for name, tensor in tensors.items() if name.endswith(FIRST)}
     seconds = {name.removesuffix(SECOND): tensor.shape for name, tensor in tensors.items() if name.endswith(SECOND)}
     if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(tensors) or not firsts:
@@ -65,7 +74,7 @@ def _check_pairs(path: Path, tensors: Mapping[str, Tensor]) -> None:
         second = seconds[name]
         rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
         if len(first) != 2 or len(second) != 2 or second[0] != rank:
-            raise _damaged(path, f"the two parts of {plain(name)} do not fit together")
+            raise _damaged(path, f"the two parts of {one_line(name)} do not fit together")
 
 
 def _of_another(path: Path, base: Path, why: str) -> ModelError:

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import LAYERS, MEBIBYTE, Header, check_part, plain, read_header, read_whole
-from conductor_cli.models.llama.tensors import Tensor
+from conductor_cli.models.llama.gguf import (
+    MAX_LAYERS,
+    MEBIBYTE,
+    Header,
+    TensorInfo,
+    check_part_file,
+    one_line,
+    read_header,
+    read_header_and_tensors,
+)
 
 _PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 """How the parts of a divided file are called; llama.cpp finds the others by the name of the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class ModelInfo:
     """A model file in a few words. `size` is in bytes, of all parts together.
 
     `identity` is a hash of the sizes and of the first and last mebibyte of each part, not of it all.
@@ -30,26 +38,26 @@ class About:
     identity: str
 
 
-def describe(path: Path) -> About:
+def read_model_info(path: Path) -> ModelInfo:
     """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
     header = read_header(path, brief=True)
     context = header.values.get(f"{header.architecture}.context_length", 0)
-    files = parts(path)
-    return About(
-        name=plain(str(header.values.get("general.name", ""))) or path.stem,
-        architecture=plain(header.architecture),
+    files = part_files(path)
+    return ModelInfo(
+        name=one_line(str(header.values.get("general.name", ""))) or path.stem,
+        architecture=one_line(header.architecture),
         context=context if isinstance(context, int) else 0,
         size=sum(file.stat().st_size for file in files),
         identity=_identity(files),
     )
 
 
-def parts(path: Path) -> tuple[Path, ...]:
+def part_files(path: Path) -> tuple[Path, ...]:
     """All files of the model whose first is `path`, by their names. Raises `ModelError` of kind `file`."""
     match = _PART.fullmatch(path.name)
     if match is None or int(match["count"]) < 2:
         return (path,)
-    if int(match["count"]) > 10 * LAYERS:
+    if int(match["count"]) > 10 * MAX_LAYERS:
         raise ModelError("file", f"{path} says that it is one of {int(match['count'])} files", hint="name another file")
     files = [
         path.with_name(f"{match['name']}-{number:05}-of-{match['count']}.gguf")
@@ -64,9 +72,9 @@ def parts(path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def tensors_of(path: Path) -> dict[str, Tensor]:
+def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
     """What is said of the tensors of a model, in all its parts, by name. Raises `ModelError` of kind `file`."""
-    return {name: tensor for part in parts(path) for name, tensor in read_whole(part)[1].items()}
+    return {name: tensor for part in part_files(path) for name, tensor in read_header_and_tensors(part)[1].items()}
 
 
 def check_parts(path: Path, header: Header) -> None:
@@ -74,17 +82,17 @@ def check_parts(path: Path, header: Header) -> None:
 
     Raises `ModelError` of kind `file`.
     """
-    files = parts(path)
+    files = part_files(path)
     count = header.values.get("split.count", 1)
     if count in (0, 1) and len(files) == 1:
         return
     if count != len(files):
         raise ModelError(
-            "file", f"{path} says that its model has {plain(str(count))} parts, and its name says {len(files)}",
+            "file", f"{path} says that its model has {one_line(str(count))} parts, and its name says {len(files)}",
             hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
         )  # fmt: skip
     for number, file in enumerate(files):
-        other = header if number == 0 else check_part(file)
+        other = header if number == 0 else check_part_file(file)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
             raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
 

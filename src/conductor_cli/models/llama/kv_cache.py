@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.library import Flag, abort_callback, forget, reason
+from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
 from conductor_cli.models.llama.loading import Stopped
-from conductor_cli.models.llama.prefixes import Prefixes
-from conductor_cli.models.llama.vocabulary import Prompt, common
+from conductor_cli.models.llama.prefix_cache import PrefixCache
+from conductor_cli.models.llama.vocabulary import Prompt, common_prefix_length
 
 _ABORTED: Final = 2
 
@@ -24,10 +24,10 @@ _SEQUENCE: Final = 0
 _DATA_TOO: Final = (True,)
 
 
-class Memory:
+class KVCache:
     """The keys and values in one context. `room` is how many tokens it holds, `read` how many it holds now."""
 
-    def __init__(self, lib: Any, context: Any, flag: Flag, prefixes: Prefixes | None) -> None:  # noqa: ANN401
+    def __init__(self, lib: Any, context: Any, flag: CancelToken, prefixes: PrefixCache | None) -> None:  # noqa: ANN401
         """`prefixes` None remembers nothing on disk. `flag` is kept, since llama.cpp has its address."""
         self._lib, self._flag, self._prefixes = lib, flag, prefixes
         self._asked = abort_callback(lib)
@@ -51,9 +51,9 @@ class Memory:
         if state is None or self._lib.llama_state_seq_set_data(context, state, len(state), _SEQUENCE) != len(state):
             self._forget()
 
-    def watch(self, flag: Flag) -> None:
+    def watch(self, flag: CancelToken) -> None:
         """From now on `flag` stops the work."""
-        forget()
+        clear_log()
         self._lib.llama_set_abort_callback(self._context, self._asked, flag.address)
         self._flag = flag
         self.check()
@@ -95,7 +95,7 @@ class Memory:
         Returns how many tokens need not be read.
         """
         tokens, cuts = prompt.tokens, prompt.cuts
-        shared = common(self._live, tokens[:-1])
+        shared = common_prefix_length(self._live, tokens[:-1])
         if not self._restore(tokens, cuts, shared):
             self.keep(shared)
             if len(self._live) < shared:  # a model that cannot forget a part
@@ -158,4 +158,4 @@ class Memory:
         self.keep(len(self._live))
         if code == _ABORTED:
             raise Stopped
-        raise ModelError("internal", f"llama.cpp could not go on: {reason(f'llama_decode returned {code}')}")
+        raise ModelError("internal", f"llama.cpp could not go on: {last_error(f'llama_decode returned {code}')}")

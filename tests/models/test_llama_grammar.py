@@ -1,0 +1,48 @@
+"""Every grammar that we generate is one that the real llama.cpp accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.spellings import SPELLINGS
+from conductor_cli.models.llama.bindings import CancelToken
+from conductor_cli.models.llama.loading import LlamaOptions, Loaded
+from tests.core.strategies import terms_for_tests
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny: Path) -> Iterator[Loaded]:
+    found = Loaded(tiny, LlamaOptions(context=256), CancelToken())
+    yield found
+    found.close()
+
+
+def compiled(loaded: Loaded, grammar: str) -> Any:
+    vocabulary = loaded.lib.llama_model_get_vocab(loaded.model)
+    return loaded.lib.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
+
+
+@pytest.mark.parametrize("name", tuple(SPELLINGS))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_llama_accepts_every_grammar_that_we_generate(
+    loaded: Loaded, name: str, data: st.DataObject, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For 1 to 12 workers, 1 to 5 steps, with and without reasoning or an earlier answer, and without a message."""
+    single = name == "native" and data.draw(st.booleans())
+    style = "numbers" if name == "published" else "letters"
+    fixed = {"single": True, "reasoning": False} if single else {}
+    terms = data.draw(terms_for_tests(style, exact=True, **fixed))
+    terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
+    grammar = SPELLINGS[name].grammar(terms)
+    sampler = compiled(loaded, grammar)
+    assert sampler
+    loaded.lib.llama_sampler_free(sampler)
+    assert capfd.readouterr().err == ""
