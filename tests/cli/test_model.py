@@ -18,7 +18,6 @@ import pytest
 
 from conductor_cli.app import planner_resolution
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
-from conductor_cli.cli.model.watching import Rate
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
 from conductor_cli.models.weights.registry import memory_needed
@@ -733,13 +732,6 @@ def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
         done = desk.inside("model", "rm", name, "--yes")
         assert done.code == 2
         explained(done)
-
-
-def test_a_rate_leaves_out_what_was_there_before() -> None:
-    """A transfer that goes on where it ended does not count the bytes of the first time."""
-    times = iter([10.0, 10.0, 12.0])
-    rate = Rate(1000, lambda: next(times))
-    assert (rate.of(1000), rate.of(3000)) == (0, 1000)
 
 
 def cached(stage: Stage, name: str, file: Path) -> Path:

@@ -126,7 +126,7 @@ def test_a_terminal_shows_a_bar_and_is_left_as_it_was(
     pulled.commit("acme/small", {large.name: large.read_bytes()})
     pulled.faults = [Fault(kind="drip", after=1000)]
     with terminal(stage, "model", "pull", size=size) as shown:
-        shown.until(lambda screen: "getting" in screen and "/2.3 MB" in screen)
+        shown.until(lambda screen: "downloading" in screen and "/2.3 MB" in screen)
         assert shown.end() == 0
         assert shown.cursor_shown
         assert "conductormodelisnowsmall" in "".join(shown.scrolled.split())
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_a_pull_and_the_next_goes_on(stage: Stage, pulled: Hub, tmp
     pulled.commit("acme/small", {large.name: large.read_bytes()})
     pulled.faults = [Fault(kind="stall", after=15_000_000), Fault(kind="stall")]
     with terminal(stage, "model", "pull") as shown:
-        shown.until(lambda screen: "getting" in screen and re.search(r"[1-9]/25\.3 MB", screen) is not None)
+        shown.until(lambda screen: "downloading" in screen and re.search(r"[1-9]/25\.3 MB", screen) is not None)
         shown.program.sendintr()
         assert shown.end() == 130
         assert shown.cursor_shown

@@ -356,7 +356,7 @@ def test_ctrl_c_while_the_model_comes_leaves_what_the_next_goes_on_with(fresh: S
     pulls.faults = [Fault(kind="stall", after=100_000)] * 3
     person = Person(fresh)
     person.answers(NO_KEY, ("Take it? [Y/n/other]", ""))
-    person.program.expect_exact("getting")
+    person.program.expect_exact("downloading")
     person.program.sendintr()
     code, text = person.end()
     assert code == 130, text

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from conductor_cli.cli.model.pulling import agreed
 from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.prompts import confirm
 from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def confirm_cost(estimate: CostEstimate, what: str, *, yes: bool, quiet: bool) -
             f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
         )
     with _interruptible():
-        return agreed("Continue?", otherwise=False)
+        return confirm("Continue?", default=False)
 
 
 @contextmanager

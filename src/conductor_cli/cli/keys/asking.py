@@ -54,13 +54,13 @@ def _piped() -> str:
 
 def agree_to_file(path: Path, *, yes: bool) -> None:
     """Have a yes, by `--yes` or a person, before a key is written to a file. Raises `UsageError`."""
-    from conductor_cli.cli.model.pulling import agreed
     from conductor_cli.cli.output import print_notice
+    from conductor_cli.cli.prompts import confirm
 
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("a key goes into a file that is not encrypted only after a yes", hint="add --yes")
     print_notice(f"the key will stand unencrypted in {path}: whoever reads your files has it")
-    if not agreed("store it so?", otherwise=False):
+    if not confirm("store it so?", default=False):
         raise UsageError("no key was stored", hint="the keyring keeps it encrypted: leave --insecure-storage out")

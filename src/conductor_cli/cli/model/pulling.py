@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ TRUST: Final = {
     "file": "nothing to compare it with",
 }
 """What a SHA-256 was compared with, in words."""
-
-
-ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def here(entry: RegistryModel, settings: Settings) -> Manifest | None:
@@ -135,7 +132,7 @@ def offer(settings: Settings, *, quiet: bool) -> None:
     """
     from conductor_cli.app.planner_resolution import has_no_model
 
-    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()) or not has_no_model(settings):
+    if quiet or not can_ask() or not has_no_model(settings):
         return
     if _no(settings).exists():
         return
@@ -156,7 +153,7 @@ def offer(settings: Settings, *, quiet: bool) -> None:
         if terms.missing
         else ""
     )
-    if agreed(f"Get it now{takes}?", otherwise=True):
+    if confirm(f"Get it now{takes}?", default=True):
         told(_bring(entry, settings, quiet=quiet), print_notice)
         set_value(settings.paths, "conductor.model", entry.name)
     else:
@@ -175,21 +172,3 @@ def forget_no(settings: Settings) -> None:
 def _no(settings: Settings) -> Path:
     """A file that is there after a no to the one question."""
     return settings.paths.state / "no-model-wanted"
-
-
-def agreed(question: str, *, otherwise: bool) -> bool:
-    """A person's yes or no on the terminal; `otherwise` is what a bare Enter means. The end of input is a no.
-
-    What is neither is asked again.
-    """
-    while True:
-        sys.stderr.write(f"{question} [{'Y/n' if otherwise else 'y/N'}] ")
-        sys.stderr.flush()
-        answer = sys.stdin.readline()
-        if not answer:
-            print_notice("")
-            return False
-        word = answer.strip().lower()
-        if word in ANSWERS or not word:
-            return ANSWERS.get(word, otherwise)
-        print_notice("yes or no?")

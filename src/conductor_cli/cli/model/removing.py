@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from conductor_cli.app.planner_resolution import open_model_store, planner_manifest, resolve_planner
-from conductor_cli.cli.model.pulling import agreed
 from conductor_cli.cli.output import print_line, print_notice
+from conductor_cli.cli.prompts import confirm
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.formatting import format_size
 
@@ -165,6 +165,6 @@ def _ask(name: str, going: list[Removal]) -> None:
             print_notice(f"  {path}")
     freed = sum(each.freed for each in going)
     size = f" and free {format_size(freed)}" if freed else ""
-    if not agreed(f"Remove {name}{size}?", otherwise=False):
+    if not confirm(f"Remove {name}{size}?", default=False):
         print_notice("nothing was removed")
         raise typer.Exit

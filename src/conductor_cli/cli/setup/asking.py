@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import print_error, print_line, print_notice, print_text, terminal_width, wrap_lines
+from conductor_cli.cli.output import print_error, print_line, print_text
+from conductor_cli.cli.prompts import YES_NO, choose, confirm, read_line
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
     from conductor_cli.cli.setup import Setup
     from conductor_cli.cli.setup.steps import Step
 
-YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
 OTHER: Final = {**YES_NO, "o": "o", "other": "o"}
 EACH: Final = {**YES_NO, "e": "e", "each": "e"}
 
@@ -43,7 +42,7 @@ class Asking:
         _head("Keys")
         if not self.work.found.keyring:
             print_text("  no keyring works here: a key would go into a file that is not encrypted, after a yes")
-        while name := written("Whose key to store? A provider, such as openai, or Enter for none:"):
+        while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
             if self._key(name):
                 settings = self.work.load()
                 keys, workers = keys_of(settings), workers_at_hand(settings)
@@ -61,7 +60,7 @@ class Asking:
             tested = test_keys(settings, stored_keys(settings), [name])
             for item in tested:
                 print_text(f"  {name}: {item.state}{f', {item.said}' if item.said else ''}")
-            if any(item.state in REFUSED for item in tested) and agreed("Remove it again?"):
+            if any(item.state in REFUSED for item in tested) and confirm("Remove it again?", default=True):
                 keys.rm(name)
                 return False
         except ConductorError as error:
@@ -90,7 +89,7 @@ class Asking:
         for step in steps:
             print_text(f"  {step.line}")
         new = [step for step in steps if not step.here]
-        if new and agreed("Set them?" if len(new) > 1 else "Set it?"):
+        if new and confirm("Set them?" if len(new) > 1 else "Set it?", default=True):
             for step in new:
                 self.work.do(step)
 
@@ -110,7 +109,7 @@ class Asking:
             print_text(f"  {'here  ' if step.here else ''}{step.text}")
         if step is None or step.here:
             return
-        answer = chosen("Take it?", OTHER, "Y/n/other")
+        answer = choose("Take it?", OTHER, "Y/n/other")
         if answer == "o":
             self._other()
         elif answer == "y":
@@ -122,7 +121,7 @@ class Asking:
 
         print_text("  conductor model list shows those that can be pulled")
         before = self.work.code
-        while name := written("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
+        while name := read_line("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
             step = model_step(self.work.found, self.work.settings, name)
             if step is None or self.work.do(step):
                 self.work.code = before  # what was mistyped is mended
@@ -140,7 +139,7 @@ class Asking:
         _head("A first try")
         print_text("  tiny models that ship with conductor answer a question: no key, no cost")
         print_text(f'  conductor ask --rehearsal "{REHEARSED[0]}"')
-        if agreed("Run it?"):
+        if confirm("Run it?", default=True):
             session.run(Question(text=REHEARSED[0]))
 
 
@@ -148,44 +147,12 @@ def _wanted(new: Sequence[Step]) -> list[Step]:
     """Those of the new workers that a person wants: all, none, or each by its own yes."""
     if not new:
         return []
-    answer = chosen(f"Add these {len(new)}?", EACH, "Y/n/each") if len(new) > 1 else "e"
+    answer = choose(f"Add these {len(new)}?", EACH, "Y/n/each") if len(new) > 1 else "e"
     if answer == "e":
-        return [step for step in new if agreed(f"Add {step.name}?")]
+        return [step for step in new if confirm(f"Add {step.name}?", default=True)]
     return list(new) if answer == "y" else []
 
 
 def _head(text: str) -> None:
     print_line()
     print_line(text)
-
-
-def agreed(question: str) -> bool:
-    """A person's yes or no; a bare Enter is a yes."""
-    return chosen(question, YES_NO, "Y/n") == "y"
-
-
-def chosen(question: str, words: Mapping[str, str], shown: str) -> str:
-    """What a person's word means; a bare Enter is a yes, the end of input a no. Another word is asked for again."""
-    while True:
-        answer = _read(f"{question} [{shown}]")
-        if answer is None:
-            return "n"
-        if not answer or answer.lower() in words:
-            return words.get(answer.lower(), "y")
-        print_notice(f"one of: {', '.join(word for word in words if len(word) > 1)}")
-
-
-def written(question: str) -> str:
-    """What a person writes, empty for a bare Enter and at the end of input."""
-    return _read(question) or ""
-
-
-def _read(question: str) -> str | None:
-    """A line of the terminal without the space around it; None at the end of input."""
-    sys.stderr.write(f"{wrap_lines(question, terminal_width(sys.stderr))} ")
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        print_notice("")
-        return None
-    return line.strip()

@@ -83,8 +83,8 @@ def begun(row: Row) -> datetime:
 
 def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
     """Say what goes and have a yes. Raises `UsageError` where nobody can be asked, `Exit` after a no."""
-    from conductor_cli.cli.model.pulling import agreed
     from conductor_cli.cli.output import print_notice
+    from conductor_cli.cli.prompts import confirm
 
     if yes:
         return
@@ -94,7 +94,7 @@ def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
         print_notice(f"  {_named(row)}")
     if len(going) > SHOWN:
         print_notice(f"  and {len(going) - SHOWN} more")
-    if not agreed(f"Delete {_freed(going)}?", otherwise=False):
+    if not confirm(f"Delete {_freed(going)}?", default=False):
         print_notice("nothing was deleted")
         raise typer.Exit
 

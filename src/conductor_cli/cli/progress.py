@@ -1,0 +1,159 @@
+"""The progress display of downloads, checks and evaluations, on standard error.
+
+    with show_progress(settings, quiet=quiet) as progress:
+        progress.update("downloading model.gguf", done, total)
+        progress.note("the connection broke: trying again in 4 s")
+
+It is a bar where the terminal can redraw, and a line every few seconds elsewhere. A pipe or a file gets these lines,
+too: minutes of silence while gigabytes arrive look like a program that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.cli.output import print_notice
+from conductor_cli.core.clean import one_line
+from conductor_cli.core.formatting import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, TaskID
+
+    from conductor_cli.config import Settings
+
+PERIOD: Final = 5.0
+"""Seconds between two plain lines about one task."""
+
+
+class ProgressDisplay:
+    """Shows nothing; the base of the displays that do. One task is shown at a time, the one that was updated last."""
+
+    def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
+        """So much of the task called `label` is done; `total` is 0 while it is unknown."""
+
+    def note(self, text: str) -> None:
+        """Something happened that stays on the screen."""
+
+
+class ProgressLines(ProgressDisplay):
+    """A line when a task begins, one every few seconds after that, and each note."""
+
+    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit = unit
+        self._clock = clock
+        self._label: str | None = None
+        self._first = 0
+        self._began = self._shown = 0.0
+
+    def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
+        now = self._clock()
+        finished = bool(total) and done >= total
+        if label != self._label:
+            self._label, self._first, self._began, self._shown = label, done, now, now
+            due = not finished
+        else:
+            due = now - self._shown >= PERIOD
+        # The end of a download is announced by its command; the end of an evaluation's runs is not.
+        if due or (finished and self._unit != "bytes"):
+            self._shown = now
+            print_notice(self._line(label, done, total, detail))
+
+    def note(self, text: str) -> None:
+        print_notice(one_line(text))
+
+    def _line(self, label: str, done: int, total: int, detail: str) -> str:
+        parts = [one_line(label)] if label else []
+        if total:
+            amount = f"{format_size(done)} of {format_size(total)}" if self._unit == "bytes" else ""
+            parts.append(amount or f"{done:,} of {total:,} {self._unit}")
+        parts += [detail] if detail else []
+        elapsed = self._clock() - self._began
+        # What was there before this display began says nothing about the speed.
+        if done > self._first and elapsed > 0:
+            rate = (done - self._first) / elapsed
+            parts += [f"{format_size(round(rate))}/s"] if self._unit == "bytes" else []
+            parts += [f"{format_duration((total - done) / rate, tenths=False)} left"] if total > done else []
+        return ", ".join(parts)
+
+
+class ProgressBar(ProgressDisplay):
+    """One bar at the bottom of the terminal, gone when the block ends; notes scroll above it."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._label: str | None = None
+        self._task: TaskID | None = None
+
+    def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
+        if label != self._label or self._task is None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._label = label
+            shown = crop_label(label, self._bar.console.width)
+            self._task = self._bar.add_task(shown, total=total or None, completed=done, detail=detail)
+        self._bar.update(self._task, completed=done, total=total or None, detail=detail)
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(one_line(text), soft_wrap=True)
+
+
+@contextmanager
+def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> Iterator[ProgressDisplay]:
+    """Show progress until the block ends. `unit` is what is counted: bytes, or a plural such as `runs`."""
+    from conductor_cli.views import Surroundings, choose_progress
+
+    context = Surroundings(
+        stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet
+    )
+    terminal = sys.stderr.isatty()
+    asked = settings["output.progress"]
+    automatic = asked == "auto" and not terminal and not quiet
+    kind = "plain" if automatic else choose_progress("answer", asked, context)
+    if kind == "tree" and terminal:
+        from rich.progress import Progress
+
+        from conductor_cli.views import colored
+        from conductor_cli.views.port import Stderr
+        from conductor_cli.views.tree import open_console
+
+        console = open_console(Stderr(sys.stderr), color=colored(context), environ=context.environ)
+        with Progress(*_columns(unit, console), console=console, transient=True) as bar:
+            yield ProgressBar(bar)
+    else:
+        yield ProgressDisplay() if kind == "none" else ProgressLines(unit)
+
+
+def _columns(unit: str, console: Console) -> list[ProgressColumn]:
+    """What the bar consists of, as far as the terminal is wide enough."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    columns += [BarColumn()] if console.width >= (100 if unit == "bytes" else 60) else []
+    if unit == "bytes":
+        columns += [DownloadColumn(), *([TransferSpeedColumn()] if console.width >= 60 else [])]
+    else:
+        columns += [MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[detail]}", markup=False)]
+    return [*columns, TimeRemainingColumn(compact=True)]
+
+
+def crop_label(label: str, width: int) -> str:
+    """The label with the beginning of its file name left out where the other columns need the room.
+
+    The end of the name stays, since it tells the files of one model apart.
+    """
+    verb, _, name = one_line(label).rpartition(" ")
+    most = max(8, width - 50)
+    return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()

@@ -1,0 +1,69 @@
+"""The progress display: the plain lines, and what the bar leaves out on a narrow terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor_cli.cli.progress import ProgressLines, crop_label
+
+
+class Clock:
+    """A clock that tests set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_task_is_shown_when_it_begins_and_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Updates in between print nothing, and neither does the end of a download."""
+    clock = Clock()
+    display = ProgressLines("bytes", clock)
+    for seconds, done in ((0, 0), (1, 1_000_000), (5, 5_000_000), (6, 6_000_000), (7, 10_000_000)):
+        clock.now = 100 + seconds
+        display.update("downloading a.gguf", done, 10_000_000)
+    assert lines(capsys) == [
+        "downloading a.gguf, 0 bytes of 10.0 MB",
+        "downloading a.gguf, 5.00 MB of 10.0 MB, 1.00 MB/s, 5 s left",
+    ]
+
+
+def test_the_rate_leaves_out_what_was_there_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """A resumed download does not count the bytes of the first attempt."""
+    clock = Clock()
+    display = ProgressLines("bytes", clock)
+    display.update("downloading a.gguf", 8_000_000, 10_000_000)
+    clock.now += 10
+    display.update("downloading a.gguf", 9_000_000, 10_000_000)
+    assert lines(capsys)[1] == "downloading a.gguf, 9.00 MB of 10.0 MB, 100 kB/s, 10 s left"
+
+
+def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last of an evaluation's runs is always shown, with what failed and what it cost."""
+    clock = Clock()
+    display = ProgressLines("runs", clock)
+    display.update("", 0, 1200)
+    clock.now += 1
+    display.update("", 600, 1200, "2 failed, $0.12")
+    display.update("", 1200, 1200, "2 failed, $0.24")
+    assert lines(capsys) == ["0 of 1,200 runs", "1,200 of 1,200 runs, 2 failed, $0.24"]
+
+
+def test_notes_are_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server's words cannot move the cursor or break the line."""
+    ProgressLines("bytes").note("one\ntwo\x1b[2J")
+    assert len(lines(capsys)) == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(80, "checking model-00001-of-00002.gguf"), (70, "checking …00001-of-00002.gguf"), (20, "checking …02.gguf")],
+)
+def test_a_long_file_name_keeps_its_end(width: int, shown: str) -> None:
+    """The end tells the files of one model apart."""
+    assert crop_label("checking model-00001-of-00002.gguf", width) == shown
