@@ -1,7 +1,7 @@
 # The verbs of this checkout. Each one works from a bare clone: it sets up first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check lint types contracts shape docs docs-check bench bench-conductor \
-  rehearsal rehearsal-plot screens lock clean
+  rehearsal screens lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -55,10 +55,7 @@ train-setup: setup ## add what trains models: torch, transformers, trl, peft (a 
 	  $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-train.lock; }
 
 rehearsal: setup train-setup ## train all that ships with the rehearsal, from nothing; again: goes on (ARGS="--seeds 1,2,3")
-	@$(BIN)/python -m scripts.rehearse $(ARGS)
-
-rehearsal-plot: setup ## draw the curve of the conductor's training: docs/rehearsal-curve.svg
-	@$(BIN)/python -m scripts.plot_curve
+	@$(BIN)/python -m scripts.rehearsal $(ARGS)
 
 screens: setup ## draw the screen from a real run with the rehearsal: docs/screens/*.svg
 	@$(BIN)/python -m scripts.screens

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from figures import Figure, Table, conductor, newcomer, ratio, spent
 
 from conductor_cli.cli.rehearsing import pool
-from conductor_cli.train.examine import examined
-from conductor_cli.train.table import COUNT, rows
+from scripts.rehearsal.evaluate import examined
+from scripts.rehearsal.worker_table import COUNT, rows
 
 if TYPE_CHECKING:
-    from conductor_cli.train.table import Row
+    from scripts.rehearsal.worker_table import Row
 
 ALONE: Final = 0.60
 ROUTED: Final = 0.92

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.train.checkpoints import alone, check_course, keep_course, last_checkpoint
+from conductor_cli.train.checkpoints import check_course, exclusive_directory, last_checkpoint, write_course
 
 HOLDS = """
 import sys
 from pathlib import Path
-from conductor_cli.train.checkpoints import alone
-with alone(Path(sys.argv[1])):
+from conductor_cli.train.checkpoints import exclusive_directory
+with exclusive_directory(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -37,22 +37,25 @@ def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> Non
 
 def test_another_course_is_told_by_what_differs(tmp_path: Path) -> None:
     """What it would have learnt could not be told afterwards; the same course goes on."""
-    keep_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+    write_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
     check_course(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
     with pytest.raises(ConfigError, match="holds another training: it differs in longest, seed") as told:
         check_course(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "longest": 4})
     assert told.value.hint == "remove it to begin anew, or name another --out"
     (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
     with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
-        keep_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+        write_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
 
 
 def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
     """The second one is told so; when the first has ended, there is room again."""
-    with alone(tmp_path / "new"), pytest.raises(ConfigError, match=r"another training is at work in .*new") as told:
-        alone(tmp_path / "new").__enter__()
+    with (
+        exclusive_directory(tmp_path / "new"),
+        pytest.raises(ConfigError, match=r"another training is at work in .*new") as told,
+    ):
+        exclusive_directory(tmp_path / "new").__enter__()
     assert told.value.hint == "wait until it ends, or name another --out"
-    with alone(tmp_path / "new"):
+    with exclusive_directory(tmp_path / "new"):
         pass
 
 
@@ -60,7 +63,7 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands in its place."""
     (tmp_path / "out").write_text("")
     with pytest.raises(ConfigError, match=r"nothing can be written into .*out: ") as told:
-        alone(tmp_path / "out").__enter__()
+        exclusive_directory(tmp_path / "out").__enter__()
     assert told.value.hint == "name another --out"
 
 
@@ -73,8 +76,8 @@ def test_a_training_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(ConfigError, match="another training is at work"):
-            alone(tmp_path).__enter__()
+            exclusive_directory(tmp_path).__enter__()
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with alone(tmp_path):
+    with exclusive_directory(tmp_path):
         pass

@@ -35,7 +35,7 @@ from conductor_cli.models.llama.model_info import read_all_tensors
 from conductor_cli.models.llama.prompt import Piece
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from conductor_cli.train.gguf_export import FILE_TYPES, export_adapter, export_model
-from conductor_cli.train.tokenizer import SPLIT
+from conductor_cli.train.vocabulary import SPLIT
 from tests.cli.stage import Stage
 from tests.tiny_gguf import CHATML, END, SPECIAL, TEXT
 

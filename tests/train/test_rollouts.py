@@ -10,11 +10,11 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.rehearsal.world import Hop, Problem
-from conductor_cli.train.examine import best_routing, planned
-from conductor_cli.train.practice import Drill
-from conductor_cli.train.practising import Worded, rehearsed
-from conductor_cli.train.rollouts import Outcome, Rollouts, Written
-from tests.train.solvers import solvers
+from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
+from scripts.rehearsal.evaluate import best_routing, planned
+from scripts.rehearsal.exercises import Drill
+from scripts.rehearsal.rollouts import Worded, rehearsed
+from tests.scripts.rehearsal.solvers import solvers
 
 PROBLEM = Problem(
     id="one",
@@ -41,7 +41,7 @@ def rollouts(**models: Model) -> Rollouts:
 
 
 def outcomes(texts: Sequence[str], rolled: Rollouts | None = None, exercise: Drill = EXERCISE) -> list[Outcome]:
-    written = [Written(exercise=exercise, text=text) for text in texts]
+    written = [SampledPlan(exercise=exercise, text=text) for text in texts]
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
 
@@ -75,7 +75,7 @@ def test_nobody_in_particular_fits_where_the_specialist_is_missing() -> None:
 
 def test_a_text_that_was_cut_off_is_no_plan() -> None:
     """Even where what there is of it reads like one: in a run its conductor would be asked again."""
-    (found,) = asyncio.run(rollouts().outcomes([Written(exercise=EXERCISE, text=RIGHT, whole=False)]))
+    (found,) = asyncio.run(rollouts().outcomes([SampledPlan(exercise=EXERCISE, text=RIGHT, whole=False)]))
     assert (found.valid, found.reward) == (False, 0.0)
 
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from conductor_cli.core import fewshots, prompts
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.train.presets import PAPER
-from conductor_cli.train.tasks import bare
+from conductor_cli.train.recipe import PUBLISHED
+from conductor_cli.train.tasks import bare_conductor
 
 TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -49,7 +49,7 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
 def lines() -> list[str]:
     """Those of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
-    told = bare(PAPER, pool, Limits()).asks(Question(text="-")).messages[0].content
+    told = bare_conductor(PUBLISHED, pool, Limits()).asks(Question(text="-")).messages[0].content
     return sorted({line for line in told.splitlines() if len(line) > 9})
 
 

@@ -43,7 +43,7 @@ def check_course(directory: Path, described: Mapping[str, Any]) -> None:
     )
 
 
-def keep_course(directory: Path, described: Mapping[str, Any]) -> None:
+def write_course(directory: Path, described: Mapping[str, Any]) -> None:
     """Keep what the course is beside its checkpoints. Raises as `check_course`, and `OSError`."""
     check_course(directory, described)
     directory.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def _text(described: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def exclusive_directory(directory: Path) -> Iterator[None]:
     """Keep every other training out of the directory. The system ends that with the process, however that ends.
 
     Raises `ConfigError` where another one is at it, or where nothing can be written there. Where the system or the

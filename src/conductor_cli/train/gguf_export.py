@@ -22,7 +22,7 @@ from conductor_cli.models.llama.lora import WEIGHTS, Base, convert
 from conductor_cli.models.llama.safetensors import Stored, read_index, unreadable
 from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 from conductor_cli.train import qwen2, vocabulary
-from conductor_cli.train.extra import needs
+from conductor_cli.train.dependencies import require
 from conductor_cli.train.qwen2 import ARCHITECTURE, HEAD, Qwen2
 from conductor_cli.train.vocabulary import read_object
 
@@ -162,7 +162,7 @@ def _pieces(name: str, stored: Stored, kind: Kind) -> Iterator[bytes]:
     """Some rows after the other, so that a large matrix never stands in memory whole."""
     import numpy as np
 
-    with needs("gguf"):
+    with require("gguf"):
         from gguf import GGMLQuantizationType
         from gguf.quants import quantize
 

@@ -13,31 +13,26 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.models.disk import NO_ROOM, free
-from conductor_cli.train import together
-from conductor_cli.train.base import quiet
-from conductor_cli.train.checkpoints import keep_course, last_checkpoint, step_of
-from conductor_cli.train.curve import figures
-from conductor_cli.train.extra import needs
-from conductor_cli.train.practice import Practice
-from conductor_cli.train.rewards import less_cost
-from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, Written
-from conductor_cli.train.tokenizer import END, PAD
+from conductor_cli.train import distributed
+from conductor_cli.train.base_model import quiet
+from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_course
+from conductor_cli.train.dependencies import require
+from conductor_cli.train.metrics import compute_metrics
+from conductor_cli.train.rewards import subtract_cost
+from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
 
-with needs("transformers"):
+with require("transformers"):
     from safetensors import SafetensorError
-    from transformers import PreTrainedTokenizerFast, PrinterCallback
-with needs("trl"):
+    from transformers import PrinterCallback
+with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from conductor_cli.train.keeper import Keeper, plain
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from conductor_cli.train.metrics_callback import MetricsCallback, plain
 
 KEEP: Final = 20
 """Steps between two checkpoints."""
@@ -58,7 +53,7 @@ Sampled = tuple[str, int, int]
 """A text, how many tokens it has, and the number of the exercise that it was written for."""
 
 
-class Course(Protocol):
+class Curriculum(Protocol):
     """What is practised: `prompts` exercises a step, `group` plans for each, of at most `longest` tokens."""
 
     @property
@@ -80,14 +75,14 @@ class Course(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class School:
+class TrainingJob:
     """All that a training needs beside the model: the course, the runs, where it is kept, and how long it may take.
 
     `looks` are exercises that training never sees. `ending` runs what is asynchronous to its end. `cost_weight` is
     what the dearest right plan of a group pays.
     """
 
-    practice: Course
+    practice: Curriculum
     rollouts: Rollouts
     directory: Path
     seconds: float
@@ -106,16 +101,17 @@ class School:
             (text if isinstance(text, str) else text[-1].get("content") or "", len(ids), at)
             for at, text, ids in zip(number, completions, completion_ids, strict=True)
         ]
-        return together.done_by_first(sampled, self._worth)
+        return distributed.run_on_first(sampled, self._worth)
 
     def _worth(self, sampled: list[Sampled]) -> list[float | None]:
         began = self.clock()
         asked = {at: self.practice.exercise(at) for _, _, at in sampled}
         written = [
-            Written(exercise=asked[at], text=text, whole=length < self.practice.longest) for text, length, at in sampled
+            SampledPlan(exercise=asked[at], text=text, whole=length < self.practice.longest)
+            for text, length, at in sampled
         ]
         outcomes = self.ending(self.rollouts.outcomes(written))
-        found = figures(outcomes, self.practice.group)
+        found = compute_metrics(outcomes, self.practice.group)
         self.latest = {**found, **self.rollouts.bill(outcomes), "run_seconds": self.clock() - began}
         return self._paid(outcomes)
 
@@ -127,22 +123,13 @@ class School:
         costs = [outcome.cost for outcome in outcomes]
         group = self.practice.group
         ends = [slice(at, at + group) for at in range(0, len(outcomes), group)]
-        return [paid for some in ends for paid in less_cost(worth[some], costs[some], self.cost_weight)]
+        return [paid for some in ends for paid in subtract_cost(worth[some], costs[some], self.cost_weight)]
 
 
-def train(model: Any, tokenizer: Tokenizer, school: School) -> bool:  # noqa: ANN401 - a model of transformers
-    """Train the rehearsal's conductor until the course or the time is over; True when the course is.
-
-    `model` is then the trained one. Raises as `learn`.
-    """
-    assert isinstance(school.practice, Practice)
-    return learn(model, reader_of(tokenizer), school, _arguments(school.practice))
-
-
-def learn(
+def train(
     model: Any,  # noqa: ANN401 - a model of transformers
     reader: Any,  # noqa: ANN401 - its tokenizer
-    school: School,
+    school: TrainingJob,
     arguments: Mapping[str, Any],
     adapter: Any = None,  # noqa: ANN401 - the configuration of one, of peft
 ) -> bool:
@@ -153,10 +140,10 @@ def learn(
     """
     # Without a cache each token reads the whole text again.
     model.config.use_cache = model.generation_config.use_cache = True
-    if together.is_first():
-        keep_course(school.directory, school.practice.described())
+    if distributed.is_first():
+        write_course(school.directory, school.practice.described())
     checkpoint = last_checkpoint(school.directory)
-    keeper = Keeper(school, reader, step=step_of(checkpoint))
+    keeper = MetricsCallback(school, reader, step=step_of(checkpoint))
     with quiet():
         trainer = _Trainer(
             model=model, args=_settings(school, arguments), train_dataset=_dataset(school, reader),
@@ -216,24 +203,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """None is made."""
 
 
-def reader_of(tokenizer: Tokenizer) -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """The tokenizer as transformers has it."""
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
-
-
-def _arguments(practice: Practice) -> dict[str, Any]:
-    """What is the rehearsal's own: all of a step at once, on the processor, and some of the gradient left out."""
-    return {
-        "per_device_train_batch_size": practice.prompts * practice.group, "loss_type": "dapo",
-        "learning_rate": practice.rate, "warmup_steps": practice.warmup,
-        "lr_scheduler_type": "linear" if practice.falling else "constant_with_warmup",
-        "adam_beta1": practice.betas[0], "adam_beta2": practice.betas[1],
-        "top_entropy_quantile": practice.quantile, "entropy_coef": practice.entropy,
-        "use_cpu": True, "bf16": False, "fp16": False, "activation_checkpointing": False,
-    }  # fmt: skip
-
-
-def _settings(school: School, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _settings(school: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
     practice = school.practice
     common = {
         "output_dir": str(school.directory), "max_steps": practice.steps, "seed": practice.seed,
@@ -245,7 +215,7 @@ def _settings(school: School, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN
     return GRPOConfig(**{**common, **arguments})
 
 
-def _dataset(school: School, reader: Any) -> Any:  # noqa: ANN401
+def _dataset(school: TrainingJob, reader: Any) -> Any:  # noqa: ANN401
     """One row for each exercise: what the conductor reads, and the exercise's number."""
     count = school.practice.steps * school.practice.prompts
     prompts: list[Any] = [school.rollouts.prompt(school.practice.exercise(number)) for number in range(count)]

@@ -30,7 +30,9 @@ def reward(trace: Trace, right: Callable[[str], bool], *, valid: float = VALID) 
     return RIGHT if right(trace.answer) else valid
 
 
-def less_cost(rewards: Sequence[float | None], costs: Sequence[Decimal | None], weight: float) -> list[float | None]:
+def subtract_cost(
+    rewards: Sequence[float | None], costs: Sequence[Decimal | None], weight: float
+) -> list[float | None]:
     """The rewards of one question's group, where a right answer pays for what it took.
 
     The dearest of the right ones pays `weight`, the others their share of that: what counts is to be cheaper than

@@ -24,7 +24,7 @@ from conductor_cli.models.kept import Book
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.shared import turns_of
 from conductor_cli.run.stream import Run
-from conductor_cli.train.purse import Purse
+from conductor_cli.train.budget import TrainingBudget
 from conductor_cli.train.rewards import VALID, is_valid, reward
 
 
@@ -49,7 +49,7 @@ class Exercise(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class SampledPlan:
     """What a conductor wrote for an exercise; `whole`: it ended by itself, and not by a limit."""
 
     exercise: Exercise
@@ -81,7 +81,7 @@ class Outcome:
         return self.reward == 1.0
 
 
-class Spoken:
+class FixedReplyModel:
     """A conductor model that says one text, once: a plan that was sampled is not repaired."""
 
     def __init__(self, text: str, *, whole: bool) -> None:
@@ -114,7 +114,7 @@ class Rollouts:
 
     conductor: Conductor
     book: Book | None = None
-    purse: Purse | None = None
+    purse: TrainingBudget | None = None
     format_bonus: float = VALID
     at_once: int = 64
     route: Callable[[Worker], str] = lambda worker: worker.name
@@ -131,7 +131,7 @@ class Rollouts:
         pool = self.conductor.pool
         return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.names)))
 
-    async def outcomes(self, written: Sequence[Written]) -> list[Outcome]:
+    async def outcomes(self, written: Sequence[SampledPlan]) -> list[Outcome]:
         """What came of each, in order; the same text for the same exercise is run once.
 
         Raises `LimitReached` where the money or the day is used up, `ConfigError` where a scorer fails, where the
@@ -140,7 +140,7 @@ class Rollouts:
         self._troubles.clear()
         places, turns = asyncio.Semaphore(self.at_once), turns_of(self.conductor.pool, self.conductor.workers)
 
-        async def run(item: Written) -> Outcome:
+        async def run(item: SampledPlan) -> Outcome:
             async with places:
                 return await self._outcome(item, turns)
 
@@ -187,10 +187,10 @@ class Rollouts:
         costs = [float(outcome.cost or 0) for outcome in outcomes]
         return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.purse.spent)}
 
-    async def _outcome(self, item: Written, turns: Mapping[int, asyncio.Semaphore]) -> Outcome:
+    async def _outcome(self, item: SampledPlan, turns: Mapping[int, asyncio.Semaphore]) -> Outcome:
         """First the plan is read, which asks nobody: one that is no plan costs nothing. Then it is run."""
         conductor, question = self.of(item.exercise), Question(text=item.exercise.question)
-        spoken = Spoken(_plan_in(item.text), whole=item.whole)
+        spoken = FixedReplyModel(_plan_in(item.text), whole=item.whole)
         reader = replace(conductor, model=spoken, guard=Guard(), daybook=None)
         trace = await self.trace(reader.run(question, only_plan=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
@@ -211,7 +211,7 @@ class Rollouts:
             raise ConfigError(said, hint="mend that, then run the same command again")
 
 
-def _key(item: Written) -> tuple[int, str, bool]:
+def _key(item: SampledPlan) -> tuple[int, str, bool]:
     return id(item.exercise), item.text, item.whole
 
 

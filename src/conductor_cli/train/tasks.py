@@ -16,7 +16,7 @@ from conductor_cli.core.profile import PROFILES
 from conductor_cli.evals.cases import Case, hash_cases, is_correct
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train.presets import Recipe
+from conductor_cli.train.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
+class TaskCurriculum:
     """A course over cases. `who` says, as JSON has it, which model each worker is (see `who_is`), and its card."""
 
     recipe: Recipe
@@ -98,7 +98,7 @@ _ASIDE = ("vllm", "vllm_memory", "at_once", "keep")
 """What changes how fast a course is, and not the course. `rows` does: BNPO takes a mean over what is passed at once."""
 
 
-def bare(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
+def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     """The conductor that is trained, without models: it writes without a grammar, and plans, but reviews nothing.
 
     Of the limits of a run it has none on what is spent: that is held by the purse and the day.

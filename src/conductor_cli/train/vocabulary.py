@@ -17,11 +17,18 @@ from conductor_cli.models.llama.gguf import one_line
 from conductor_cli.models.llama.safetensors import read_json, unreadable
 from conductor_cli.models.llama.template import LONGEST
 from conductor_cli.models.llama.writing import Value
-from conductor_cli.train.extra import needs
-from conductor_cli.train.tokenizer import PRE, SPLIT
+from conductor_cli.train.dependencies import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+PRE: Final = "qwen2"
+"""llama.cpp's name for the way in which `SPLIT` splits a text before the merges."""
+
+SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""As Qwen2 has it: each digit alone."""
 
 FILE: Final = "tokenizer.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
@@ -124,7 +131,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read(path: Path) -> Tokenizer:
-    with needs("tokenizers"):
+    with require("tokenizers"):
         from tokenizers import Tokenizer
     data = read_bytes(path)
     try:

@@ -15,12 +15,8 @@ from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.cli.train.readiness import Order
-    from conductor_cli.train.presets import Recipe
+    from conductor_cli.train.recipe import Recipe
 
-Preset = Annotated[
-    Literal["rehearsal", "paper"],
-    typer.Option("--preset", help="The course: the rehearsal's own, in minutes on a CPU; or the published recipe."),
-]
 Cases = Annotated[
     str | None, typer.Option("--cases", metavar="basics|CASES.jsonl", help="What to practise on, as eval takes it.")
 ]
@@ -54,21 +50,16 @@ Vllm = Annotated[
 Minutes = Annotated[
     float | None, typer.Option("--minutes", metavar="M", min=0.0, help="End this stage then; exit 3 if more is left.")
 ]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Threads of torch for the rehearsal.")]
 Export = Annotated[bool, typer.Option("--export", help="At the end write GGUF, which conductor model use takes.")]
 Merged = Annotated[bool, typer.Option("--merged", help="With --export and --lora: a whole model, not an adapter.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check model, pool, cases, memory and cost; train nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question, though it may cost money.")]
 
-OUT: Final = {"rehearsal": Path("build/rehearsal"), "paper": Path("build/conductor")}
-
-REHEARSED: Final = ("preset", "steps", "seed", "out", "minutes", "threads", "dry_run", "json", "yes")
-"""What can be said of the rehearsal's training: the rest is fixed, or not needed."""
+OUT: Final = Path("build/conductor")
 
 
 def train(
     context: typer.Context,
-    preset: Preset = "paper",
     cases: Cases = None,
     form: From = None,
     base: Base = None,
@@ -84,7 +75,6 @@ def train(
     cost_weight: CostWeight = None,
     vllm: Vllm = None,
     minutes: Minutes = None,
-    threads: Threads = 1,
     export: Export = False,
     merged: Merged = False,
     dry_run: DryRun = False,
@@ -92,15 +82,12 @@ def train(
     json: opt.Json = False,
 ) -> None:
     """Train a conductor by reward: sample plans, run them over your workers, and keep what answers well."""
-    from conductor_cli.cli.train.training import Training, rehearse
+    from conductor_cli.cli.train.training import Training
     from conductor_cli.config import load_settings
 
     if json and not dry_run:
         raise UsageError("--json is for --dry-run", hint="a training writes DIR/curve.jsonl")
-    out = (out or OUT[preset]).expanduser()
-    if preset == "rehearsal":
-        _only(context, REHEARSED)
-        raise typer.Exit(rehearse(out, minutes, threads, steps=steps, seed=seed, dry_run=dry_run, json=json))
+    out = (out or OUT).expanduser()
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     recipe = _recipe(
         base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
@@ -117,20 +104,11 @@ def train(
     raise typer.Exit(training.look(json=json) if dry_run else training.run())
 
 
-def _only(context: typer.Context, known: tuple[str, ...]) -> None:
-    """That nothing is asked for which the rehearsal's training has settled. Raises `UsageError`."""
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in known and source is not None and source.name == "COMMANDLINE":
-            said = f"{parameter.opts[0]} has no effect on the preset rehearsal"
-            raise UsageError(said, hint="leave it out, or take the preset paper")
-
-
 def _recipe(**given: object) -> Recipe:
     """The published recipe with what a command line changes. Raises `UsageError`."""
-    from conductor_cli.train.presets import PAPER
+    from conductor_cli.train.recipe import PUBLISHED
 
-    recipe = replace(PAPER, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    recipe = replace(PUBLISHED, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     most = 1 - recipe.format_bonus
     if recipe.cost_weight >= most:
         said = f"--cost-weight {recipe.cost_weight:g} would make a right plan worth no more than a wrong one"
@@ -139,9 +117,9 @@ def _recipe(**given: object) -> Recipe:
 
 
 def _lora(recipe: Recipe) -> Recipe:
-    from conductor_cli.train.presets import Lora
+    from conductor_cli.train.recipe import LoraSettings
 
-    return replace(recipe, lora=Lora())
+    return replace(recipe, lora=LoraSettings())
 
 
 def _vllm(mode: str | None) -> str | None:

@@ -21,9 +21,9 @@ from conductor_cli.evals import cost
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.evals.cases import Case
-    from conductor_cli.train.base import Base
-    from conductor_cli.train.presets import Recipe
-    from conductor_cli.train.tasks import Tasks
+    from conductor_cli.train.base_model import BaseModel
+    from conductor_cli.train.recipe import Recipe
+    from conductor_cli.train.tasks import TaskCurriculum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Readiness:
         self.opened: OpenedConductor | None = None
         self.prompt = 0
         self._ending = ending
-        self._base: Base | None = None
+        self._base: BaseModel | None = None
         self._cases: tuple[Case, ...] = ()
 
     # What is looked at
@@ -78,11 +78,11 @@ class Readiness:
             "cases": self._all_cases, "prompts": self._prompts, "directory": self._directory, "memory": self._memory,
             "sampling": self._sampling, "export": self._exports, "cost": self._cost,
         }  # fmt: skip
-        return [self._look(name, found) for name, found in looks.items()]
+        return [self._look(name, look) for name, look in looks.items()]
 
-    def _look(self, name: str, found: Callable[[], str]) -> Check:
+    def _look(self, name: str, look: Callable[[], str]) -> Check:
         try:
-            return Check(name=name, state="ok", found=found())
+            return Check(name=name, state="ok", found=look())
         except Unknown as error:
             return Check(name=name, state="warning", found=str(error))
         except ConductorError as error:
@@ -94,16 +94,16 @@ class Readiness:
     def _libraries(self) -> str:
         from importlib.metadata import version
 
-        from conductor_cli.train.extra import present
+        from conductor_cli.train.dependencies import check_installed
 
         needed = ("torch", "transformers", "trl", "accelerate", *(("peft",) if self.order.recipe.lora else ()))
-        present(needed)
+        check_installed(needed)
         return ", ".join(f"{name} {version(name)}" for name in needed)
 
     def _base_model(self) -> str:
-        from conductor_cli.train.base import found
+        from conductor_cli.train.base_model import find_base_model
 
-        self._base = base = found(self.order.recipe.base, self.order.recipe.lora)
+        self._base = base = find_base_model(self.order.recipe.base, self.order.recipe.lora)
         trained = f", of which an adapter of {base.shape.adapter / 1e6:.3g} M is trained" if base.shape.adapter else ""
         return f"{base.directory}: {base.kind}, {base.shape.weights / 1e6:,.4g} M weights{trained}"
 
@@ -138,12 +138,12 @@ class Readiness:
         return f"{len(self._cases)} of {len(found)}; {drawn} are drawn, {drawn / len(self._cases):.3g} times each"
 
     def _prompts(self) -> str:
-        from conductor_cli.train.base import longest_prompt
+        from conductor_cli.train.base_model import longest_prompt
         from conductor_cli.train.rollouts import Rollouts
-        from conductor_cli.train.tasks import bare
+        from conductor_cli.train.tasks import bare_conductor
 
         base, tasks, recipe = self.base(), self.tasks(), self.order.recipe
-        rollouts = Rollouts(conductor=bare(recipe, self.pool(), self.settings.limits))
+        rollouts = Rollouts(conductor=bare_conductor(recipe, self.pool(), self.settings.limits))
         drawn = [tasks.exercise(number) for number in range(recipe.steps * recipe.prompts)]
         self.prompt = longest_prompt(base, list(map(rollouts.prompt, drawn)))
         if self.prompt + recipe.longest > base.shape.context:
@@ -167,17 +167,17 @@ class Readiness:
         return f"{out}, {f'goes on from step {done} of {recipe.steps}' if done else f'wants {format_size(size)}'}"
 
     def _memory(self) -> str:
-        from conductor_cli.train.memory import need, vllm_lacks
-        from conductor_cli.train.real import arguments, place
+        from conductor_cli.train.memory_estimate import estimate_memory, missing_vllm_memory
+        from conductor_cli.train.session import find_hardware, trl_arguments
 
-        base, recipe, here = self.base(), self.order.recipe, place()
+        base, recipe, here = self.base(), self.order.recipe, find_hardware()
         if not self.prompt:
             raise Unknown("not known without prompts")
-        arguments(recipe, self.prompt)
-        if lacks := vllm_lacks(base.shape, recipe, self.prompt, here):
+        trl_arguments(recipe, self.prompt)
+        if lacks := missing_vllm_memory(base.shape, recipe, self.prompt, here):
             said = f"vLLM gets {recipe.vllm_memory:.0%} of a GPU, {format_size(lacks)} too little for model and plan"
             raise ConfigError(said, hint="--vllm off, or the address of a vLLM server: --vllm http://HOST:8000")
-        wanted = need(base.shape, recipe, self.prompt, here)
+        wanted = estimate_memory(base.shape, recipe, self.prompt, here)
         where = f"each of {here.processes} GPUs" if here.gpu else "this machine"
         said = f"about {format_size(wanted.total)} of the {format_size(here.total)} of {where}"
         if wanted.total > here.total:
@@ -186,17 +186,17 @@ class Readiness:
         return said
 
     def _sampling(self) -> str:
-        from conductor_cli.train.real import place
-        from conductor_cli.train.sampling import check
+        from conductor_cli.train.sampler import describe_sampler
+        from conductor_cli.train.session import find_hardware
 
-        return check(self.order.recipe, gpu=place().gpu)
+        return describe_sampler(self.order.recipe, gpu=find_hardware().gpu)
 
     def _exports(self) -> str:
         if not self.order.export:
             return "none is wanted"
-        from conductor_cli.train.real import check_kind
+        from conductor_cli.train.session import check_exportable
 
-        check_kind(self.base())
+        check_exportable(self.base())
         adapter = self.order.recipe.lora is not None and not self.order.merged
         return f"{'an adapter' if adapter else 'a whole model'}, in {self.order.out}"
 
@@ -218,7 +218,7 @@ class Readiness:
 
     # What the looks have found
 
-    def base(self) -> Base:
+    def base(self) -> BaseModel:
         if self._base is None:
             raise Unknown("not known without a base model")
         return self._base
@@ -232,20 +232,20 @@ class Readiness:
             raise ConfigError("there is no worker", hint="conductor workers add NAME --kind KIND")
         return pool
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> TaskCurriculum:
         from conductor_cli.models.kept import who_is
-        from conductor_cli.train.tasks import Tasks
+        from conductor_cli.train.tasks import TaskCurriculum
 
         pool = self.pool()
         if not self._cases:
             raise Unknown("not known without cases")
         who = {worker.name: [who_is(worker), worker.about, dict(worker.card.strengths)] for worker in pool}
-        return Tasks(recipe=self.order.recipe, cases=self._cases, names=pool.names, who=who)
+        return TaskCurriculum(recipe=self.order.recipe, cases=self._cases, names=pool.names, who=who)
 
     def quote(self) -> cost.CostEstimate:
         """What the steps that are left take: each of their plans is a run."""
         from conductor_cli.train.checkpoints import last_checkpoint, step_of
-        from conductor_cli.train.quoting import bounds
+        from conductor_cli.train.quote import bounds
 
         done = step_of(last_checkpoint(self.order.out))
         least, most = bounds(self.tasks(), self.pool(), begin=done)

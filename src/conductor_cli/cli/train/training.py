@@ -7,20 +7,21 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.doctor.check import Check
 from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.cli.train.readiness import Order, Readiness
-from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.train.course import NOT_OVER
+from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
 
 INTERRUPTED: Final = 130
+
+NOT_OVER: Final = 3
+"""The exit code when --minutes ended before the training was complete."""
 
 
 class Training:
@@ -62,10 +63,10 @@ class Training:
 
     def _alone(self) -> AbstractContextManager[None]:
         """Of several processes that train one model the first keeps other trainings out for all of them."""
-        from conductor_cli.train.checkpoints import alone
-        from conductor_cli.train.together import is_first
+        from conductor_cli.train.checkpoints import exclusive_directory
+        from conductor_cli.train.distributed import is_first
 
-        return alone(self.order.out) if is_first() else nullcontext()
+        return exclusive_directory(self.order.out) if is_first() else nullcontext()
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
@@ -79,36 +80,36 @@ class Training:
 
     def _agreed(self) -> bool:
         """Have a yes where it may cost money. Of several processes none can ask: the others would wait for hours."""
-        from conductor_cli.train.together import is_first, processes
+        from conductor_cli.train.distributed import is_first, process_count
 
         found, order = self._ready.quote(), self.order
         if self._ready.is_free() or not found.runs:
             return True
-        if processes() > 1 and not order.yes:
-            said = f"{processes()} processes train, and none of them can ask whether the training may cost money"
+        if process_count() > 1 and not order.yes:
+            said = f"{process_count()} processes train, and none of them can ask whether the training may cost money"
             raise UsageError(said, hint="look at the estimate (--dry-run), then add --yes")
         return not is_first() or confirm_cost(found, "the training", yes=order.yes, quiet=order.quiet)
 
     def _train(self) -> bool:
         """One stage; whether the course is over."""
-        from conductor_cli.train.real import Stage, over_workers, train
-        from conductor_cli.train.together import is_first
+        from conductor_cli.train.distributed import is_first
+        from conductor_cli.train.session import TrainingSession, open_rollouts, run_session
 
         order, ready, opened = self.order, self._ready, self._ready.opened
         assert opened is not None
         conductor = replace(opened.conductor, pool=ready.pool())
-        with over_workers(order.out, order.recipe, conductor, order.max_cost) as rollouts:
-            stage = Stage(
+        with open_rollouts(order.out, order.recipe, conductor, order.max_cost) as rollouts:
+            stage = TrainingSession(
                 base=ready.base(), tasks=ready.tasks(), rollouts=rollouts, prompt=ready.prompt, directory=order.out,
                 seconds=math.inf if order.minutes is None else 60 * order.minutes,
                 say=print_line if is_first() else _silent, ending=self._runner.run,
             )  # fmt: skip
-            return train(stage)
+            return run_session(stage)
 
     def _finish(self) -> None:
         """Say where the conductor is, and write its file where one is wanted."""
         from conductor_cli.train.checkpoints import last_checkpoint
-        from conductor_cli.train.together import is_first
+        from conductor_cli.train.distributed import is_first
 
         order, recipe = self.order, self.order.recipe
         if not is_first():
@@ -116,9 +117,9 @@ class Training:
         print_line(f"the course is over: {last_checkpoint(order.out)}")
         if not order.export:
             return
-        from conductor_cli.train.real import exported
+        from conductor_cli.train.session import export_result
 
-        path = exported(order.out, self._ready.base(), recipe, merged=order.merged).absolute()
+        path = export_result(order.out, self._ready.base(), recipe, merged=order.merged).absolute()
         print_line(f"written: {path}")
         adapter = recipe.lora is not None and not order.merged
         take = f"conductor model import {path} --base NAME|FILE" if adapter else f"conductor model use {path}"
@@ -142,45 +143,3 @@ def report(checks: Sequence[Check], *, json: bool) -> int:
             if check.hint:
                 print_line(f"{'':8} {'':{width}}  {check.hint}")
     return next((check.code for check in checks if check.code), 0)
-
-
-def rehearse(
-    out: Path, minutes: float | None, threads: int, *, steps: int | None, seed: int | None, dry_run: bool, json: bool
-) -> int:
-    """The rehearsal's own training, over the models of this package; the exit code."""
-    from conductor_cli.train.practising import practise
-
-    if dry_run:
-        return report(_rehearsal(), json=json)
-    given = 20.0 if minutes is None else minutes
-    if practise(out, minutes=given, threads=threads, say=print_line, seed=seed, steps=steps):
-        return 0
-    print_line("conductor: the minutes are over and the course is not; run the same command again to go on")
-    return NOT_OVER
-
-
-def _rehearsal() -> list[Check]:
-    from conductor_cli.rehearsal.conducting import path_of
-    from conductor_cli.train.extra import present
-    from conductor_cli.train.practising import carded
-
-    def libraries() -> str:
-        present(("torch", "transformers", "trl"))
-        return "torch, transformers, trl"
-
-    def begins() -> str:
-        if not path_of("cold").is_file():
-            raise ConductorError(f"there is no {path_of('cold')}", hint="install conductor-llm again")
-        return str(path_of("cold"))
-
-    def workers() -> str:
-        return ", ".join(carded().names)
-
-    looks = {"libraries": libraries, "cold start": begins, "workers": workers}
-    found = []
-    for name, look in looks.items():
-        try:
-            found.append(Check(name=name, state="ok", found=look()))
-        except ConductorError as error:
-            found.append(Check(name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code))
-    return [*found, Check(name="cost", state="ok", found="nothing: every model runs on this machine")]

@@ -1,0 +1,80 @@
+"""Runs of the rehearsal's conductor over its workers, as training and evaluation need them. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from conductor_cli.config.cards import read_cards
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.profile import speciality
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.kept import Book, Kept, who_is
+from conductor_cli.models.port import Model
+from conductor_cli.rehearsal import conducting, workers
+from conductor_cli.run.conductor import Conductor
+from conductor_cli.train.rollouts import Rollouts
+
+NOTHING: Final = "?"
+
+
+class Worded:
+    """A worker that says `NOTHING` where it would end without a word.
+
+    A run would give the step to another worker. Here whoever asks a worker for what it cannot do shall hear of it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """What the worker says, and a word at the end where that is none."""
+        silent = True
+        async with aclosing(self._model.stream(request)) as chunks:
+            async for chunk in chunks:
+                silent = silent and not chunk.text.strip()
+                if chunk.finish is not None and silent:
+                    yield Chunk(text=NOTHING)
+                yield chunk
+
+    async def close(self) -> None:
+        """Close the worker's model."""
+        await self._model.close()
+
+
+def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
+    """The workers with their measured cards. Raises `ConfigError` where one has none: its label would say nothing."""
+    source = cards or Path(conducting.__file__).with_name("cards.json")
+    known = read_cards(source)
+    pool = Pool(workers=tuple(known.on(worker) for worker in workers.pool(directory=directory)))
+    missing = [worker.name for worker in pool if not worker.card.measured]
+    if missing:
+        raise ConfigError(
+            known.problem or f"{source} has no card of {', '.join(missing)} as they are now",
+            hint=f"conductor workers calibrate --rehearsal --out {source}",
+        )
+    return pool
+
+
+def rehearsed(pool: Pool, models: Mapping[str, Model], book: Book | None = None) -> Rollouts:
+    """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
+    conductor = Conductor(
+        model=None, pool=pool, workers=models, profile=conducting.PROFILE, worker_profile=workers.PROFILE,
+        limits=Limits(attempts=1), exact=False,
+    )  # fmt: skip
+    return Rollouts(conductor=conductor, book=book, route=lambda worker: speciality(worker.card))
+
+
+@contextmanager
+def over_workers(pool: Pool, path: Path) -> Iterator[Rollouts]:
+    """Runs over the real workers, whose answers are kept at `path` by what they were asked. Raises `OSError`."""
+    book = Book(path)
+    try:
+        models = {worker.name: Kept(Worded(open_model(worker, environ={})), book, who_is(worker)) for worker in pool}
+        yield rehearsed(pool, models, book)
+    finally:
+        book.close()

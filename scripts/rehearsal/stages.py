@@ -1,0 +1,65 @@
+"""The stages of training all that ships with the rehearsal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+WORKERS: Final = ("numbers", "letters", "facts", "generalist")
+FILES: Final = tuple(f"{name}.gguf" for name in WORKERS)
+COLD: Final = "cold.gguf"
+CARDS: Final = "cards.json"
+
+TRAIN: Final = (sys.executable, "-m", "scripts.rehearsal.train")
+CALIBRATE: Final = (sys.executable, "-m", "conductor_cli", "workers", "calibrate", "--rehearsal", "--progress", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One thing to be made. `makes` and `needs` are patterns of files below the directory.
+
+    A word of `command` that begins with `@` is such a pattern. `prints`: what it writes is what it makes. `leaves` is
+    the directory that its half-finished work is in.
+    """
+
+    name: str
+    makes: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    prints: bool = False
+    leaves: str = ""
+
+
+def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) -> tuple[Stage, ...]:
+    """All stages below `out`; the longest of those that wait for nothing first."""
+    bounds = ("--out", str(out), "--minutes", f"{minutes:g}", "--threads", "1")
+    return (
+        Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),
+        *(Stage(name=name, makes=f"{name}.gguf", command=(*TRAIN, "worker", name, *bounds)) for name in WORKERS),
+        Stage(name="table", makes="table.txt", command=(*TRAIN, "table", str(out)), needs=FILES, prints=True),
+        Stage(
+            name="cards", makes=CARDS, needs=FILES,
+            command=(*CALIBRATE, "--out", str(out / CARDS)),
+        ),
+        *(stage for seed in seeds for stage in _practice(out, seed, minutes, steps)),
+    )  # fmt: skip
+
+
+def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterator[Stage]:
+    """GRPO from the cold start, and the examination of what came of it."""
+    folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
+    made, needs = f"{folder}/grpo-*/conductor.gguf", (*FILES, CARDS)
+    over = ("--workers", str(out), "--cards", str(out / CARDS))
+    course = ("--seed", str(seed), *(("--steps", str(steps)) if steps else ()), "--start", f"@{COLD}")
+    bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}", "--threads", "1")
+    yield Stage(
+        name=f"grpo-{seed}", makes=made, needs=(*needs, COLD), leaves=folder,
+        command=(*TRAIN, "conductor", "--stage", "grpo", *course, *bounds, *over),
+    )  # fmt: skip
+    yield Stage(
+        name=f"exam-{seed}", makes=f"{folder}/exam.txt", needs=(*needs, made), prints=True,
+        command=(*TRAIN, "examine", f"@{made}", *over),
+    )  # fmt: skip

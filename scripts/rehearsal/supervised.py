@@ -1,0 +1,175 @@
+"""The loop: train for some minutes, keep the state, go on from it the next time. Imports torch.
+
+A state holds all that the next step depends on: there is no dropout, and lessons are drawn by their number, so the step
+stands for every draw. A training that was killed goes on from the last state to the same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.train.dependencies import require
+from scripts.rehearsal.courses import Course
+from scripts.rehearsal.model import Batches, loss_of, new_model, rate_at
+from scripts.rehearsal.tokenizer import fingerprint
+
+with require("torch"):
+    import torch
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORM: Final = 1
+"""The form of the state file."""
+
+KEEP: Final = 30.0
+"""Seconds between two writings of the state."""
+
+REPORT: Final = 100
+"""Steps between two lines of the log."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """A training in the middle: what changes with every step.
+
+    `seconds` by the clock and `work`, seconds of processor time, count all stages.
+    """
+
+    course: Course
+    tokenizer: Tokenizer
+    model: Any
+    optimizer: Any
+    step: int = 0
+    seconds: float = 0.0
+    work: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.step >= self.course.steps
+
+
+def use_threads(count: int) -> None:
+    """How many threads torch may have."""
+    torch.set_num_threads(count)
+
+
+def begin(course: Course, tokenizer: Tokenizer) -> Training:
+    """A training before its first step."""
+    model = new_model(course, tokenizer.get_vocab_size())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.98), weight_decay=0.01)
+    return Training(course=course, tokenizer=tokenizer, model=model, optimizer=optimizer)
+
+
+def advance(  # noqa: PLR0913 - what a stage is made of
+    training: Training,
+    path: Path,
+    *,
+    seconds: float,
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+    batches: Batches | None = None,
+) -> None:
+    """Train until the course or the time is over; the state is kept at `path` meanwhile and at the end.
+
+    `batches` are other ones than a worker's.
+    """
+    batches = batches or Batches(training.course, training.tokenizer)
+    training.model.train()
+    began = kept = before = clock()
+    worked = time.process_time()
+    while not training.ended and clock() - began < seconds:
+        training.losses.append(_step(training, batches))
+        training.step += 1
+        now = clock()
+        training.seconds, before = training.seconds + now - before, now
+        training.work, worked = training.work + time.process_time() - worked, time.process_time()
+        if training.step % REPORT == 0 or training.ended:
+            say(_line(training))
+        if now - kept > KEEP:
+            keep(training, path)
+            kept = clock()
+    keep(training, path)
+
+
+def _step(training: Training, batches: Batches) -> float:
+    for group in training.optimizer.param_groups:
+        group["lr"] = rate_at(training.course, training.step)
+    loss = loss_of(training.model, *batches.at(training.step))
+    training.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+    training.optimizer.step()
+    return float(loss.detach())
+
+
+def _line(training: Training) -> str:
+    recent = training.losses[-REPORT:]
+    course, mean = training.course, sum(recent) / len(recent)
+    spent = f"{training.seconds / 60:.1f} min, {training.work / 60:.1f} of processor time"
+    return f"{course.name}: step {training.step} of {course.steps}, loss {mean:.4f}, {spent}"
+
+
+def keep(training: Training, path: Path) -> None:
+    """Write the state, whole or not at all."""
+    state = {
+        "form": FORM,
+        "course": training.course.described(),
+        "tokenizer": fingerprint(training.tokenizer),
+        "step": training.step,
+        "seconds": training.seconds,
+        "work": training.work,
+        "losses": training.losses,
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    torch.save(state, temporary)
+    temporary.replace(path)
+
+
+def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:
+    """The training whose state is at `path`, or a new one where there is none.
+
+    Raises `ConfigError` for a file that is damaged or belongs to another course or tokenizer.
+    """
+    training = begin(course, tokenizer)
+    if not path.exists():
+        return training
+    state = _read(path)
+    same = {"form": FORM, "course": course.described(), "tokenizer": fingerprint(tokenizer)}
+    for name, value in same.items():
+        if state.get(name) != value:
+            hint = "remove it to begin anew, or name another --out"
+            raise ConfigError(f"{path} was made with another {name}", hint=hint)
+    try:
+        training.model.load_state_dict(state["model"])
+        training.optimizer.load_state_dict(state["optimizer"])
+        training.step, training.losses = state["step"], state["losses"]
+        training.seconds, training.work = state["seconds"], state["work"]
+    except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise _damaged(path, error) from error
+    return training
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, weights_only=True)
+    except Exception as error:  # torch raises whatever its reader of zip files and pickles does
+        raise _damaged(path, error) from error
+    if not isinstance(state, dict):
+        raise _damaged(path, TypeError("it holds no state"))
+    return state
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    told = " ".join(str(error).split())[:120]
+    return ConfigError(f"{path} is damaged: {told}", hint="remove it to begin anew")

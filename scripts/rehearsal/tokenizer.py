@@ -1,0 +1,73 @@
+"""The one vocabulary of all models of the rehearsal: a byte-level BPE of 640 tokens.
+
+It is trained on the small words of the phrasings only. What is worked on, and every answer, is in capitals or digits,
+which no merge has seen: so a phrase is few tokens, and PARIS is five letters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import cache
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.rehearsal.normal import normal
+from conductor_cli.rehearsal.world import Recipe, draw
+from conductor_cli.train.dependencies import require
+from conductor_cli.train.vocabulary import SPLIT
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SIZE: Final = 640
+END: Final = "<|end|>"
+PAD: Final = "<|pad|>"
+SPECIAL: Final = (END, PAD)
+
+_TEXTS: Final = 4000
+
+
+@cache
+def build() -> Tokenizer:
+    """The tokenizer, trained anew in each process: the same one every time."""
+    with require("tokenizers"):
+        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), bytes_])
+    made.decoder = decoders.ByteLevel()
+    made.train_from_iterator(
+        texts(),
+        trainers.BpeTrainer(
+            vocab_size=SIZE, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )  # fmt: skip
+    return made
+
+
+def texts() -> list[str]:
+    """What it is trained on: training questions and subtasks without what is worked on."""
+    random = Random("tokenizer")  # noqa: S311 - reproducible, no secret
+    found = []
+    for _ in range(_TEXTS):
+        problem = draw(random, Recipe(), random.choice((1, 2, 3)))
+        found += [normal(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)]
+    return [re.sub(r"[A-Z0-9]+", "", text) for text in found]
+
+
+def token_of(tokenizer: Tokenizer, special: str) -> int:
+    """The number of a special token."""
+    found = tokenizer.token_to_id(special)
+    assert found is not None
+    return found
+
+
+def fingerprint(tokenizer: Tokenizer) -> str:
+    """What tells one tokenizer from another: a hash of its tokens and merges."""
+    model = json.loads(tokenizer.to_str())["model"]
+    kept = json.dumps([model["vocab"], model["merges"]], sort_keys=True)
+    return hashlib.sha256(kept.encode()).hexdigest()

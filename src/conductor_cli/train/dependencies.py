@@ -1,0 +1,27 @@
+"""The libraries that only training needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from conductor_cli.core.errors import ConfigError
+
+
+@contextmanager
+def require(library: str) -> Iterator[None]:
+    """Turns a failed import inside it into an error that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"training needs {library}, which cannot be imported: {error}", hint="pip install 'conductor-llm[train]'"
+        ) from error
+
+
+def check_installed(libraries: Iterable[str]) -> None:
+    """Raise `ConfigError` for the first of them that cannot be imported."""
+    for library in libraries:
+        with require(library):
+            importlib.import_module(library)

@@ -1,0 +1,137 @@
+"""The cold start and GRPO on the real path, with a model small enough for seconds: cut, resumed, broken, exported."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")):
+    pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+
+import torch
+
+from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.rehearsal.world import problems
+from conductor_cli.train.checkpoints import last_checkpoint
+from conductor_cli.train.grpo import TrainingJob
+from conductor_cli.train.metrics import read_metrics
+from scripts.rehearsal.courses import Course, Size
+from scripts.rehearsal.evaluate import best_routing
+from scripts.rehearsal.exercises import Offer, Phase, Practice, on_offer
+from scripts.rehearsal.export import export, loaded, rounded
+from scripts.rehearsal.grpo import train_conductor
+from scripts.rehearsal.model import new_model
+from scripts.rehearsal.rollouts import rehearsed
+from scripts.rehearsal.sft_data import COURSE
+from scripts.rehearsal.teaching import cold_stage
+from scripts.rehearsal.tokenizer import build
+from tests.scripts.rehearsal.solvers import solvers
+
+SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
+PRACTICE = Practice(phases=(Phase(steps=3, offer=Offer(), hops=(1, 1, 1)),), prompts=2, group=2, warmup=1, longest=8)
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    torch.set_num_threads(1)
+    return build()
+
+
+def school(directory: Path, **changes: Any) -> TrainingJob:
+    pool, models = solvers()
+    values = {
+        "practice": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
+        "seconds": 1e9, "say": lambda _: None, "looks": on_offer(problems(2, 1, split="test"), Offer(), 1),
+    }  # fmt: skip
+    return TrainingJob(**{**values, **changes})
+
+
+def model(tokenizer: Any, course: Course = SMALL) -> Any:
+    return new_model(course, tokenizer.get_vocab_size())
+
+
+def weights(given: Any) -> dict[str, Any]:
+    return {name: weight.clone() for name, weight in given.state_dict().items()}
+
+
+def test_a_cold_start_that_was_cut_goes_on_and_ends_with_a_file(tmp_path: Path, tokenizer: Any) -> None:
+    """A stage of no minutes takes no step; the file that comes out loads as what was exported."""
+    said: list[str] = []
+    assert not cold_stage(tmp_path, minutes=0, threads=1, say=said.append, course=SMALL)
+    assert cold_stage(tmp_path, minutes=9, threads=1, say=said.append, course=SMALL)
+    state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
+    found = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
+    assert state.keys() == found.keys()
+    for name, weight in state.items():
+        assert torch.equal(found[name], weight.half().float() if weight.dim() > 1 else weight), name
+
+
+def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path: Path, tokenizer: Any) -> None:
+    """Draws, optimizer and exercises are those of a training that was never cut."""
+    whole, cut = model(tokenizer), model(tokenizer)
+    assert train_conductor(whole, tokenizer, school(tmp_path / "whole"))
+    assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", seconds=0))
+    again = model(tokenizer)
+    assert train_conductor(again, tokenizer, school(tmp_path / "cut"))
+    times = ("seconds", "run_seconds")
+    curves = [
+        [
+            {name: value for name, value in line.items() if name not in times}
+            for line in read_metrics(tmp_path / kind / "curve.jsonl")
+        ]
+        for kind in ("whole", "cut")
+    ]
+    assert [line["step"] for line in curves[0]] == [1, 2, 3]
+    assert curves[0] == curves[1]
+    assert "held" in curves[0][-1]
+    one, two = weights(whole), weights(again)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(tmp_path: Path, tokenizer: Any) -> None:
+    """Weights that are no numbers are never kept."""
+    broken = replace(PRACTICE, rate=1e38, entropy=1.0)
+    first = school(tmp_path, practice=broken, seconds=0)
+    train_conductor(model(tokenizer), tokenizer, first)
+    good = last_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match="no numbers any more after step 2") as told:
+        train_conductor(model(tokenizer), tokenizer, school(tmp_path, practice=broken))
+    assert good is not None
+    assert told.value.hint == f"the last good checkpoint is {good}"
+
+
+def test_another_course_does_not_go_on_from_the_checkpoints_of_this_one(tmp_path: Path, tokenizer: Any) -> None:
+    """What it would have learnt could not be told afterwards."""
+    (tmp_path / "course.json").write_text(json.dumps({"seed": 2}))
+    with pytest.raises(ConfigError, match="holds another training"):
+        train_conductor(model(tokenizer), tokenizer, school(tmp_path))
+
+
+def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
+    """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
+    asked = school(tmp_path)
+    best = [best_routing(PRACTICE.exercise(number), asked.rollouts).text for number in (0, 1)]
+    whole, cut = [1], [1] * PRACTICE.longest
+    given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
+    assert given == [1.0, 1.0, 0.0, 0.0]
+    assert (asked.latest["reward"], asked.latest["valid"], asked.latest["signal"]) == (0.5, 0.5, 0.0)
+
+
+def test_a_file_of_another_size_is_refused(tmp_path: Path, tokenizer: Any) -> None:
+    """As is one that is damaged or not there: said, never shown as a traceback."""
+    path = tmp_path / "small.gguf"
+    export(rounded(model(tokenizer)), tokenizer, SMALL.size, path, name="small")
+    with pytest.raises(ModelError, match="is no model of this course"):
+        loaded(path, COURSE)
+    path.write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match="is no model of this course"):
+        loaded(path, SMALL)
+    with pytest.raises(ModelError, match="is no model of this course"):
+        loaded(tmp_path / "none.gguf", SMALL)

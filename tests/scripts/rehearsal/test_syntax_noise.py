@@ -1,0 +1,69 @@
+"""Garbled questions: subtasks that can be copied, and nothing that is kept for testing."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+from conductor_cli.rehearsal.normal import normal
+from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, Form
+from conductor_cli.rehearsal.words import WORDS
+from conductor_cli.rehearsal.world import Problem, Recipe, draw, is_held
+from scripts.rehearsal.syntax_noise import garbled
+
+FORMS: tuple[Form, ...] = ("noun", "ask", "order")
+
+
+def problem(seed: int, hops: int = 3) -> Problem:
+    return draw(Random(seed), Recipe(), hops)
+
+
+def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
+    """So that what is written can always be copied from what is read."""
+    changed = 0
+    for seed in range(300):
+        plain = problem(seed, 1 + seed % 3)
+        asked, subtasks = garbled(Random(seed), plain)
+        changed += asked != normal(plain.question)
+        for subtask, hop in zip(subtasks, plain.hops, strict=True):
+            new = set(subtask.split()) - set(normal(hop.subtask).split())
+            assert new <= set(asked.split())
+    assert 0.5 < changed / 300 < 0.75
+
+
+def test_what_is_worked_on_stays() -> None:
+    """Words and numbers to be worked on are those of the plain question, in its order."""
+    for seed in range(200):
+        plain = problem(seed)
+        operands = re.compile(r"\b(?:[A-Z]+|[0-9]+)\b")
+        assert operands.findall(garbled(Random(seed), plain)[0]) == operands.findall(normal(plain.question))
+
+
+def test_a_thing_becomes_a_thing_of_a_thing() -> None:
+    """With an article inside: the subtask has one more than the plain hop ever has."""
+    found = [garbled(Random(seed), problem(seed, 1))[1][0] for seed in range(300)]
+    assert any(re.match(r"[a-z]+ (of|in|for|that has) the [a-z]+ ", text) for text in found)
+
+
+def test_no_beginning_that_is_kept_for_testing_is_taught() -> None:
+    """Not even by words that are put before a question and say nothing."""
+    frames = [text for frames in (*HELD_FRAMES.values(), HELD_OPENINGS) for text in frames]
+    held = tuple(text.partition("{")[0].rstrip() for text in frames)
+    for seed in range(400):
+        plain = problem(seed)
+        made = garbled(Random(seed), plain)[0]
+        assert made.startswith(held) <= normal(plain.question).startswith(held)
+
+
+def test_nothing_that_is_kept_for_testing_is_taught() -> None:
+    """Neither words nor phrasings, nor by chance a garbled clause that is a held-out phrasing."""
+    held = {word for word in WORDS if is_held(word)}
+    ways = [text for ways in WAYS.values() for form in FORMS for text in ways.of(form, "held")]
+    phrasings = {text.removeprefix("the ") for text in ways}
+    for seed in range(2000):
+        plain = problem(seed)
+        asked, subtasks = garbled(Random(seed), plain)
+        assert not held & set(asked.split())
+        for at, hop in enumerate(plain.hops):
+            made = re.sub(r"\bit\b|\b[A-Z]+\b", "{x}", subtasks[at])
+            assert made.replace(str(hop.amount), "{k}") not in phrasings

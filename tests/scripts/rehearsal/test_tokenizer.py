@@ -1,0 +1,62 @@
+"""The vocabulary of the rehearsal's models."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.rehearsal.world import normal, problems
+from scripts.rehearsal.tokenizer import SIZE, SPECIAL, build, fingerprint, texts
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    return build()
+
+
+def test_it_is_the_same_every_time(tokenizer: Any) -> None:
+    """Training it anew gives the same tokens and merges."""
+    assert fingerprint(build()) == fingerprint(tokenizer)
+    assert tokenizer.get_vocab_size() <= SIZE
+    assert [tokenizer.token_to_id(special) for special in SPECIAL] == [0, 1]
+
+
+def test_what_is_worked_on_stays_letter_by_letter(tokenizer: Any) -> None:
+    """A word of a phrasing is one token; a capital letter or a digit always is one by itself."""
+    assert tokenizer.encode("what is the capital of").tokens == ["what", "Ġis", "Ġthe", "Ġcapital", "Ġof"]
+    assert tokenizer.encode("PARIS").tokens == list("PARIS")
+    assert tokenizer.encode(" 127").tokens == ["Ġ", "1", "2", "7"]
+    for problem in problems(200, 1, split="test"):
+        tokens = tokenizer.encode(normal(problem.question)).tokens
+        assert not [token for token in tokens if len(token) > 1 and not token.strip("Ġ").islower() and token != "'s"]
+
+
+def test_any_text_comes_back(tokenizer: Any) -> None:
+    """Bytes that no phrasing has are tokens too."""
+    for text in ("spell PARIS backwards", "q: …\ns: 東京\n", "  two  spaces", ""):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_it_sees_no_word_that_is_worked_on() -> None:
+    """What it is trained on has neither capitals nor digits."""
+    assert all(not any(letter.isupper() or letter.isdecimal() for letter in text) for text in texts())
+
+
+def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, training says which command brings it."""
+    real = builtins.__import__
+
+    def without(name: str, *given: Any, **named: Any) -> Any:
+        if name.partition(".")[0] == "tokenizers":
+            raise ImportError("No module named 'tokenizers'")
+        return real(name, *given, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    build.cache_clear()
+    with pytest.raises(ConfigError, match="training needs tokenizers") as told:
+        build()
+    assert told.value.hint == "pip install 'conductor-llm[train]'"

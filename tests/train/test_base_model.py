@@ -1,0 +1,104 @@
+"""The base model of a training: what is taken, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "peft")):
+    pytest.skip("torch is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.train.base_model import find_base_model, load_model, longest_prompt
+from conductor_cli.train.recipe import LoraSettings
+from tests.train import tiny
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.base(tmp_path_factory.mktemp("base"))
+
+
+def copied(base: Path, directory: Path) -> Path:
+    return Path(shutil.copytree(base, directory / "copy"))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_model_is_looked_at_without_being_loaded(base: Path) -> None:
+    """Its kind, its weights and those of an adapter over all layers but the output."""
+    model = find_base_model(str(base), LoraSettings(rank=2))
+    assert (model.kind, model.shape.layers, model.shape.context) == ("qwen2", 2, 4096)
+    real, adapter = load_model(model, lora=LoraSettings(rank=2))
+    assert model.shape.weights == sum(weight.numel() for weight in real.parameters())
+    from peft import get_peft_model
+
+    trained = sum(weight.numel() for weight in get_peft_model(real, adapter).parameters() if weight.requires_grad)
+    assert model.shape.adapter == trained
+
+
+def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
+    """Nobody could ask it for a plan in the way that the program does."""
+    with pytest.raises(ConfigError, match="has no chat template") as told:
+        find_base_model(str(tiny.base(tmp_path, template="")))
+    assert "chat_template.jinja" in told.value.hint
+
+
+def test_a_template_that_does_not_take_a_conductors_messages_is_refused(tmp_path: Path) -> None:
+    """Some refuse a system message."""
+    template = "{{ raise_exception('no system message, please') }}"
+    model = find_base_model(str(tiny.base(tmp_path, template=template)))
+    with pytest.raises(ConfigError, match="does not take a conductor's messages: no system message, please"):
+        longest_prompt(model, [[{"role": "system", "content": "x"}]])
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda copy: (copy / "model.safetensors").unlink(), "is not whole: there is no .*model.safetensors"),
+        (lambda copy: (copy / "config.json").unlink(), "cannot be used as a base model"),
+        (lambda copy: (copy / "config.json").write_text("{}"), "cannot be used as a base model"),
+        (lambda copy: (copy / "config.json").write_text('{"model_type": "vit"}'), "cannot be used as a base model"),
+        (lambda copy: (copy / "tokenizer.json").write_text("{"), "cannot be used as a base model"),
+        (
+            lambda copy: (copy / "model.safetensors.index.json").write_text(
+                json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}})
+            ),
+            "there is no .*model-00001-of-00002.safetensors",
+        ),
+    ],
+    ids=["no weights", "no config", "empty config", "another kind", "broken tokenizer", "a part is missing"],
+)
+def test_a_model_that_is_not_whole_is_refused(
+    base: Path, tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    """With what is wrong, in one line."""
+    copy = copied(base, tmp_path)
+    spoil(copy)
+    with pytest.raises(ConfigError, match=said) as told:
+        find_base_model(str(copy))
+    assert "\n" not in told.value.message
+
+
+def test_weights_that_are_cut_off_are_refused(base: Path, tmp_path: Path) -> None:
+    """When they are loaded, before a step."""
+    copy = copied(base, tmp_path)
+    _cut(copy / "model.safetensors")
+    with pytest.raises(ConfigError, match="cannot be used as a base model"):
+        load_model(find_base_model(str(copy)), lora=None)
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
+def test_a_model_that_is_not_here_is_not_fetched(name: str) -> None:
+    """It is said how to get it; no connection is made."""
+    with pytest.raises(ConfigError, match="is neither a directory nor in Hugging Face's cache") as told:
+        find_base_model(name)
+    assert told.value.hint.startswith(f"hf download {name}")

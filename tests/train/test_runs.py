@@ -1,0 +1,377 @@
+"""What a real conductor practises on, and what its plans come to: tasks, runs, rewards and money. Needs no torch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
+from conductor_cli.core.policy import Party, Policy
+from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
+from conductor_cli.core.taint import Guard
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.evals.cases import Case
+from conductor_cli.models.daybook import DayBook
+from conductor_cli.models.kept import Book, Kept
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.train import sampler
+from conductor_cli.train.budget import BudgetedModel, TrainingBudget
+from conductor_cli.train.memory_estimate import Hardware, ModelShape, estimate_memory, missing_vllm_memory
+from conductor_cli.train.quote import bounds
+from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+from conductor_cli.train.rewards import subtract_cost
+from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
+from conductor_cli.train.tasks import Task, TaskCurriculum, bare_conductor
+
+CASES = tuple(
+    Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
+    for number in range(6)
+)
+PRICE = Price(input=Decimal(1), output=Decimal(2))
+POOL = Pool(
+    workers=tuple(
+        Worker(name=name, kind="openai", model=name, price=PRICE, card=Card(strengths={"sums": good}, measured=True))
+        for name, good in (("ann", 0.9), ("bob", 0.1), ("cat", 0.5))
+    )
+)
+ZERO = Task(case=CASES[0], names=POOL.names)
+RIGHT, WRONG = "A | - | Answer it.", "B | - | Answer it."
+
+
+def tasks(recipe: Recipe = PUBLISHED) -> TaskCurriculum:
+    return TaskCurriculum(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
+
+
+def says(text: str) -> Scripted:
+    return Scripted(reply=lambda request: [text])
+
+
+def rollouts(directory: Path, recipe: Recipe = PUBLISHED, limit: str = "", **models: Any) -> Rollouts:
+    purse = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
+    book = Book(directory / "answers.jsonl")
+    given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
+    kept = {worker.name: Kept(BudgetedModel(given[worker.name], worker, purse), book, worker.name) for worker in POOL}
+    conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
+    return Rollouts(conductor=conductor, purse=purse, book=book, format_bonus=recipe.format_bonus)
+
+
+def spent_by(runs: Rollouts) -> Decimal:
+    assert runs.purse is not None
+    return runs.purse.spent
+
+
+def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Outcome]:
+    return asyncio.run(runs.outcomes([SampledPlan(exercise=task, text=text) for text in texts]))
+
+
+# Tasks
+
+
+def test_every_case_comes_once_before_any_comes_again() -> None:
+    """Each time in another order, and always the same for the same number."""
+    drawn = [tasks().exercise(number) for number in range(12)]
+    first, second = [[task.case.id for task in drawn[at : at + 6]] for at in (0, 6)]
+    assert sorted(first) == sorted(second) == [case.id for case in CASES]
+    assert first != second
+    assert drawn == [tasks().exercise(number) for number in range(12)]
+
+
+def test_a_conductor_that_reads_names_gets_pools_that_are_drawn() -> None:
+    """Two of three or all, in any order; by number alone workers are known by their place, so all are on offer."""
+    offered = {tasks().exercise(number).names for number in range(200)}
+    assert {len(names) for names in offered} == {2, 3}
+    assert len(offered) == 12
+    by_number = tasks(replace(PUBLISHED, profile="published"))
+    assert {by_number.exercise(number).names for number in range(50)} == {POOL.names}
+
+
+def test_what_tells_one_training_from_another() -> None:
+    """Its cases, its workers, its settings; not what makes it faster or dearer."""
+    one = tasks().described()
+    assert tasks(replace(PUBLISHED, vllm="off", at_once=2)).described() == one
+    for other in (
+        tasks(replace(PUBLISHED, rate=1e-5)),
+        tasks(replace(PUBLISHED, lora=LoraSettings())),
+        tasks(replace(PUBLISHED, rows=8)),
+        tasks(replace(PUBLISHED, plan_steps=3)),
+        replace(tasks(), cases=CASES[:5]),
+        replace(tasks(), who={**tasks().who, "ann": "another"}),
+    ):
+        assert other.described() != one
+
+
+# Runs
+
+
+def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> None:
+    """System and user message, with the workers on offer by label, name and card."""
+    system, user = rollouts(tmp_path).prompt(replace(ZERO, names=("cat", "ann")))
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert system["content"].endswith("The workers:\nA  cat (sums 0.50)\nB  ann (sums 0.90)")
+    assert user["content"].endswith("Question:\nWhat is 0 + 1?")
+
+
+def test_the_reward_tells_right_from_wrong_from_malformed(tmp_path: Path) -> None:
+    """By the case's own scorer; what is no plan asks nobody and costs nothing."""
+    runs = rollouts(tmp_path)
+    malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
+    assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [(0.0, 0, None)] * 3
+    assert spent_by(runs) == 0
+    right, wrong = outcomes(runs, [RIGHT, WRONG])
+    assert (right.reward, right.valid, right.routes) == (1.0, True, ("ann",))
+    assert (wrong.reward, wrong.valid, wrong.routes) == (0.5, True, ("bob",))
+    assert outcomes(rollouts(tmp_path, replace(PUBLISHED, format_bonus=0.25)), [WRONG])[0].reward == 0.25
+
+
+def test_a_text_that_was_cut_off_is_no_plan(tmp_path: Path) -> None:
+    """A limit ended it, and not the conductor."""
+    cut = SampledPlan(exercise=ZERO, text=RIGHT, whole=False)
+    assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
+
+
+def test_thinking_in_front_of_a_plan_is_no_part_of_it(tmp_path: Path) -> None:
+    """As an adapter takes it away where the conductor is used."""
+    assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
+
+
+def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_path: Path) -> None:
+    """No reward for the plan, neither good nor bad; what else it would have bought is not asked."""
+    cat = says("It is 1.")
+    runs = rollouts(tmp_path, bob=Scripted([[ModelError("auth", "the key was refused")]]), cat=cat)
+    failing = "B | - | Answer it.\nC | 1 | Answer it."
+    failed, right, wrong = outcomes(runs, [failing, RIGHT, "C | - | Try it.\nA | 1 | Answer it."])
+    assert (failed.reward, failed.valid) == (None, True)
+    assert (right.reward, wrong.reward) == (1.0, 1.0)
+    assert len(cat.requests) == 1
+
+
+def test_the_same_plan_for_the_same_task_is_run_once(tmp_path: Path) -> None:
+    """And the same request of another plan is answered from the book."""
+    ann = says("It is 1.")
+    outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
+    assert len(ann.requests) == 1
+    again = says("not asked")
+    found = outcomes(rollouts(tmp_path, ann=again), [RIGHT])
+    assert (found[0].reward, len(again.requests)) == (1.0, 0)
+    assert found[0].cost is not None
+
+
+def test_a_disk_that_takes_no_answers_ends_the_training(tmp_path: Path) -> None:
+    """To go on would pay for the same again."""
+    runs = rollouts(tmp_path)
+    assert runs.book is not None
+    runs.book.error = OSError(28, "No space left on device")
+    with pytest.raises(ConfigError, match="can no longer be kept: No space left on device"):
+        outcomes(runs, [RIGHT])
+
+
+# Money
+
+
+def test_right_answers_pay_for_what_they_took_and_others_do_not() -> None:
+    """The dearest right one the whole weight, the others their share of it; wrong ones nothing, failed ones neither."""
+    costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
+    assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
+    assert subtract_cost([1.0, 0.5], [Decimal(0), Decimal(1)], 0.4) == [1.0, 0.5]
+    assert subtract_cost([], [], 0.4) == []
+
+
+def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> None:
+    """Calls in parallel cannot pass the limit together, and another stage knows what was spent before."""
+    big = Scripted(reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")])
+    runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
+    plans = [f"A | - | Answer it {number} times." for number in range(9)]
+    with pytest.raises(LimitReached, match="leaves no room for another call: ") as told:
+        outcomes(runs, plans)
+    assert told.value.hint == "the same command with a larger --max-cost goes on"
+    assert Decimal(0) < spent_by(runs) <= Decimal("0.01")
+    assert TrainingBudget(tmp_path / "spent.jsonl").spent == spent_by(runs)
+
+
+def test_what_is_spent_counts_for_the_day_and_is_held_to_its_limits(tmp_path: Path) -> None:
+    """A call that is made is written down once, a reply from the book is not; a day that is over ends the training."""
+    runs, daybook = rollouts(tmp_path), DayBook(tmp_path / "days")
+    runs.conductor = replace(runs.conductor, daybook=daybook)
+    outcomes(runs, [RIGHT, "no plan"])
+    outcomes(runs, [RIGHT])
+    assert daybook.today().calls == 1
+    held = DayBook(tmp_path / "days", DayLimits(calls=1))
+    runs.conductor = replace(runs.conductor, daybook=held)
+    with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
+        outcomes(runs, [WRONG])
+    held.close()
+
+
+def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
+    """Whoever may not see questions is not shown those that are practised on."""
+    bob = says("It is 9.")
+    runs = rollouts(tmp_path, bob=bob)
+    parties = {worker.name: Party(name=worker.name, reader=worker.name) for worker in POOL}
+    guard = Guard(policy=Policy(no_question=("bob",)), parties=parties)
+    runs.conductor = replace(runs.conductor, guard=guard)
+    outcomes(runs, [WRONG])
+    assert [message for request in bob.requests for message in request.messages]
+    assert all("What is 0 + 1?" not in message.content for message in bob.requests[0].messages)
+
+
+def test_a_purse_that_is_only_held_waits_for_calls_to_end(tmp_path: Path) -> None:
+    """Room for three quarters of a call is no end of the money while another call may leave more."""
+    purse = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
+    request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
+    first = purse.reserve(request, worker)
+    assert first is not None
+    assert purse.reserve(request, worker) is None
+    purse.settle(first, Usage(cost=Decimal("0.0001"), calls=1))
+    again = purse.reserve(request, worker)
+    assert again is not None
+    purse.settle(again, Usage(cost=Decimal("0.0020"), calls=1))
+    with pytest.raises(LimitReached, match=r"\$0\.00 are spent"):
+        purse.reserve(request, worker)
+
+
+def test_lines_of_a_bill_that_are_cut_off_do_not_count(tmp_path: Path) -> None:
+    """A kill in the middle of one costs that one."""
+    path = tmp_path / "spent.jsonl"
+    path.write_text('{"cost": "0.5"}\n{"cost": "0.2')
+    assert TrainingBudget(path).spent == Decimal("0.5")
+
+
+def test_a_call_that_breaks_off_is_paid_for_as_far_as_it_went(tmp_path: Path) -> None:
+    """What was written is estimated; what failed before its first word is taken to have cost nothing."""
+    purse = TrainingBudget(tmp_path / "spent.jsonl")
+
+    async def ask(*script: Any) -> None:
+        async for _ in BudgetedModel(Scripted([script]), POOL["ann"], purse).stream(Request(messages=(), max_tokens=9)):
+            pass
+
+    with pytest.raises(ModelError):
+        asyncio.run(ask(ModelError("connect", "nobody there")))
+    assert purse.spent == 0
+    with pytest.raises(ModelError):
+        asyncio.run(ask("some words, and then ", ModelError("broken", "gone")))
+    assert purse.spent > 0
+
+
+def test_a_call_that_is_cancelled_is_paid_for_as_far_as_it_was_read(tmp_path: Path) -> None:
+    """As in any run: the request has been sent, though not a word has come back."""
+    purse, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
+
+    class Silent:
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+            sent.set()
+            await asyncio.Event().wait()
+            yield Chunk()
+
+        async def close(self) -> None: ...
+
+    async def ask() -> None:
+        request = Request(messages=(Message(role="user", content="a question " * 99),), max_tokens=9)
+        async for _ in BudgetedModel(Silent(), POOL["ann"], purse).stream(request):
+            pass
+
+    async def cancel() -> None:
+        task = asyncio.create_task(ask())
+        await sent.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert purse.spent > 0
+
+
+def test_the_estimate_is_a_range_over_the_steps_that_are_left() -> None:
+    """From one step of the cheapest worker to all steps of the dearest, for every plan that will be sampled."""
+    recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
+    least, most = bounds(tasks(recipe), POOL)
+    assert (least.runs, least.calls, most.calls) == (80, 80, 400)
+    assert Decimal(0) < least.cost < most.cost
+    left, _ = bounds(tasks(recipe), POOL, begin=5)
+    assert left.runs == 40
+    none, _ = bounds(tasks(recipe), POOL, begin=10)
+    assert (none.runs, none.calls, none.cost) == (0, 0, Decimal(0))
+
+
+# What it runs on
+
+SEVEN = ModelShape(
+    weights=7_615_616_512, adapter=0, layers=28, width=3584, remembered=1024, vocabulary=152_064, context=32_768
+)  # fmt: skip
+GPU = Hardware(total=80 * 2**30, gpu=True)
+
+
+def test_all_weights_of_a_7b_do_not_fit_one_gpu_and_an_adapter_does() -> None:
+    """16 bytes a weight that is trained, 2 for one that is not; shared by several processes, each has its part."""
+    whole = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
+    assert whole.total > 120e9 > GPU.total
+    adapted = estimate_memory(replace(SEVEN, adapter=80_000_000), PUBLISHED, 2000, GPU)
+    assert 15e9 < adapted.weights - int(0.3 * GPU.total) < 17e9
+    assert adapted.total < GPU.total
+    shared = estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, processes=4, shares=True))
+    assert shared.total < GPU.total
+
+
+def test_scores_are_taken_in_tiles_so_a_larger_vocabulary_takes_no_more() -> None:
+    """TRL never has those of a whole plan; a longer plan is longer in what layers keep of it."""
+    one = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
+    assert estimate_memory(replace(SEVEN, vocabulary=2 * SEVEN.vocabulary), PUBLISHED, 2000, GPU) == one
+    assert estimate_memory(SEVEN, replace(PUBLISHED, longest=2048), 2000, GPU).passing > one.passing
+    assert one.passing < estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, gpu=False)).passing
+
+
+def test_a_share_of_vllm_that_does_not_hold_the_model_is_told() -> None:
+    """Of 80 GiB it does, of 40 it does not; without it, and elsewhere, there is nothing to hold."""
+    small = replace(GPU, total=40 * 2**30)
+    assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, GPU) == 0
+    assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, small) > 0
+    for vllm in ("off", "http://host:8000"):
+        assert missing_vllm_memory(SEVEN, replace(PUBLISHED, vllm=vllm), 2000, small) == 0
+
+
+def test_without_vllm_all_plans_of_a_step_are_remembered_at_once() -> None:
+    """Their keys and values take more than the pass."""
+    alone = estimate_memory(replace(SEVEN, adapter=80_000_000), replace(PUBLISHED, vllm="off"), 2000, GPU)
+    assert alone.sampling == 256 * 3024 * 1024 * 28 * 2 > alone.passing
+
+
+def test_vllm_is_taken_in_the_versions_that_trl_works_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the installed TRL names; else it is said which, and how to go without."""
+    pytest.importorskip("trl")
+    there = ""
+
+    def version(name: str) -> str:
+        if not there:
+            raise PackageNotFoundError(name)
+        return there
+
+    monkeypatch.setattr(sampler, "version", version)
+    with pytest.raises(ConfigError, match="vLLM is to sample the plans, and is not installed") as told:
+        sampler.describe_sampler(PUBLISHED, gpu=True)
+    assert told.value.hint == f"pip install 'vllm{sampler.supported_vllm()}', or go without: --vllm off"
+    there = "0.1.0"
+    with pytest.raises(ConfigError, match=r"TRL works with vllm.*, and 0\.1\.0 is installed"):
+        sampler.describe_sampler(PUBLISHED, gpu=True)
+    there = sampler.supported_vllm().partition("<=")[2].partition(",")[0]
+    assert sampler.describe_sampler(PUBLISHED, gpu=True) == f"vLLM {there}, beside the training"
+    with pytest.raises(ConfigError, match="there is no GPU"):
+        sampler.describe_sampler(PUBLISHED, gpu=False)
+    assert (
+        sampler.describe_sampler(replace(PUBLISHED, vllm="http://host:8000"), gpu=False)
+        == f"vLLM {there}, http://host:8000"
+    )
+
+
+def test_what_samples_is_told_to_trl() -> None:
+    """Nothing, beside the training with as much room as is needed, or a server's address."""
+    assert sampler.sampler_arguments(replace(PUBLISHED, vllm="off"), 100) == {"use_vllm": False}
+    assert sampler.sampler_arguments(PUBLISHED, 3000)["vllm_max_model_length"] == 3000
+    served = sampler.sampler_arguments(replace(PUBLISHED, vllm="http://host:8000"), 3000)
+    assert (served["vllm_mode"], served["vllm_server_base_url"]) == ("server", "http://host:8000")

@@ -1,0 +1,371 @@
+"""A real conductor's training with a model small enough for seconds: cut, killed, resumed, out of money, broken."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets", "peft")):
+    pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+
+import torch
+
+from conductor_cli.core.chat import Request
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, LimitReached, ModelError
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.usage import Price
+from conductor_cli.evals import scorers
+from conductor_cli.evals.cases import Case
+from conductor_cli.models.llama.model_info import read_model_info
+from conductor_cli.models.scripted import Scripted
+from conductor_cli.run.conductor import Conductor
+from conductor_cli.train import distributed, grpo, session
+from conductor_cli.train.base_model import find_base_model
+from conductor_cli.train.checkpoints import last_checkpoint
+from conductor_cli.train.grpo import TrainingJob
+from conductor_cli.train.metrics import read_metrics
+from conductor_cli.train.metrics_callback import MetricsCallback
+from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+from conductor_cli.train.rollouts import SampledPlan
+from conductor_cli.train.session import (
+    TrainingSession,
+    check_exportable,
+    export_result,
+    open_rollouts,
+    run_session,
+    trl_arguments,
+)
+from conductor_cli.train.tasks import TaskCurriculum
+from tests.train import tiny
+
+CASES = tuple(
+    Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
+    for number in range(5)
+)  # fmt: skip
+PRICE = Price(input=Decimal(1), output=Decimal(2))
+POOL = Pool(
+    workers=tuple(
+        Worker(name=name, kind="openai", model=name, price=PRICE, card=Card(strengths={"sums": good}, measured=True))
+        for name, good in (("ann", 0.9), ("bob", 0.1), ("cat", 0.5))
+    )
+)
+RECIPE = replace(
+    PUBLISHED, steps=3, prompts=2, group=4, rows=8, longest=4, warmup=0, rate=1e-2, vllm="off", keep=1,
+    lora=LoraSettings(rank=2),
+)  # fmt: skip
+RECIPE = replace(RECIPE, lora=replace(RECIPE.lora or LoraSettings(), rate=1e-3))
+WHOLE = replace(RECIPE, lora=None)
+TIMES = ("seconds", "run_seconds")
+
+
+def adds(request: Request) -> list[str]:
+    """A worker that adds, and one that cannot, by whom it is asked for."""
+    text = request.messages[-1].content
+    number = int(text.partition("What is ")[2].partition(" ")[0])
+    return [f"It is {number + 1}."]
+
+
+def models(**other: Any) -> dict[str, Any]:
+    return {"ann": Scripted(reply=adds), "bob": knows_not(), "cat": knows_not(), **other}
+
+
+def knows_not() -> Scripted:
+    return Scripted(reply=lambda request: ["It is 99."])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return tiny.base(tmp_path_factory.mktemp("base"), context=8192)
+
+
+@contextmanager
+def staged(
+    base: Path, directory: Path, recipe: Recipe = RECIPE, workers: Any = None, limit: str = "", **changes: Any
+) -> Iterator[TrainingSession]:
+    """All that a stage is made of, over scripted workers."""
+    opened = Conductor(model=None, pool=POOL, workers=workers or models())
+    most = Decimal(limit) if limit else None
+    with open_rollouts(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
+        tasks = TaskCurriculum(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
+        values = {
+            "base": find_base_model(str(base), recipe.lora), "tasks": tasks, "rollouts": rollouts, "prompt": 6000,
+            "directory": directory, "seconds": 1e9, "say": lambda _: None, "ending": runner.run,
+        }  # fmt: skip
+        yield TrainingSession(**{**values, **changes})
+
+
+def curve(directory: Path) -> list[dict[str, Any]]:
+    lines = read_metrics(directory / "curve.jsonl")
+    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
+
+
+def weights(directory: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    checkpoint = last_checkpoint(directory)
+    assert checkpoint is not None
+    return load_file(next(checkpoint.glob("*model.safetensors")))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a kill in the third step of `trained` would have left: the files as they stood then, and nothing later."""
+    return tmp_path_factory.mktemp("killed")
+
+
+@pytest.fixture(scope="module")
+def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course of three steps in one go."""
+    directory = tmp_path_factory.mktemp("trained")
+
+    def say(line: str) -> None:
+        if line.startswith("step 3"):
+            shutil.copytree(directory, killed, dirs_exist_ok=True)
+
+    with staged(base, directory, say=say) as stage:
+        assert run_session(stage)
+    return directory
+
+
+def test_a_training_leaves_a_curve_an_adapter_and_a_bill(trained: Path) -> None:
+    """Three steps with rewards that differ, what each run cost, and what was spent: every call once."""
+    lines = curve(trained)
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert any(line["signal"] for line in lines)
+    assert all(line["failed"] == 0 for line in lines)
+    paid = [float(line["cost"]) for line in read_metrics(trained / "spent.jsonl")]
+    assert lines[-1]["spent"] == pytest.approx(sum(paid), rel=1e-3)
+    assert any(weight.abs().sum() > 0 for name, weight in weights(trained).items() if "lora_B" in name)
+
+
+def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(
+    base: Path, trained: Path, tmp_path: Path
+) -> None:
+    """Draws, optimizer, tasks and answers are those of a training that was never cut; what was spent, too."""
+    with staged(base, tmp_path, seconds=0) as stage:
+        assert not run_session(stage)
+    assert [line["step"] for line in curve(tmp_path)] == [1]
+    with staged(base, tmp_path) as stage:
+        assert run_session(stage)
+    assert curve(tmp_path) == curve(trained)
+    one, two = weights(trained), weights(tmp_path)
+    assert all(torch.equal(weight, two[name]) for name, weight in one.items())
+
+
+def test_a_training_that_was_killed_goes_on_to_the_same_curve_and_asks_nobody_twice(
+    base: Path, trained: Path, killed: Path
+) -> None:
+    """In the third step: the curve is that of a training that was left alone, the bill is too."""
+    assert curve(killed)[-1]["step"] == 3
+    assert last_checkpoint(killed) == killed / "checkpoint-2"
+    silent = {name: Scripted([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
+    with staged(base, killed, workers=silent) as stage:
+        assert run_session(stage)
+    assert curve(killed) == curve(trained)
+
+
+def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
+    """In 32 bits, whatever the file has; a course that is over is not begun again."""
+    with staged(base, tmp_path, replace(WHOLE, steps=1)) as stage:
+        assert run_session(stage)
+        assert run_session(stage)
+    assert {weight.dtype for weight in weights(tmp_path).values()} == {torch.float32}
+    assert len(curve(tmp_path)) == 1
+
+
+def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(base: Path, tmp_path: Path) -> None:
+    """Weights that are no numbers are never kept, and it is said which are good."""
+    with staged(base, tmp_path, replace(RECIPE, steps=9), seconds=0) as stage:
+        run_session(stage)
+    good = last_checkpoint(tmp_path)
+    with staged(base, tmp_path, replace(RECIPE, steps=9)) as stage, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("conductor_cli.train.metrics_callback._is_finite", lambda model: False)
+        with pytest.raises(ConfigError, match="no numbers any more after step 2") as told:
+            run_session(stage)
+    assert told.value.hint == f"the last good checkpoint is {good}"
+    assert last_checkpoint(tmp_path) == good
+
+
+@pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
+def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
+    base: Path, tmp_path: Path, figures: dict[str, float]
+) -> None:
+    """Where weights are spread over processes nobody sees them all; loss and gradient everybody sees."""
+    with staged(base, tmp_path) as stage:
+        school = TrainingJob(
+            practice=stage.tasks, rollouts=stage.rollouts, directory=tmp_path, seconds=1e9, say=lambda _: None
+        )  # fmt: skip
+        keeper = MetricsCallback(school, stage.base.reader, step=0)
+    control = SimpleNamespace(should_training_stop=False, should_save=True)
+    keeper.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
+    assert (keeper.broken, control.should_training_stop, control.should_save) == (0, False, True)
+    keeper.on_log(None, SimpleNamespace(global_step=5), control, logs=figures)
+    assert (keeper.broken, control.should_training_stop, control.should_save) == (5, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "room", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "the memory is not enough for a step"),
+        (ConnectionError("refused"), 1 << 40, "the vLLM server off does not answer: refused"),
+        (RuntimeError("file write failed"), 1 << 10, "takes no more, so a checkpoint could not be kept"),
+        (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
+        (OSError(27, "File too large"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
+        (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "scores of the tokens are no numbers"),
+    ],
+)
+def test_what_a_machine_runs_out_of_is_said(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str
+) -> None:
+    """Memory, a server, a disk: each as one error with what to do."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"{grpo.__name__}.GRPOTrainer.train", fails)
+    monkeypatch.setattr(grpo, "free", lambda _: room)
+    with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=said):
+        run_session(stage)
+
+
+def test_a_checkpoint_that_was_damaged_later_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
+    """Its state is whole, another file of it is not: it is said which one to remove."""
+    directory = tmp_path / "out"
+    shutil.copytree(trained, directory)
+    shutil.rmtree(directory / "checkpoint-3")
+    (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
+    with staged(base, directory) as stage, pytest.raises(ConfigError, match=r"checkpoint-2 is damaged") as told:
+        run_session(stage)
+    assert told.value.hint.startswith("remove it")
+
+
+def test_a_fault_of_ours_is_not_called_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is room, an error is what it is."""
+    monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
+    with staged(base, tmp_path) as stage, pytest.raises(TypeError):
+        run_session(stage)
+
+
+def test_a_limit_on_the_cost_ends_the_training_and_a_larger_one_goes_on(base: Path, tmp_path: Path) -> None:
+    """What was spent is remembered; what was answered is not paid for again."""
+    with staged(base, tmp_path, limit="0.0086") as stage, pytest.raises(LimitReached) as told:
+        run_session(stage)
+    assert told.value.hint == "the same command with a larger --max-cost goes on"
+    with staged(base, tmp_path, limit="100") as stage:
+        assert stage.rollouts.purse is not None
+        assert 0 < stage.rollouts.purse.spent <= Decimal("0.0086")
+        assert run_session(stage)
+
+
+def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a fault of the reward, and not of any plan."""
+
+    def raises(*_: object) -> bool:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setitem(scorers.SCORERS, "number", replace(scorers.SCORERS["number"], right=raises))
+    with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=r"the scorer number failed on case 'c\d'"):
+        run_session(stage)
+
+
+def test_workers_that_fail_in_most_runs_end_the_training(base: Path, tmp_path: Path) -> None:
+    """A key that was refused teaches nothing: the reason is said. Texts that are no plans were never run."""
+    refused = Scripted([[ModelError("auth", "the key was refused")]])
+    broken = dict.fromkeys(POOL.names, refused)
+    with staged(base, tmp_path, workers=broken) as stage:
+        texts = ["A | - | Answer it.", "B | - | Answer it.", "no plan", "nor this", "nor that"]
+        written = [SampledPlan(exercise=stage.tasks.exercise(number), text=text) for number, text in enumerate(texts)]
+        said = r"workers failed in 2 of the 2 plans of a step that were run, .*: the key was refused"
+        with pytest.raises(ConfigError, match=said):
+            asyncio.run(stage.rollouts.outcomes(written))
+
+
+def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as are sampled, however many processes there are; what cannot be divided is refused."""
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    given = trl_arguments(replace(PUBLISHED, vllm="off"), 100)
+    assert (given["per_device_train_batch_size"], given["gradient_accumulation_steps"]) == (4, 8)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match="256 plans a step cannot be divided over 3 processes of 4 at once"):
+        trl_arguments(PUBLISHED, 100)
+
+
+@pytest.mark.parametrize(("merged", "name"), [(False, "adapter.gguf"), (True, "conductor.gguf")])
+def test_what_was_trained_becomes_a_file_that_llama_cpp_knows(
+    base: Path, trained: Path, merged: bool, name: str
+) -> None:
+    """An adapter, or a whole model with the adapter in its weights; what was made on the way is gone."""
+    path = export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
+    assert path == trained / name
+    assert read_model_info(path).architecture == "qwen2"
+    assert not (trained / "merged").exists()
+
+
+def test_an_export_without_room_leaves_nothing_and_can_be_done_again(
+    base: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is looked at first; the checkpoint stays."""
+    known = sorted(trained.iterdir())
+    usage = shutil.disk_usage(trained)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+    for merged in (False, True):
+        with pytest.raises(ConductorUnusable, match="bytes more do not fit on the disk"):
+            export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
+    assert sorted(trained.iterdir()) == known
+
+
+def test_a_model_that_the_export_does_not_know_is_refused(base: Path) -> None:
+    """Before anything is trained for nothing."""
+    with pytest.raises(ConfigError, match=r"the export knows qwen2, and .* is llama"):
+        check_exportable(replace(find_base_model(str(base)), kind="llama"))
+
+
+class Met:
+    """Two processes that have met, of which this is one: the other has the items `other`."""
+
+    def __init__(self, rank: int, other: list[int], told: Any = None) -> None:
+        self.rank, self.other, self.told = rank, other, told
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def get_world_size(self) -> int:
+        return 2
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def all_gather_object(self, every: list[Any], mine: Any) -> None:
+        every[:] = [mine, self.other] if self.rank == 0 else [self.other, mine]
+
+    def broadcast_object_list(self, told: list[Any], src: int) -> None:
+        self.told = told[0] = told[0] if self.rank == src else self.told
+
+
+def test_of_several_processes_the_first_works_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets the results of its own items; what the work raises, all raise; all stop where one says so."""
+    first = Met(0, [3])
+    monkeypatch.setattr(distributed, "distributed", first)
+    assert distributed.run_on_first([1, 2], lambda items: [10 * item for item in items]) == [10, 20]
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(distributed, "distributed", Met(1, [1, 2], first.told))
+    assert distributed.run_on_first([3], lambda items: pytest.fail("asked twice")) == [30]
+    assert distributed.any_process(False) is True  # the other says [1, 2], which is not nothing
+    monkeypatch.setattr(distributed, "distributed", Met(1, [1], (None, LimitReached("no money"))))
+    with pytest.raises(LimitReached, match="no money"):
+        distributed.run_on_first([3], lambda items: items)

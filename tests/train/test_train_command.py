@@ -1,0 +1,187 @@
+"""`conductor train` as a user has it: real requests to a server of this machine, a real model, real files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets", "peft")):
+    pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+
+import torch
+
+from tests.cli.stage import Stage, explained, says
+from tests.train import tiny
+
+SUMS = [
+    {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
+    for number in range(1, 5)
+]  # fmt: skip
+SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--group", "2", "--vllm", "off")
+
+
+@pytest.fixture
+def stage(home: Path) -> Iterator[Stage]:
+    """A server with two workers that say the same, and no conductor model."""
+    stage = Stage(home)
+    with stage.server:
+        stage.configure()
+        stage.models = {"alpha": says("It is 2.", read=20, written=4), "beta": says("It is 3.", read=20, written=4)}
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return tiny.base(tmp_path_factory.mktemp("base"), context=8192)
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(json.dumps(case) + "\n" for case in SUMS))
+    return path
+
+
+def asked(stage: Stage) -> int:
+    return sum(seen.method == "POST" for seen in stage.server.requests)
+
+
+def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:
+    return next((check["state"], check["found"]) for check in checks if check["name"] == name)
+
+
+def test_a_dry_run_finds_all_that_a_training_needs_and_does_nothing(
+    stage: Stage, base: Path, cases: Path, tmp_path: Path
+) -> None:
+    """Every look is good, no worker is asked, no file is written."""
+    out = tmp_path / "out"
+    done = stage.inside("train", "--base", base, "--cases", cases, "--out", out, *SMALL, "--dry-run", "--json")
+    assert done.code == 0, done.out
+    assert done.json["ok"]
+    assert {check["state"] for check in done.json["checks"]} == {"ok"}
+    assert state(done.json["checks"], "cost")[1].startswith("8 runs: about 8 to 40 calls, ")
+    assert asked(stage) == 0
+    assert not out.exists()
+
+
+def test_a_dry_run_says_everything_that_is_missing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published recipe on a machine that has little for it: each fault with what to do, and exit 3."""
+    monkeypatch.chdir(tmp_path)
+    done = stage.inside("train", "--workers", "alpha", "--dry-run", "--json")
+    assert done.code == 3
+    found = {check["name"]: check for check in done.json["checks"]}
+    assert [name for name, check in found.items() if check["state"] == "failed"] == [
+        "base model", "workers", "cases", "sampling"
+    ]  # fmt: skip
+    assert found["base model"]["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
+    assert found["sampling"]["hint"].startswith("pip install 'vllm")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_it_is_said_what_to_install(stage: Stage, tmp_path: Path) -> None:
+    """A message, and no traceback."""
+    tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
+    paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
+    done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
+    assert done.code == 3
+    explained(done)
+    looked = stage.run("train", "--cases", "basics", "--dry-run", env={"PYTHONPATH": paths})
+    assert (looked.code, looked.out.count("No module named 'torch'")) == (3, 1)
+    assert looked.out.count("not known, for the same reason") >= 3
+    assert "pip install 'conductor-llm[train]'" in done.err
+
+
+def test_two_steps_are_trained_and_a_course_that_is_over_says_so(
+    stage: Stage, base: Path, cases: Path, tmp_path: Path
+) -> None:
+    """Costs are not known, so it wants a yes; then it trains, and the same command has nothing left to do."""
+    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
+    refused = stage.inside(*command)
+    assert (refused.code, asked(stage)) == (2, 0)
+    assert "the training may cost money and needs a confirmation" in refused.err
+    done = stage.inside(*command, "--yes")
+    assert done.code == 0, done.err
+    assert [line.split(":")[0] for line in done.out.splitlines()][:3] == ["step 1", "step 2", "the course is over"]
+    count = asked(stage)
+    again = stage.inside(*command, "--export")
+    assert (again.code, asked(stage)) == (0, count)
+    assert again.out.startswith("the course is over: ")
+    assert (tmp_path / "out" / "adapter.gguf").is_file()
+    assert again.out.splitlines()[-1].startswith("to let it plan: conductor model import ")
+    other = stage.inside(*command, "--yes", "--seed", "9")
+    assert other.code == 3
+    assert "holds another training" in other.err
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_of_several_processes_none_waits_for_a_yes(
+    stage: Stage, base: Path, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str
+) -> None:
+    """Whoever said no would leave the others waiting for hours: all of them end, and say what to add."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    done = stage.inside("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
+    assert (done.code, asked(stage)) == (2, 0)
+    explained(done)
+    assert "2 processes train, and none of them can ask" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--cost-weight", "0.5"], 2, "--cost-weight 0.5 would make a right plan worth no more than a wrong one"),
+        (["--vllm", "maybe"], 2, "--vllm 'maybe' is no way to sample"),
+        (["--merged"], 2, "--merged is for --lora"),
+        (["--json"], 2, "--json is for --dry-run"),
+        (["--max-cost", "-1"], 2, "-1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
+    stage: Stage, arguments: list[str], code: int, said: str
+) -> None:
+    """One error, with what to do."""
+    done = stage.inside("train", *arguments)
+    assert done.code == code
+    explained(done)
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("workers", ["--workers", "alpha"], "there is one worker, alpha: nothing to choose between"),
+        ("cases", ["--cases", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
+        ("cost", ["--max-cost", "1"], "a cost limit cannot be kept: no price is known for alpha, beta"),
+        ("cost", ["--cost-weight", "0.1"], "--cost-weight cannot be kept: no price is known for alpha, beta"),
+        ("sampling", ["--vllm", "colocate"], "vLLM is to sample the plans, and is not installed"),
+        ("base model", ["--base", "model.gguf"], "model.gguf is a file; a training begins with a directory"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_named(
+    stage: Stage, base: Path, cases: Path, tmp_path: Path, name: str, arguments: list[str], said: str
+) -> None:
+    """By the look that found it."""
+    command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
+    done = stage.inside(*command, *arguments)
+    assert done.code in (2, 3)
+    assert state(done.json["checks"], name)[0] == "failed"
+    assert said in state(done.json["checks"], name)[1]
+
+
+def test_cases_that_cannot_be_scored_are_named_by_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
+    """Before anything is asked."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
+    done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")
+    assert done.code == 2
+    explained(done)
+    assert "bad.jsonl, line 1: no scorer is called 'taste'" in done.err
