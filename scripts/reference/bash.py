@@ -65,7 +65,7 @@ def script(root: Command) -> str:
         commands=_pattern((c.path for c in every if c.words), 12),
         valued=_pattern(valued, 12),
         values="\n".join(_values(every)),
-        paths="\n".join(line for command in every for line in _places(command)),
+        places="\n".join(line for command in every for line in _places(command)),
     )
 
 

@@ -1,37 +1,55 @@
-"""The commands, a row each: `app` is the tree of them."""
+"""The tree of commands: `app` holds the options before a command, `COMMANDS` says where each command is."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from conductor_cli import __version__
-from conductor_cli.cli import (
-    ask,
-    chat,
-    completions,
-    config,
-    cost,
-    doctor,
-    keys,
-    model,
-    plan,
-    pools,
-    run,
-    setup,
-    trace,
-    train,
-    workers,
-)
-from conductor_cli.cli import eval as evaluation
 from conductor_cli.cli.chat_banner import is_interactive
+from conductor_cli.cli.lazy_group import CommandTable, LazyGroup
 from conductor_cli.cli.options import Color, GlobalOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 
+COMMANDS: Final[CommandTable] = {
+    "Ask": {
+        "ask": ("conductor_cli.cli.ask:ask", "Ask a question and print the answer."),
+        "chat": ("conductor_cli.cli.chat:chat", "Hold a conversation in the terminal."),
+        "plan": ("conductor_cli.cli.plan:plan", "Plan a question without running the plan."),
+        "run": ("conductor_cli.cli.run:run", "Run a plan from a file or from stdin."),
+    },
+    "Look back": {
+        "trace": ("conductor_cli.cli.trace:app", "List, search, show, replay and rerun stored runs."),
+        "cost": ("conductor_cli.cli.cost:cost", "Show what was spent, by day, provider and worker."),
+    },
+    "Set up": {
+        "setup": ("conductor_cli.cli.setup:setup", "Set up what is missing, step by step."),
+        "doctor": ("conductor_cli.cli.doctor:doctor", "Check the installation, the model and every worker."),
+        "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
+        "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
+        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
+        "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
+        "config": ("conductor_cli.cli.config:app", "Show and change settings."),
+        "completions": ("conductor_cli.cli.completions:completions", "Print the completion script of a shell."),
+    },
+    "Measure and train": {
+        "eval": ("conductor_cli.cli.eval:evaluate", "Compare ways of using the workers on the same cases."),
+        "train": ("conductor_cli.cli.train:train", "Train a conductor model by reinforcement learning."),
+    },
+}
+
+
+class Commands(LazyGroup):
+    """The commands of this program."""
+
+    table = COMMANDS
+
+
 app = typer.Typer(
     name="conductor",
+    cls=Commands,
     help="Plan, run and show how a team of models answers a question.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
     "7 partial answer, 8 no worker reachable, 130 interrupted, 143 terminated.",
@@ -42,25 +60,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("ask")(ask.ask)
-app.command("chat")(chat.chat)
-app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("eval")(evaluation.evaluate)
-app.command("train")(train.train)
-app.add_typer(trace.app, name="trace")
-app.add_typer(workers.app, name="workers")
-app.add_typer(pools.app, name="pools")
-app.add_typer(keys.app, name="keys")
-app.add_typer(model.app, name="model")
-app.add_typer(config.app, name="config")
-app.command("setup")(setup.setup)
-app.command("cost")(cost.cost)
-app.command("doctor")(doctor.doctor)
-app.command("completions")(completions.completions)
 
-
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"conductor {__version__}")
         raise typer.Exit
@@ -72,11 +73,11 @@ def conductor(
     config_file: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
     ] = None,
-    color: Annotated[Color | None, typer.Option("--color", help="Colour: auto, always or never.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log what happens inside to stderr; show tracebacks.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
+    color: Annotated[Color | None, typer.Option("--color", help="When to use colour: auto, always or never.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log internals to stderr and show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on stderr.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
@@ -84,15 +85,11 @@ def conductor(
     if debug and quiet:
         raise UsageError("--debug and --quiet exclude each other")
     context.obj = GlobalOptions(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)
-    if context.invoked_subcommand is None:
-        raise typer.Exit(_alone(context))
-
-
-def _alone(context: typer.Context) -> int:
-    """No command: a conversation where somebody could have one, else the help."""
+    if context.invoked_subcommand is not None:
+        return
     if is_interactive():
-        from conductor_cli.cli.repl.loop import start_chat
+        from conductor_cli.cli.repl.loop import start_chat  # prompt_toolkit: only where a chat begins
 
-        return start_chat(context.obj)
+        raise typer.Exit(start_chat(context.obj))
     print_notice(context.get_help())
-    return UsageError("").exit_code
+    raise typer.Exit(UsageError("").exit_code)
