@@ -32,8 +32,8 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.port import Model
 from conductor_cli.models.scripted import Scripted
 from conductor_cli.run import Conductor
-from conductor_cli.store import Store
-from conductor_cli.views import OutputName, Surroundings, View, open_views
+from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.views import OutputContext, OutputName, View, open_views
 
 WORKERS: Final = ("ada", "ben", "cem", "dua", "eli")
 RATE: Final = 200
@@ -58,10 +58,10 @@ def measure() -> Table:
         tempfile.TemporaryDirectory() as place,
         Path(os.devnull).open("w", encoding="utf-8") as nowhere,
     ):
-        return asyncio.run(_measure(url, Store(Path(place)), nowhere))
+        return asyncio.run(_measure(url, TraceStore(Path(place)), nowhere))
 
 
-async def _measure(url: str, store: Store, nowhere: TextIO) -> Table:
+async def _measure(url: str, store: TraceStore, nowhere: TextIO) -> Table:
     count = len(WORKERS) * MANY
     await _asked(_remote(url, "50"), store, nowhere)  # loads httpx and opens the connections
     fast, slow = str(MANY), f"{RATE * 4}@{RATE}"
@@ -89,7 +89,7 @@ def _per_delta(what: str, seen: Sequence[float], bound: float | None, also: str)
     return Figure(what=what, value=statistics.median(seen), unit="us", bound=bound, also=also)
 
 
-async def _drawn(url: str, store: Store, nowhere: TextIO) -> list[Figure]:
+async def _drawn(url: str, store: TraceStore, nowhere: TextIO) -> list[Figure]:
     count = RATE * SECONDS
     scripted = await _live(_scripted(count, RATE), store, nowhere)
     remote = await _live(_remote(url, f"{count}@{RATE}"), store, nowhere)
@@ -106,10 +106,10 @@ async def _drawn(url: str, store: Store, nowhere: TextIO) -> list[Figure]:
     ]
 
 
-async def _live(workers: Mapping[str, Model], store: Store, nowhere: TextIO) -> float:
+async def _live(workers: Mapping[str, Model], store: TraceStore, nowhere: TextIO) -> float:
     """The share of one core that a run takes while it is drawn."""
     with terminal() as stderr:
-        around = Surroundings(
+        around = OutputContext(
             stdout=nowhere, stderr=stderr, environ={"TERM": "xterm-256color"}, width=COLUMNS, height=ROWS
         )
         return await _share(_shown(workers, open_views("answer", "tree", around), store))
@@ -135,12 +135,14 @@ def _scripted(count: int, rate: float = 0.0) -> dict[str, Model]:
     return {name: Scripted(reply=lambda _: paced(islice(words(), count), rate)) for name in WORKERS}
 
 
-async def _asked(workers: Mapping[str, Model], store: Store, nowhere: TextIO, output: OutputName = "jsonl") -> None:
-    around = Surroundings(stdout=nowhere, stderr=nowhere, environ={})
+async def _asked(
+    workers: Mapping[str, Model], store: TraceStore, nowhere: TextIO, output: OutputName = "jsonl"
+) -> None:
+    around = OutputContext(stdout=nowhere, stderr=nowhere, environ={})
     await _shown(workers, open_views(output, "none", around), store)
 
 
-async def _shown(workers: Mapping[str, Model], view: View, store: Store) -> None:
+async def _shown(workers: Mapping[str, Model], view: View, store: TraceStore) -> None:
     pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in WORKERS))
     run = Conductor(model=None, pool=pool, workers=workers).run(QUESTION, plan=PLAN)
     await drive(run, view, store.open(run.id))

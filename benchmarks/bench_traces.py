@@ -25,7 +25,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.store import Store
+from conductor_cli.store.trace_store import TraceStore
 
 ROUNDS: Final = 11
 RUNS: Final = 10_000
@@ -88,7 +88,7 @@ def _share(name: str, seen: dict[str, list[Spent]], bound: float | None) -> Figu
 def _after_a_run(environ: dict[str, str], number: int) -> float:
     """The time of a list that finds a run which it does not know, over that of `conductor --version`."""
     traces, run = Path(environ["XDG_STATE_HOME"]) / "conductor-llm" / "traces", f"20300101-00000{number}-000000"
-    writer = Store(traces).open(run)
+    writer = TraceStore(traces).open(run)
     for event in events_of(run, BEGAN, "And now?", ["so"] * 3, 1):
         writer.write(event)
     writer.close()
@@ -103,7 +103,7 @@ def fill(directory: Path, count: int = RUNS) -> int:
     drawn = random.Random(7)  # noqa: S311 - words, no secret
     vocabulary = ["".join(drawn.choices(ascii_lowercase, k=drawn.randint(2, 9))) for _ in range(VOCABULARY)]
 
-    store, size = Store(directory), 0
+    store, size = TraceStore(directory), 0
     for number in range(count):
         began = BEGAN + timedelta(hours=number)
         run = f"{began:%Y%m%d-%H%M%S}-{number:06x}"
@@ -120,7 +120,7 @@ def fill(directory: Path, count: int = RUNS) -> int:
 
 def lengthy(directory: Path) -> None:
     """Write one run of `EVENTS` events."""
-    writer = Store(directory).open("20260101-000000-000000")
+    writer = TraceStore(directory).open("20260101-000000-000000")
     for event in events_of("20260101-000000-000000", BEGAN, "Why?", ["word " * (EVENTS // 3)] * 3, EVENTS // 3 - 3):
         writer.write(event)
     writer.close()

@@ -15,10 +15,10 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply
-from conductor_cli.views import draw
-from conductor_cli.views.region import Lines
-from conductor_cli.views.rows import Page
-from conductor_cli.views.screen import BLANK, Line, Screen
+from conductor_cli.views import run_lines
+from conductor_cli.views.live_region import Lines
+from conductor_cli.views.step_lines import StepLayout
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 FOLDER: Final = Path("docs/screens")
 QUESTION: Final = "Spell the capital of Japan backwards, then count its letters."
@@ -41,15 +41,15 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     trace, settled = Trace(), list[Line]()
     for event in run:
         trace = apply(trace, event)
-        page = Page(SCREEN, trace.at, {})
-        settled += draw.settled(event, trace, page)
+        page = StepLayout(SCREEN, trace.at, {})
+        settled += run_lines.settled(event, trace, page)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
-            found["planning"] = [*settled, *draw.going_on(trace, page)]
+            found["planning"] = [*settled, *run_lines.going_on(trace, page)]
         elif isinstance(event, ev.StepDelta) and event.step == 2:
-            found["running"] = [*settled, *draw.going_on(trace, page)]
+            found["running"] = [*settled, *run_lines.going_on(trace, page)]
         elif isinstance(event, ev.RunFinished):
             answer: Line = ((event.answer, "plain"),)
-            found["finished"] = [*settled, *draw.footer(trace, SCREEN, kept=False), BLANK, answer]
+            found["finished"] = [*settled, *run_lines.footer(trace, SCREEN, kept=False), BLANK, answer]
     return found
 
 

@@ -18,14 +18,14 @@ def main() -> None:
         if print_names(sys.argv[1:]):
             return
     if sys.argv[1:2] == ["trace"]:
-        from conductor_cli.store import quick
+        from conductor_cli.store import fast_list
 
-        if quick.answered(sys.argv[1:]):
+        if fast_list.print_fast_answer(sys.argv[1:]):
             return
     if sys.argv[1:3] == ["trace", "replay"]:
-        from conductor_cli.views.replaying import quickly
+        from conductor_cli.views.replay import fast_replay
 
-        code = quickly(sys.argv[3:])
+        code = fast_replay(sys.argv[3:])
         if code is not None:
             sys.exit(code)
     from conductor_cli.cli.chat_banner import print_banner_early

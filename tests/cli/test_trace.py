@@ -86,17 +86,17 @@ def test_replay_shows_the_run_again_without_a_socket(stage: Stage, tmp_path: Pat
 
 def test_replay_takes_its_time(stage: Stage) -> None:
     """At speed 1 a replay takes as long as the run did; divided by the speed at another one."""
-    from conductor_cli.store import Store
-    from conductor_cli.views.jsonl import Jsonl
-    from conductor_cli.views.port import Stdout
-    from conductor_cli.views.replaying import replay
+    from conductor_cli.store.trace_store import TraceStore
+    from conductor_cli.views.base import Stdout
+    from conductor_cli.views.json_lines import JsonLinesOutput
+    from conductor_cli.views.replay import replay
     from tests.views.terminals import Sink
 
     run = asked(stage)
-    events = list(Store(stage.traces).events(run))
+    events = list(TraceStore(stage.traces).events(run))
     for speed, length in ((1.0, events[-1].at), (4.0, events[-1].at / 4), (0.0, 0.0)):
         slept: list[float] = []
-        assert replay(iter(events), Jsonl(Stdout(Sink())), speed, slept.append) == 0
+        assert replay(iter(events), JsonLinesOutput(Stdout(Sink())), speed, slept.append) == 0
         assert sum(slept) == pytest.approx(length)
 
 

@@ -239,21 +239,21 @@ def test_a_directory_that_is_a_file_is_told(stage: Stage) -> None:
 
 def test_a_replay_goes_on_by_key(stage: Stage) -> None:
     """The first event comes by itself, each further one that is no piece of a text after a key, all after a q."""
-    from conductor_cli.store import Store
-    from conductor_cli.views.jsonl import Jsonl
-    from conductor_cli.views.port import Stdout
-    from conductor_cli.views.replaying import replay
+    from conductor_cli.store.trace_store import TraceStore
+    from conductor_cli.views.base import Stdout
+    from conductor_cli.views.json_lines import JsonLinesOutput
+    from conductor_cli.views.replay import replay
     from tests.views.terminals import Sink
 
     sink, shown = Sink(), list[list[str]]()
-    events = list(Store(stage.traces).events(asked(stage)))
+    events = list(TraceStore(stage.traces).events(asked(stage)))
 
     def key() -> str:
         kinds = [json.loads(line)["kind"] for line in sink.getvalue().splitlines()]
         shown.append([kind for kind in kinds if kind != "plan_delta"])
         return " " if len(shown) < 3 else "q"
 
-    assert replay(iter(events), Jsonl(Stdout(sink)), 1.0, key=key) == 0
+    assert replay(iter(events), JsonLinesOutput(Stdout(sink)), 1.0, key=key) == 0
     assert shown[:2] == [["run_started"], ["run_started", "step_planned"]]
     assert (len(shown), len(sink.getvalue().splitlines())) == (3, len(events))
 
@@ -294,4 +294,4 @@ def test_found_texts_stand_out_on_a_terminal(stage: Stage) -> None:
             assert ("\x1b[1;4manother\x1b[0m" in shown.raw, "another" in shown.screen) == (marked, True)
     with terminal(stage, "trace", "list", size=(40, 12)) as shown:
         assert shown.end() == 0
-        assert "  How many?" in shown.screen.splitlines()
+        assert "    How many?" in shown.screen.splitlines()

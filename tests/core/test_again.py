@@ -10,7 +10,7 @@ from conductor_cli.core.again import from_step, of_step
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import Trace
-from conductor_cli.store import Store
+from conductor_cli.store.trace_store import TraceStore
 
 FOLDER = Path(__file__).parents[1] / "traces"
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[1] / "traces"
 @pytest.fixture
 def parallel() -> Trace:
     """Three steps: the last one sees the others."""
-    return Store(FOLDER).trace("parallel")
+    return TraceStore(FOLDER).trace("parallel")
 
 
 def states(trace: Trace) -> list[str]:
@@ -51,7 +51,7 @@ def test_a_step_that_does_not_exist_is_told(parallel: Trace) -> None:
 
 def test_a_step_without_an_answer_is_where_to_begin() -> None:
     """What is to be taken over must be there; the error names the step to begin with."""
-    trace = Store(FOLDER).trace("cancelled")
+    trace = TraceStore(FOLDER).trace("cancelled")
     undone = next(record.number for record in trace.steps if record.state != "done")
     with pytest.raises(UsageError, match="has no answer") as caught:
         from_step(trace, undone + 1)

@@ -37,7 +37,9 @@ def test_the_widest_column_is_cropped_before_a_column_is_dropped() -> None:
 
 def test_rows_become_blocks_when_nothing_else_helps() -> None:
     """The first cell, then every value that is known with its head, dropped columns included."""
-    assert render_table(COLUMNS, ROWS, 16)[:3] == ["alpha", "    size 12,", "    source"]
+    assert render_table(COLUMNS, ROWS, 16)[:5] == [
+        "alpha", "    size 12,", "    source", "    somewhere", "    a long titl…",
+    ]  # fmt: skip
     labelled = (Column("NAME"), Column("RIGHT", label="right answers"), Column("COST"))
     found = render_rows(labelled, [["alpha", "5", "-"]], 50, stack_below=60)
     assert found == ([], [["alpha", "    right answers: 5"]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conductor_cli.core import events as ev
-from conductor_cli.views import Surroundings, open_views
+from conductor_cli.views import OutputContext, open_views
 from tests.traces.make import FOLDER, RUNS
 from tests.views.terminals import Clock, Drawn, Sink, emulated
 
@@ -40,7 +40,7 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
 def shared(events: list[ev.Event]) -> str:
     """A terminal of 80 by 24 at the end, where standard output and standard error are both on it."""
     sink, clock = Sink(terminal=True), Clock()
-    around = Surroundings(stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24)
+    around = OutputContext(stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24)
     view = open_views("answer", "tree", around)
     for event in events:
         clock.now = event.at
@@ -52,7 +52,7 @@ def shared(events: list[ev.Event]) -> str:
 def plain(events: list[ev.Event]) -> str:
     """The plain lines."""
     stderr = Sink()
-    view = open_views("answer", "plain", Surroundings(stdout=Sink(), stderr=stderr, environ={}))
+    view = open_views("answer", "plain", OutputContext(stdout=Sink(), stderr=stderr, environ={}))
     for event in events:
         view.show(event)
     view.close()

@@ -8,8 +8,8 @@ import re
 import pyte
 
 from conductor_cli.core.events import Event
-from conductor_cli.views.port import Stderr
-from conductor_cli.views.tree import Look, Tree, open_console
+from conductor_cli.views.base import Stderr
+from conductor_cli.views.tree import TreeOptions, TreeProgress, open_console
 
 
 class Sink(io.StringIO):
@@ -52,7 +52,7 @@ class Drawn:
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
         self.console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
-        self.tree = Tree(self.console, Look(shared=shared, brief=brief), clock=self.clock, tick=None)
+        self.tree = TreeProgress(self.console, TreeOptions(shared=shared, brief=brief), clock=self.clock, tick=None)
 
     def show(self, event: Event) -> None:
         self.clock.now = event.at

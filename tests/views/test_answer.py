@@ -13,8 +13,8 @@ from conductor_cli.core.clean import clean
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.answer import Answer
-from conductor_cli.views.port import Stdout
+from conductor_cli.views.answer import AnswerOutput
+from conductor_cli.views.base import Stdout
 from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started
 from tests.views.terminals import Sink
 
@@ -23,7 +23,7 @@ Run = Callable[[], list[ev.Event]]
 
 def shown(events: Sequence[ev.Event], *, terminal: bool, encoding: str = "utf-8") -> str:
     sink = Sink(terminal=terminal, encoding=encoding)
-    view = Answer(Stdout(sink))
+    view = AnswerOutput(Stdout(sink))
     for event in events:
         view.show(event)
     view.close()
@@ -78,7 +78,7 @@ def test_the_answer_stands_at_the_end(run: Run) -> None:
 def test_a_terminal_sees_the_text_as_it_comes() -> None:
     """After each piece of the answering step the terminal has all text so far; other steps' text never shows."""
     sink = Sink(terminal=True)
-    view = Answer(Stdout(sink))
+    view = AnswerOutput(Stdout(sink))
     text = ""
     for event in parallel():
         view.show(event)
@@ -164,7 +164,7 @@ def test_a_closed_pipe_is_heard(terminal: bool) -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    view = Answer(Stdout(Closed(terminal=terminal)))
+    view = AnswerOutput(Stdout(Closed(terminal=terminal)))
     *_, last = parallel()
     with pytest.raises(BrokenPipeError):
         view.show(last)

@@ -16,31 +16,31 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.views import (
     OUTPUTS,
     PROGRESS,
+    OutputContext,
     OutputName,
     ProgressName,
     Shown,
-    Surroundings,
     Views,
     choose_progress,
-    colored,
     open_views,
-    words,
+    run_text,
+    uses_color,
 )
-from conductor_cli.views.answer import Answer
-from conductor_cli.views.port import Stdout
+from conductor_cli.views.answer import AnswerOutput
+from conductor_cli.views.base import Stdout
 from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
 from tests.views.terminals import Drawn, Sink, emulated
 
 Run = Callable[[], list[ev.Event]]
 
 
-def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> Surroundings:
-    return Surroundings(
+def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> OutputContext:
+    return OutputContext(
         stdout=Sink(terminal=out), stderr=Sink(terminal=err), environ=environ, quiet=quiet, width=80, height=24
     )
 
 
-def played(output: OutputName, progress: ProgressName, place: Surroundings, events: list[ev.Event]) -> tuple[str, str]:
+def played(output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]) -> tuple[str, str]:
     """What stood on standard output and standard error at the end."""
     view = open_views(output, progress, place)
     for event in events:
@@ -77,7 +77,7 @@ def played(output: OutputName, progress: ProgressName, place: Surroundings, even
         ("answer", "tree", around(out=True, err=True, quiet=True), "none"),
     ],
 )
-def test_which_progress(output: OutputName, progress: ProgressName, place: Surroundings, expected: Shown) -> None:
+def test_which_progress(output: OutputName, progress: ProgressName, place: OutputContext, expected: Shown) -> None:
     """What was asked for is given; left to itself, what the streams and the environment call for."""
     assert choose_progress(output, progress, place) == expected
 
@@ -101,7 +101,7 @@ def test_a_script_s_standard_error_is_quiet_unless_something_goes_wrong(run: Run
     assert len(err.splitlines()) <= 3
     assert told.endswith(err)
     notices = told.removesuffix(err).splitlines()
-    assert len(notices) == sum(isinstance(words.inmost(event), ev.Notice) for event in events)
+    assert len(notices) == sum(isinstance(run_text.innermost_event(event), ev.Notice) for event in events)
     assert all(line.startswith("conductor: ") and "note: " in line for line in notices)
 
 
@@ -133,7 +133,7 @@ def test_how_to_go_on() -> None:
 
 def test_no_way_to_resume_without_a_trace() -> None:
     """Where no trace is kept, none is named."""
-    place = Surroundings(stdout=Sink(), stderr=Sink(), environ={}, kept=False)
+    place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, kept=False)
     assert "resume" not in played("answer", "none", place, limit())[1]
 
 
@@ -142,7 +142,7 @@ def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> Non
     """From the answer's first word to its last nothing else is written, and the cursor is already back."""
     sink = Sink(terminal=True)
     view = open_views(
-        "answer", progress, Surroundings(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
+        "answer", progress, OutputContext(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
     )
     marks = []
     for event in parallel():
@@ -160,7 +160,7 @@ def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> Non
 def test_an_answer_that_breaks_off_is_waited_for_in_sight() -> None:
     """Once an attempt's text has streamed and it failed, the tree counts down to the next; nothing is said twice."""
     drawn = Drawn(shared=True)
-    view = Views(drawn.tree, Answer(Stdout(drawn.sink)), shared=True)
+    view = Views(drawn.tree, AnswerOutput(Stdout(drawn.sink)), shared=True)
 
     def show(run: Writer) -> str:
         for event in run.events:
@@ -204,7 +204,7 @@ def test_one_closed_stream_does_not_keep_the_other_from_closing() -> None:
             raise BrokenPipeError
 
     err = Sink(terminal=True)
-    place = Surroundings(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
+    place = OutputContext(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
     view = open_views("answer", "tree", place)
     *events, last = parallel()
     for event in events:
@@ -231,15 +231,15 @@ def test_one_closed_stream_does_not_keep_the_other_from_closing() -> None:
 )
 def test_colours(color: str, environ: dict[str, str], expected: bool | None) -> None:
     """The flag wins, then `NO_COLOR`, then what forces colours; else the terminal decides."""
-    place = Surroundings(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
-    assert colored(place) is expected
+    place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
+    assert uses_color(place) is expected
 
 
 @pytest.mark.parametrize(("color", "styled"), [("always", True), ("never", False)])
 def test_colours_reach_the_tree(color: str, styled: bool) -> None:
     """`--color always` styles even a file, whatever NO_COLOR says; `never` styles nothing."""
     environ = {"NO_COLOR": "1", "TERM": "xterm-256color"}
-    place = Surroundings(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
+    place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert ("\x1b[32mdone" in played("answer", "tree", place, parallel())[1]) is styled
 
 
@@ -247,12 +247,12 @@ def test_rich_is_loaded_only_for_the_tree() -> None:
     """Every other view starts without it."""
     code = """
 import io, sys
-from conductor_cli.views import OUTPUTS, Surroundings, open_views
+from conductor_cli.views import OUTPUTS, OutputContext, open_views
 for output in OUTPUTS:
     for progress in ("plain", "none"):
-        open_views(output, progress, Surroundings(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
+        open_views(output, progress, OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
 print("rich" in sys.modules)
-open_views("answer", "tree", Surroundings(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
+open_views("answer", "tree", OutputContext(stdout=io.StringIO(), stderr=io.StringIO(), environ={}))
 print("rich" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environ())

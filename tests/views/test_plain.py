@@ -10,8 +10,8 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.clean import is_clean
 from conductor_cli.core.trace import Trace
-from conductor_cli.views.plain import PATIENCE, Plain, sentence
-from conductor_cli.views.port import Stderr
+from conductor_cli.views.base import Stderr
+from conductor_cli.views.plain import PATIENCE, PlainProgress, describe_event
 from tests.traces.make import RUNS, limit, parallel
 from tests.views.snapshots import is_piece
 from tests.views.terminals import Clock, Sink
@@ -21,7 +21,7 @@ Run = Callable[[], list[ev.Event]]
 
 def lines_of(events: list[ev.Event], *, kept: bool = True) -> list[str]:
     sink = Sink()
-    view = Plain(Stderr(sink), kept=kept)
+    view = PlainProgress(Stderr(sink), kept=kept)
     for event in events:
         view.show(event)
     view.close()
@@ -33,7 +33,7 @@ def test_one_event_is_one_line(run: Run) -> None:
     """Every event but a piece of text makes exactly one line, clean, and the trouble at the end at most three."""
     events = run()
     sink = Sink()
-    view = Plain(Stderr(sink))
+    view = PlainProgress(Stderr(sink))
     for event in events:
         before = sink.getvalue()
         view.show(event)
@@ -61,7 +61,7 @@ def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
 def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
     """Without an event, too, a line every 30 seconds; none while somebody else has the terminal, or after the end."""
     clock, sink = Clock(), Sink()
-    view = Plain(Stderr(sink), clock=clock)
+    view = PlainProgress(Stderr(sink), clock=clock)
 
     def waited(seconds: float) -> list[str]:
         before = len(sink.getvalue())
@@ -88,7 +88,7 @@ def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
 
 def test_the_thread_of_the_lines_ends_with_them() -> None:
     """What looks at the clock is gone after `close`."""
-    view = Plain(Stderr(Sink()), tick=0.001)
+    view = PlainProgress(Stderr(Sink()), tick=0.001)
     assert "conductor-plain" in [thread.name for thread in threading.enumerate()]
     view.close()
     assert "conductor-plain" not in [thread.name for thread in threading.enumerate()]
@@ -104,7 +104,7 @@ def test_while_the_answer_streams_lines_are_kept_back() -> None:
     """After `rest` nothing is written; at the close everything is, in order."""
     events = parallel()
     sink = Sink()
-    view = Plain(Stderr(sink))
+    view = PlainProgress(Stderr(sink))
     for event in events[:60]:
         view.show(event)
     view.rest()
@@ -126,4 +126,4 @@ def test_an_event_of_an_unknown_step_is_told_without_its_step() -> None:
     ended = parallel()[-1]
     assert isinstance(ended, ev.RunFinished)
     event = ev.StepFinished(at=1.0, step=9, attempt=1, text="x", usage=ended.usage, finish="stop")
-    assert sentence(event, Trace()).startswith("step 9 finished: 281 tokens")
+    assert describe_event(event, Trace()).startswith("step 9 finished: 281 tokens")

@@ -15,9 +15,9 @@ from wcwidth import wcswidth
 from conductor_cli.core import events as ev
 from conductor_cli.core.clean import is_clean
 from conductor_cli.core.plan import Step
-from conductor_cli.views.port import Stderr
-from conductor_cli.views.ticking import Timer
-from conductor_cli.views.tree import TICK, Tree, open_console, zeros
+from conductor_cli.views.base import Stderr
+from conductor_cli.views.timer import Timer
+from conductor_cli.views.tree import TICK, TreeProgress, nested_clock_starts, open_console
 from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
 from tests.views.terminals import Drawn, Reflowing, Sink
 
@@ -112,13 +112,13 @@ def test_the_clocks_of_nested_runs() -> None:
     """Each depth's clock begins where the outermost clock stood then."""
     inmost = ev.PlanDelta(at=1.0, text="x")
     event = ev.Inner(at=10.0, step=2, event=ev.Inner(at=4.0, step=3, event=inmost))
-    assert zeros(event) == {(2,): 6.0, (2, 3): 9.0}
+    assert nested_clock_starts(event) == {(2,): 6.0, (2, 3): 9.0}
 
 
 def test_showing_draws_nothing_while_the_timer_runs() -> None:
     """However many events come, the terminal is written to only by the timer."""
     sink = Sink(terminal=True)
-    tree = Tree(console(sink), tick=3600.0)
+    tree = TreeProgress(console(sink), tick=3600.0)
     for event in parallel()[:60]:
         tree.show(event)
     assert sink.getvalue() == HIDE
@@ -226,7 +226,7 @@ def test_an_encoding_that_lacks_characters(run: Run, encoding: str) -> None:
 def test_without_a_terminal_only_what_is_settled_is_written() -> None:
     """A tree that goes into a file is plain text: no live part, no cursor, each step once, as it ends."""
     sink = Sink()
-    tree = Tree(console(sink))
+    tree = TreeProgress(console(sink))
     written = []
     for event in parallel():
         tree.show(event)
@@ -242,7 +242,7 @@ def test_a_terminal_that_went_away_stops_nobody() -> None:
     sink = Sink(terminal=True)
     stderr = Stderr(sink)
     sink.close()
-    tree = Tree(open_console(stderr, color=False, environ={}, width=80, height=24), tick=None)
+    tree = TreeProgress(open_console(stderr, color=False, environ={}, width=80, height=24), tick=None)
     for event in parallel():
         tree.show(event)
         tree.draw()

@@ -18,20 +18,20 @@ from conductor_cli.models.presets import reader_of
 if TYPE_CHECKING:
     from conductor_cli.core.pool import Limits, Pool
     from conductor_cli.run import Conductor, Run
-    from conductor_cli.store import Store
-    from conductor_cli.views import ColorName, Surroundings
-    from conductor_cli.views.offer import Offer
-    from conductor_cli.views.screen import Line, Screen
+    from conductor_cli.store.trace_store import TraceStore
+    from conductor_cli.views import ColorName, OutputContext
+    from conductor_cli.views.plan_offer import PlanOffer
+    from conductor_cli.views.text_layout import Line, Screen
 
 
-def describe_offer(run: Run) -> Offer:
+def describe_offer(run: Run) -> PlanOffer:
     """The plan of a run with all that a user decides by."""
     from conductor_cli.evals.cost import planner_estimate
-    from conductor_cli.views.offer import Offer
+    from conductor_cli.views.plan_offer import PlanOffer
 
     assert isinstance(run.trace.plan, Plan)
     setting = run.setting
-    return Offer(
+    return PlanOffer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
         limits=setting.limits, readers=_readers(setting.pool), spent=run.trace.planning,
         done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
@@ -53,21 +53,21 @@ def planned_flow(run: Run) -> tuple[Sending, ...]:
 
 def flow_lines_of(run: Run, screen: Screen) -> list[Line]:
     """The same as lines, and who else may come to read it."""
-    from conductor_cli.views.flows import flow_lines, stand_ins
-    from conductor_cli.views.screen import BLANK
+    from conductor_cli.views.data_flow_text import flow_lines, stand_in_lines
+    from conductor_cli.views.text_layout import BLANK
 
     readers = [] if len(run.setting.pool) == 1 else _readers(run.setting.pool).values()
-    return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_ins(readers, screen)] if readers else [])]
+    return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_in_lines(readers, screen)] if readers else [])]
 
 
-def print_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) -> None:
+def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -> None:
     """Print a plan: for a person on a terminal, else as a file on stdout, with what a person wants on stderr."""
     from conductor_cli.cli.output import print_line
     from conductor_cli.core.planfile import write
-    from conductor_cli.views.offer import offered
-    from conductor_cli.views.port import Stderr, Stdout
-    from conductor_cli.views.printing import Printer
-    from conductor_cli.views.screen import BLANK
+    from conductor_cli.views.base import Stderr, Stdout
+    from conductor_cli.views.plan_offer import plan_lines
+    from conductor_cli.views.printer import Printer
+    from conductor_cli.views.text_layout import BLANK
 
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(around.stdout)
@@ -77,7 +77,7 @@ def print_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) ->
             return
     printer = Printer(out if out.terminal else Stderr(around.stderr), around)
     screen = printer.screen
-    printer.print(offered(replace(describe_offer(run), limits=limits), screen))
+    printer.print(plan_lines(replace(describe_offer(run), limits=limits), screen))
     if flow:
         printer.print([BLANK, *flow_lines_of(run, screen)])
     if out.terminal:
@@ -86,13 +86,13 @@ def print_plan(run: Run, limits: Limits, around: Surroundings, *, flow: bool) ->
         printer.print([BLANK, *(((screen.line(line), "quiet"),) for line in words)])
 
 
-def print_stored_flow(store: Store, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
     """Print who read what in a stored run, or for one step of it. Raises `UsageError` for one that was never begun."""
     from conductor_cli.cli.output import print_json
-    from conductor_cli.views import Surroundings
-    from conductor_cli.views.flows import flow_json, flow_lines
-    from conductor_cli.views.port import Stdout
-    from conductor_cli.views.printing import Printer
+    from conductor_cli.views import OutputContext
+    from conductor_cli.views.base import Stdout
+    from conductor_cli.views.data_flow_text import flow_json, flow_lines
+    from conductor_cli.views.printer import Printer
 
     sent = [call for call in sendings(store.events(run), reader_of) if step in (None, call.step[0])]
     if step is not None and not sent:
@@ -100,7 +100,7 @@ def print_stored_flow(store: Store, run: str, step: int | None, *, color: ColorN
     if json:
         print_json({"run": run, "readers": flow_json(sent)})
         return
-    around = Surroundings(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
+    around = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
     printer = Printer(Stdout(sys.stdout), around)
     printer.print(flow_lines(sent, printer.screen))
 

@@ -17,7 +17,8 @@ from conductor_cli.cli.output import leave_stdout, print_error
 from conductor_cli.cli.plan_approval import PLAN_DROPPED, PlanApprover
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
-from conductor_cli.store import Store, Writer
+from conductor_cli.store.trace_file import TraceWriter
+from conductor_cli.store.trace_store import TraceStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -32,7 +33,7 @@ TWICE: Final = 2.0
 _SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
 
 
-def open_trace(store: Store | None, run: Run) -> Writer | None:
+def open_trace(store: TraceStore | None, run: Run) -> TraceWriter | None:
     """The file for a run's trace. A disk that takes none is a failure before anything is paid for."""
     if store is None:
         return None
@@ -49,7 +50,7 @@ def _cannot_store(directory: Path, error: OSError) -> ConfigError:
     )
 
 
-async def drive(run: Run, view: View, writer: Writer | None, approver: PlanApprover | None = None) -> int:
+async def drive(run: Run, view: View, writer: TraceWriter | None, approver: PlanApprover | None = None) -> int:
     """Read the run to its end and return the exit code. The store has an event before any view sees it.
 
     A run that holds its plan needs an `approver`, which is asked when the views have shown the plan.
@@ -73,7 +74,7 @@ async def drive(run: Run, view: View, writer: Writer | None, approver: PlanAppro
     return _told(run, shown, writer)
 
 
-def _keep(event: Event, writer: Writer) -> None:
+def _keep(event: Event, writer: TraceWriter) -> None:
     """Store an event. Only a disk that does not take the first one stops a run: nothing is paid for yet."""
     writer.write(event)
     if writer.error is not None and isinstance(event, RunStarted):
@@ -81,7 +82,7 @@ def _keep(event: Event, writer: Writer) -> None:
         raise _cannot_store(writer.path.parent, writer.error)
 
 
-def _told(run: Run, shown: _Shown, writer: Writer | None) -> int:
+def _told(run: Run, shown: _Shown, writer: TraceWriter | None) -> int:
     """The exit code, after what could not be written was told."""
     lost = []
     if shown.error is not None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
 from conductor_cli.cli.output import print_error
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.views.port import Stderr
-from conductor_cli.views.printing import Printer
-from conductor_cli.views.screen import BLANK
+from conductor_cli.views.base import Stderr
+from conductor_cli.views.printer import Printer
+from conductor_cli.views.text_layout import BLANK
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
     from conductor_cli.run.approval import Decision
-    from conductor_cli.views import Surroundings
-    from conductor_cli.views.screen import Line
+    from conductor_cli.views import OutputContext
+    from conductor_cli.views.text_layout import Line
 
 GAP: Final = "   "
 """What stands between two choices."""
@@ -43,7 +43,7 @@ def check_terminal() -> None:
 
 
 @contextmanager
-def open_approver(around: Surroundings) -> Iterator[PlanApprover]:
+def open_approver(around: OutputContext) -> Iterator[PlanApprover]:
     """Somebody to ask while a run goes on."""
     approver = PlanApprover(around)
     try:
@@ -55,7 +55,7 @@ def open_approver(around: Surroundings) -> Iterator[PlanApprover]:
 class PlanApprover:
     """Asks about each plan that a run offers. Opens the terminal; close it."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: OutputContext) -> None:
         self._printer = Printer(Stderr(sys.stderr), around)
         self._keyboard = Keyboard()
 
@@ -144,9 +144,9 @@ class PlanApprover:
 
     def _show(self, run: Run) -> None:
         from conductor_cli.app.data_flow import describe_offer
-        from conductor_cli.views.offer import offered
+        from conductor_cli.views.plan_offer import plan_lines
 
-        self._print([BLANK, *offered(describe_offer(run), self._printer.screen), BLANK])
+        self._print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
 
     def _say(self, text: str, style: str) -> None:
         screen = self._printer.screen

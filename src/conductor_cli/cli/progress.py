@@ -106,9 +106,9 @@ class ProgressBar(ProgressDisplay):
 @contextmanager
 def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> Iterator[ProgressDisplay]:
     """Show progress until the block ends. `unit` is what is counted: bytes, or a plural such as `runs`."""
-    from conductor_cli.views import Surroundings, choose_progress
+    from conductor_cli.views import OutputContext, choose_progress
 
-    context = Surroundings(
+    context = OutputContext(
         stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet
     )
     terminal = sys.stderr.isatty()
@@ -118,11 +118,11 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
     if kind == "tree" and terminal:
         from rich.progress import Progress
 
-        from conductor_cli.views import colored
-        from conductor_cli.views.port import Stderr
+        from conductor_cli.views import uses_color
+        from conductor_cli.views.base import Stderr
         from conductor_cli.views.tree import open_console
 
-        console = open_console(Stderr(sys.stderr), color=colored(context), environ=context.environ)
+        console = open_console(Stderr(sys.stderr), color=uses_color(context), environ=context.environ)
         with Progress(*_columns(unit, console), console=console, transient=True) as bar:
             yield ProgressBar(bar)
     else:

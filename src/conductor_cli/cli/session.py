@@ -22,8 +22,8 @@ from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.store import Store
-from conductor_cli.views import OutputName, ProgressName, Surroundings, View, open_views
+from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.views import OutputContext, OutputName, ProgressName, View, open_views
 
 if TYPE_CHECKING:
     from conductor_cli.run import Conductor, Run
@@ -46,7 +46,7 @@ class Session:
         self.approved = approved
         self.rehearsal = rehearsal
         self.settings: Settings = load_settings(os.environ, {**flags, "output.color": options.color}, options.config)
-        self.store = Store(self.settings.paths.traces)
+        self.store = TraceStore(self.settings.paths.traces)
         self.output = cast("OutputName", output)
         self.keep = keep and bool(self.settings["traces.keep"])
 
@@ -55,9 +55,9 @@ class Session:
         return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), self.around)
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> OutputContext:
         """Where things are shown."""
-        return Surroundings(
+        return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
             quiet=self.options.quiet, kept=self.keep, markdown=self.settings["output.markdown"],
             brief=self.settings["output.brief"],

@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
     `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink` allows cropping down
     to that many cells, `wrap` allows several lines. In a block, a column with a `label` gets its own line,
-    `label: value`; the others share lines as `head value`.
+    `label: value`, one that may shrink too, without its head; the others share lines as `head value`.
     """
 
     head: str
@@ -115,9 +115,10 @@ def _render_block(columns: Sequence[Column], row: Sequence[str], width: int) -> 
             continue
         if column.label:
             lines += [INDENT + line for line in wrap_text(f"{column.label}: {cell}", room)]
-            continue
-        head = f"{column.head.lower()} " if column.head else ""
-        shared.append(head + (crop_text(cell, room - len(head)) if column.shrink else cell))
+        elif column.shrink:
+            lines.append(INDENT + crop_text(cell, room))
+        else:
+            shared.append(f"{column.head.lower()} {cell}".strip())
     together = wrap_text(", ".join(shared), room) if shared else []
     return [lines[0], *(INDENT + line for line in together), *lines[1:]]
 

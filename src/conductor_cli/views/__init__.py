@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed
-from conductor_cli.views.answer import Answer, Late, Paper, Raw, answering_step
-from conductor_cli.views.jsonl import Jsonl
-from conductor_cli.views.plain import Plain
-from conductor_cli.views.port import Clock, Progress, Stderr, Stdout, View
-from conductor_cli.views.report import Report
-from conductor_cli.views.silent import Notices, Silent
+from conductor_cli.views.answer import AnswerOutput, AnswerSink, LazySink, PlainSink, answering_step
+from conductor_cli.views.base import Clock, Progress, Stderr, Stdout, View
+from conductor_cli.views.json_lines import JsonLinesOutput
+from conductor_cli.views.json_output import JsonOutput
+from conductor_cli.views.plain import PlainProgress
+from conductor_cli.views.silent import NoticesProgress, SilentProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ColorName", "OutputName", "ProgressName", "Surroundings", "View", "choose_progress", "open_views"]
+__all__ = ["ColorName", "OutputContext", "OutputName", "ProgressName", "View", "choose_progress", "open_views"]
 
 OutputName = Literal["answer", "json", "jsonl"]
 ProgressName = Literal["auto", "tree", "plain", "none"]
@@ -32,7 +32,7 @@ Shown = Literal["tree", "plain", "notices", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class OutputContext:
     """Where a run is shown. `kept`: its trace is on disk and can be resumed. `width` and `height` are for tests.
 
     `markdown`: an answer is rendered where the terminal shows colours. `brief`: a step that has ended is one line.
@@ -51,7 +51,7 @@ class Surroundings:
     height: int | None = None
 
 
-def open_views(output: OutputName, progress: ProgressName, around: Surroundings) -> View:
+def open_views(output: OutputName, progress: ProgressName, around: OutputContext) -> View:
     """The view that shows a run as `--format` and `--progress` ask. Feed it every event, then close it."""
     stdout, stderr = Stdout(around.stdout), Stderr(around.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
@@ -59,7 +59,7 @@ def open_views(output: OutputName, progress: ProgressName, around: Surroundings)
     return Views(PROGRESS[name](stderr, around, shared), OUTPUTS[output](stdout, around), shared=shared)
 
 
-def choose_progress(output: OutputName, progress: ProgressName, around: Surroundings) -> Shown:
+def choose_progress(output: OutputName, progress: ProgressName, around: OutputContext) -> Shown:
     """Which progress to show.
 
     Left to itself: the tree where standard error is a terminal that can redraw, plain lines on one that cannot or
@@ -74,7 +74,7 @@ def choose_progress(output: OutputName, progress: ProgressName, around: Surround
             return "none"
         if not err:
             return "notices"
-        return "plain" if still(around.environ) else "tree"
+        return "plain" if cannot_redraw(around.environ) else "tree"
     return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
 
 
@@ -109,7 +109,7 @@ class Views:
             self._progress.close()
 
 
-def colored(around: Surroundings) -> bool | None:
+def uses_color(around: OutputContext) -> bool | None:
     """Whether to use colours; `None` where the terminal decides. `--color` wins over the environment."""
     if around.color != "auto":
         return around.color == "always"
@@ -118,7 +118,7 @@ def colored(around: Surroundings) -> bool | None:
     return True if _set(around.environ, "CLICOLOR_FORCE") or _set(around.environ, "FORCE_COLOR") else None
 
 
-def still(environ: Mapping[str, str]) -> bool:
+def cannot_redraw(environ: Mapping[str, str]) -> bool:
     """Whether nothing may be drawn again: the terminal cannot, or a screen reader would read it out each time."""
     return environ.get("TERM") == "dumb" or _set(environ, "ACCESSIBLE")
 
@@ -127,46 +127,48 @@ def _set(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "") not in ("", "0")
 
 
-def _tree(stderr: Stderr, around: Surroundings, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
-    from conductor_cli.views.region import reflows  # Rich takes long to load
-    from conductor_cli.views.tree import Look, Tree
+def _tree(stderr: Stderr, around: OutputContext, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
+    from conductor_cli.views.live_region import reflows  # Rich takes long to load
+    from conductor_cli.views.tree import TreeOptions, TreeProgress
 
-    look = Look(kept=around.kept, shared=shared, brief=around.brief, reflows=reflows(around.environ))
-    return Tree(_console(stderr, around), look, clock=around.clock)
+    look = TreeOptions(kept=around.kept, shared=shared, brief=around.brief, reflows=reflows(around.environ))
+    return TreeProgress(_console(stderr, around), look, clock=around.clock)
 
 
-def _answer(stdout: Stdout, around: Surroundings) -> View:
+def _answer(stdout: Stdout, around: OutputContext) -> View:
     """Markdown where there are styles to say what its marks said, on a terminal that may be drawn on again."""
-    if not (stdout.terminal and around.markdown and colored(around) is not False) or still(around.environ):
-        return Answer(stdout)
-    return Answer(stdout, Late(lambda: _paper(stdout, around)))
+    if not (stdout.terminal and around.markdown and uses_color(around) is not False) or cannot_redraw(around.environ):
+        return AnswerOutput(stdout)
+    return AnswerOutput(stdout, LazySink(lambda: _paper(stdout, around)))
 
 
-def _paper(stdout: Stdout, around: Surroundings) -> Paper:
+def _paper(stdout: Stdout, around: OutputContext) -> AnswerSink:
     console = _console(stdout, around)
     if console.color_system is None:
-        return Raw(stdout)
-    from conductor_cli.views.marked import Marked  # this takes long to load, too
-    from conductor_cli.views.region import reflows
+        return PlainSink(stdout)
+    from conductor_cli.views.live_region import reflows
+    from conductor_cli.views.markdown_stream import MarkdownStream  # this takes long to load, too
 
-    return Marked(console, reflows=reflows(around.environ))
+    return MarkdownStream(console, reflows=reflows(around.environ))
 
 
-def _console(stream: Stdout, around: Surroundings) -> Console:
+def _console(stream: Stdout, around: OutputContext) -> Console:
     from conductor_cli.views.tree import open_console
 
-    return open_console(stream, color=colored(around), environ=around.environ, width=around.width, height=around.height)
+    return open_console(
+        stream, color=uses_color(around), environ=around.environ, width=around.width, height=around.height
+    )
 
 
-OUTPUTS: Final[dict[str, Callable[[Stdout, Surroundings], View]]] = {
+OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
     "answer": _answer,
-    "json": lambda stdout, _around: Report(stdout),
-    "jsonl": lambda stdout, _around: Jsonl(stdout),
+    "json": lambda stdout, _around: JsonOutput(stdout),
+    "jsonl": lambda stdout, _around: JsonLinesOutput(stdout),
 }
 
-PROGRESS: Final[dict[Shown, Callable[[Stderr, Surroundings, bool], Progress]]] = {
+PROGRESS: Final[dict[Shown, Callable[[Stderr, OutputContext, bool], Progress]]] = {
     "tree": _tree,
-    "plain": lambda stderr, around, _shared: Plain(stderr, kept=around.kept, clock=around.clock, tick=1.0),
-    "notices": lambda stderr, around, _shared: Notices(stderr, kept=around.kept),
-    "none": lambda stderr, around, _shared: Silent(stderr, kept=around.kept),
+    "plain": lambda stderr, around, _shared: PlainProgress(stderr, kept=around.kept, clock=around.clock, tick=1.0),
+    "notices": lambda stderr, around, _shared: NoticesProgress(stderr, kept=around.kept),
+    "none": lambda stderr, around, _shared: SilentProgress(stderr, kept=around.kept),
 }

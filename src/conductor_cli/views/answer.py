@@ -20,8 +20,8 @@ from conductor_cli.core.events import (
     StepPlanned,
     StepStarted,
 )
-from conductor_cli.views import words
-from conductor_cli.views.port import Stdout
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.run_text import describe_failure, describe_next_attempt
 
 
 def answering_step(event: Event, known: int) -> int:
@@ -29,7 +29,7 @@ def answering_step(event: Event, known: int) -> int:
     return event.step if isinstance(event, StepPlanned) and event.last else known
 
 
-class Paper(Protocol):
+class AnswerSink(Protocol):
     """What a terminal's answer is written to: pieces of clean text, then `close`; a remark stands between two texts."""
 
     def write(self, text: str) -> None: ...
@@ -39,12 +39,12 @@ class Paper(Protocol):
     def close(self) -> None: ...
 
 
-class Answer:
+class AnswerOutput:
     """Writes whole where nobody watches, and streams to `paper` where somebody does."""
 
-    def __init__(self, stdout: Stdout, paper: Paper | None = None) -> None:
+    def __init__(self, stdout: Stdout, paper: AnswerSink | None = None) -> None:
         self._stdout = stdout
-        self._stream = _Streamed(paper or Raw(stdout)) if stdout.terminal else None
+        self._stream = _AnswerStream(paper or PlainSink(stdout)) if stdout.terminal else None
 
     def show(self, event: Event) -> None:
         if self._stream is not None:
@@ -58,7 +58,7 @@ class Answer:
             self._stream.end()
 
 
-class Raw:
+class PlainSink:
     """Text as it is, a piece as soon as it comes."""
 
     def __init__(self, stdout: Stdout) -> None:
@@ -79,12 +79,12 @@ class Raw:
             self.write("\n")
 
 
-class Late:
+class LazySink:
     """A paper that is opened when the first text comes."""
 
-    def __init__(self, opened: Callable[[], Paper]) -> None:
+    def __init__(self, opened: Callable[[], AnswerSink]) -> None:
         self._opened = opened
-        self._paper: Paper | None = None
+        self._paper: AnswerSink | None = None
 
     def write(self, text: str) -> None:
         self._paper = self._paper or self._opened()
@@ -99,10 +99,10 @@ class Late:
             self._paper.close()
 
 
-class _Streamed:
+class _AnswerStream:
     """The text on the terminal: that of the current attempt at the answering step."""
 
-    def __init__(self, paper: Paper) -> None:
+    def __init__(self, paper: AnswerSink) -> None:
         self._paper = paper
         self._step = 0
         self._pieces: list[str] = []
@@ -115,7 +115,9 @@ class _Streamed:
                 self._pieces.append(text)
                 self._write(self._cleaner.feed(text))
             case StepFailed() if event.step == self._step and not event.final:
-                self._break_off(f"this attempt broke off: {words.failure(event.error)}; {words.after_failure(event)}")
+                self._break_off(
+                    f"this attempt broke off: {describe_failure(event.error)}; {describe_next_attempt(event)}"
+                )
             case StepStarted() if event.step == self._step:
                 self._break_off(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
             case RunFinished():

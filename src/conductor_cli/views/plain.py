@@ -15,15 +15,29 @@ from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views import words
-from conductor_cli.views.port import Clock, Stderr
-from conductor_cli.views.ticking import Timer
+from conductor_cli.views.base import Clock, Stderr
+from conductor_cli.views.run_text import (
+    FINISHES,
+    REASONS,
+    apply_without_deltas,
+    compare_single_workers,
+    describe_access,
+    describe_decision,
+    describe_failure,
+    describe_next_attempt,
+    describe_setup,
+    describe_totals,
+    problem_lines,
+    question_line,
+    quote_text,
+)
+from conductor_cli.views.timer import Timer
 
 PATIENCE: Final = 30.0
 """Seconds after which a line says that a step is still working."""
 
 
-class Plain:
+class PlainProgress:
     """The lines of one run, nested runs included. `kept`: the trace is on disk, so its id is worth naming.
 
     With `tick`, a thread looks every so many seconds whether something should be said; without, only the events say it.
@@ -57,10 +71,10 @@ class Plain:
                 self._still(at)
 
     def _show(self, event: ev.Event) -> None:
-        self._trace = words.settled(self._trace, event)
+        self._trace = apply_without_deltas(self._trace, event)
         self._at, self._seen = event.at, self._clock()
         self._asking = isinstance(event, ev.PlanOffered)
-        line = sentence(event, self._trace, kept=self._kept)
+        line = describe_event(event, self._trace, kept=self._kept)
         if line:
             self._say(line, event.at)
         else:
@@ -68,7 +82,7 @@ class Plain:
 
     def _still(self, at: float) -> None:
         if at - self._said >= PATIENCE:
-            self._say(working(self._trace, at), at)
+            self._say(describe_working(self._trace, at), at)
 
     def rest(self) -> None:
         self._resting = True
@@ -83,7 +97,7 @@ class Plain:
         if self._timer is not None:
             self._timer.stop()
         self.wake()
-        self._write(*words.trouble(self._trace, kept=self._kept))
+        self._write(*problem_lines(self._trace, kept=self._kept))
 
     def _say(self, line: str, at: float) -> None:
         self._said = at
@@ -97,14 +111,14 @@ class Plain:
         self._stderr.flush()
 
 
-def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
+def describe_event(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
     """What `event` says, given the trace after it. Empty for a piece of text."""
     said = ""
     match event:
         case ev.PlanDelta() | ev.StepDelta():
             pass
         case ev.RunStarted():
-            said = f"run {one_line(event.run)}: {words.setting(trace)}: {words.quoted(words.question(trace))}"
+            said = f"run {one_line(event.run)}: {describe_setup(trace)}: {quote_text(question_line(trace))}"
         case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady() | ev.PlanOffered() | ev.PlanDecided():
             said = _planning(event)
         case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
@@ -114,14 +128,14 @@ def sentence(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
         case ev.Notice():
             said = f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
         case ev.RunFinished() | ev.RunFailed():
-            beside = words.alone(trace)
-            said = f"run {_ended(event)}: {words.totals(trace, kept=kept)}{beside and f'; {beside}'}"
+            beside = compare_single_workers(trace)
+            said = f"run {_ended(event)}: {describe_totals(trace, kept=kept)}{beside and f'; {beside}'}"
         case _:
             assert_never(event)
     return said
 
 
-def working(trace: Trace, now: float) -> str:
+def describe_working(trace: Trace, now: float) -> str:
     """Which steps are still working, and for how long."""
     running = [f"step {r.number} for {format_duration(r.seconds(now))}" for r in trace.steps if r.state == "running"]
     return f"still working: {', '.join(running) or 'planning'}, {format_duration(now)} in all"
@@ -137,13 +151,11 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOf
     match event:
         case ev.StepPlanned():
             last = ", gives the answer" if event.last else ""
-            who = f"{one_line(event.worker)}, {words.sees(event.access)}{last}"
-            return f"step {event.step} planned: {who}: {words.quoted(event.subtask)}"
+            who = f"{one_line(event.worker)}, {describe_access(event.access)}{last}"
+            return f"step {event.step} planned: {who}: {quote_text(event.subtask)}"
         case ev.PlanRejected():
             hint = f" ({one_line(event.hint)})" if event.hint else ""
-            return (
-                f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {words.quoted(event.text)}"
-            )
+            return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
         case ev.PlanReady(plan=Accept()):
             return "plan ready: the given answer is accepted as it stands"
         case ev.PlanReady():
@@ -151,7 +163,7 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOf
         case ev.PlanOffered():
             return "plan offered: it waits for the user's word"
         case ev.PlanDecided():
-            return words.decided(event)
+            return describe_decision(event)
 
 
 def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
@@ -161,14 +173,14 @@ def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinish
             again = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return f"started: {one_line(event.worker)}{again}"
         case ev.StepFailed():
-            return f"failed, attempt {event.attempt}: {words.failure(event.error)}; {words.after_failure(event)}"
+            return f"failed, attempt {event.attempt}: {describe_failure(event.error)}; {describe_next_attempt(event)}"
         case ev.StepStopped():
-            return f"stopped: {words.REASONS[event.reason]}"
+            return f"stopped: {REASONS[event.reason]}"
         case ev.StepFinished():
-            how = words.FINISHES.get(event.finish, "")
+            how = FINISHES.get(event.finish, "")
             paid = format_cost(event.usage)
             spent = f"{_took(record, event.at)}{format_count(event.usage.tokens_out, 'token')}{paid and f', {paid}'}"
-            said = "" if record and record.last else f": {words.quoted(event.text)}"
+            said = "" if record and record.last else f": {quote_text(event.text)}"
             return f"finished: {spent}{how and f', {how}'}{said}"
 
 
@@ -178,5 +190,5 @@ def _took(record: StepRecord | None, now: float) -> str:
 
 def _inside(event: ev.Inner, trace: Trace) -> str:
     record = next((record for record in trace.steps if record.number == event.step), None)
-    line = sentence(event.event, record.inner if record and record.inner else Trace())
+    line = describe_event(event.event, record.inner if record and record.inner else Trace())
     return line and f"step {event.step}, inside: {line}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from conductor_cli.core.events import Event, Notice
 from conductor_cli.core.trace import Trace
-from conductor_cli.views import words
-from conductor_cli.views.plain import sentence
-from conductor_cli.views.port import Stderr
+from conductor_cli.views.base import Stderr
+from conductor_cli.views.plain import describe_event
+from conductor_cli.views.run_text import apply_without_deltas, innermost_event, problem_lines
 
 
-class Silent:
+class SilentProgress:
     """Writes at most three lines, and only when there is no answer or a part of one."""
 
     def __init__(self, stderr: Stderr, *, kept: bool = True) -> None:
@@ -18,7 +18,7 @@ class Silent:
         self._trace = Trace()
 
     def show(self, event: Event) -> None:
-        self._trace = words.settled(self._trace, event)
+        self._trace = apply_without_deltas(self._trace, event)
 
     def rest(self) -> None:
         """Nothing is on the screen."""
@@ -27,15 +27,15 @@ class Silent:
         """Nor will be."""
 
     def close(self) -> None:
-        self._stderr.write("".join(f"{line}\n" for line in words.trouble(self._trace, kept=self._kept)))
+        self._stderr.write("".join(f"{line}\n" for line in problem_lines(self._trace, kept=self._kept)))
         self._stderr.flush()
 
 
-class Notices(Silent):
+class NoticesProgress(SilentProgress):
     """Beside that, a line for each notice: whoever uses the answer should know what stands behind it."""
 
     def show(self, event: Event) -> None:
         super().show(event)
-        if isinstance(words.inmost(event), Notice):
-            self._stderr.write(f"conductor: {sentence(event, self._trace)}\n")
+        if isinstance(innermost_event(event), Notice):
+            self._stderr.write(f"conductor: {describe_event(event, self._trace)}\n")
             self._stderr.flush()

@@ -18,12 +18,12 @@ from rich.console import Console
 from conductor_cli.core import events as ev
 from conductor_cli.core.events import Event, Inner
 from conductor_cli.core.trace import Trace, apply
-from conductor_cli.views import draw
-from conductor_cli.views.port import Clock, Stdout
-from conductor_cli.views.region import Lines, Region, styled
-from conductor_cli.views.rows import Page
-from conductor_cli.views.screen import BLANK, WIDEST, Line, Screen
-from conductor_cli.views.ticking import Timer
+from conductor_cli.views import run_lines
+from conductor_cli.views.base import Clock, Stdout
+from conductor_cli.views.live_region import Lines, LiveRegion, styled
+from conductor_cli.views.step_lines import StepLayout
+from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
+from conductor_cli.views.timer import Timer
 
 if TYPE_CHECKING:
     from typing import IO
@@ -39,7 +39,7 @@ _UNTOLD: Final = (ev.StepDelta, ev.PlanDelta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TreeOptions:
     """How a run is drawn.
 
     `kept`: its trace is on disk. `shared`: the answer is written to the same terminal. `brief`: a step that has ended
@@ -52,18 +52,23 @@ class Look:
     reflows: bool = True
 
 
-class Tree:
+class TreeProgress:
     """Draws one run. `tick` None: only `draw` draws."""
 
     def __init__(
-        self, console: Console, look: Look | None = None, *, clock: Clock = time.monotonic, tick: float | None = TICK
+        self,
+        console: Console,
+        look: TreeOptions | None = None,
+        *,
+        clock: Clock = time.monotonic,
+        tick: float | None = TICK,
     ) -> None:
         self._console = console
-        self._look = look or Look()
+        self._look = look or TreeOptions()
         self._clock = clock
         self._tick = tick if console.is_interactive else None
         self._timer: Timer | None = None
-        self._region: Region | None = None
+        self._region: LiveRegion | None = None
         self._trace = Trace()
         self._zeros: dict[tuple[int, ...], float] = {}
         self._settled: deque[tuple[Event, Trace]] = deque()
@@ -80,7 +85,7 @@ class Tree:
         self._seen = self._clock()
         self._changed = True
         if isinstance(event, Inner):
-            self._zeros.update(zeros(event))
+            self._zeros.update(nested_clock_starts(event))
         elif not isinstance(event, _UNTOLD) and not (self._asking and isinstance(event, ev.StepStopped)):
             self._settled.append((event, self._trace))
         if isinstance(event, (ev.RunFinished, ev.RunFailed)):
@@ -127,9 +132,9 @@ class Tree:
         lines = [BLANK] if self._look.shared and (self._told or self._trace.answer) else []
         lines += self._news()
         if self._trace.run:
-            lines += [] if self._trace.ended else [row.line for row in draw.unsettled(self._trace, page)]
-            lines += draw.footer(self._trace, page.screen, kept=self._look.kept)
-        self._print(lines + draw.trouble(self._trace, page.screen, kept=self._look.kept))
+            lines += [] if self._trace.ended else [row.line for row in run_lines.unsettled(self._trace, page)]
+            lines += run_lines.footer(self._trace, page.screen, kept=self._look.kept)
+        self._print(lines + run_lines.trouble(self._trace, page.screen, kept=self._look.kept))
 
     def draw(self) -> None:
         """Print what was settled since the last drawing and draw the live part again, if there is anything new."""
@@ -144,13 +149,13 @@ class Tree:
 
     def live(self) -> list[Line]:
         """The live part as it would be drawn now."""
-        return draw.going_on(self._trace, self._page())
+        return run_lines.going_on(self._trace, self._page())
 
     def _begin(self) -> None:
         if not self._console.is_interactive:
             self.draw()
         elif self._region is None:
-            self._region = Region(self._console, reflows=self._look.reflows, clock=self._clock)
+            self._region = LiveRegion(self._console, reflows=self._look.reflows, clock=self._clock)
             if self._tick:
                 self._timer = Timer(self.draw, self._tick)
                 self._timer.start()
@@ -159,7 +164,7 @@ class Tree:
         page, lines = self._page(), list[Line]()
         while self._settled:
             event, trace = self._settled.popleft()
-            lines += draw.settled(event, trace, page, told=self._told)
+            lines += run_lines.settled(event, trace, page, told=self._told)
         return lines
 
     def _opening(self) -> list[Line]:
@@ -170,7 +175,7 @@ class Tree:
             return [BLANK] if self._trace.answer else []
         records = [record for record in self._trace.steps if record.last and record.state == "running"]
         self._told = bool(records)
-        return [*(line for record in records for line in draw.answering(record, self._trace, self._page())), BLANK]
+        return [*(line for record in records for line in run_lines.answering(record, self._trace, self._page())), BLANK]
 
     def _print(self, lines: list[Line]) -> None:
         """Print `lines` for good, and what is going on below them."""
@@ -180,13 +185,13 @@ class Tree:
         elif above is not None:
             self._console.print(above, end="", crop=False)
 
-    def _page(self) -> Page:
+    def _page(self) -> StepLayout:
         width, height = self._console.size
         screen = Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
-        return Page(screen, self._trace.at + self._clock() - self._seen, self._zeros, brief=self._look.brief)
+        return StepLayout(screen, self._trace.at + self._clock() - self._seen, self._zeros, brief=self._look.brief)
 
 
-def zeros(event: Inner) -> dict[tuple[int, ...], float]:
+def nested_clock_starts(event: Inner) -> dict[tuple[int, ...], float]:
     """When the clocks of the nested runs that `event` passes through began, by the outermost run's clock."""
     found: dict[tuple[int, ...], float] = {}
     path: tuple[int, ...] = ()

@@ -205,7 +205,7 @@ def can_draw(environ: Mapping[str, str]) -> bool:
     """Whether a terminal has the marks: not the bare console of Linux, nor one of a locale that cannot spell them."""
     import locale
 
-    from conductor_cli.views.port import encodable
+    from conductor_cli.views.base import encodable
 
     marks = "".join((*MARKS.values(), ARROW))
     plain = environ.get("TERM") in {"dumb", "linux"} or environ.get("ACCESSIBLE", "") not in {"", "0"}

@@ -81,7 +81,7 @@ class Pack:
 
 def prepared(path: Path, run: str | None, settings: Settings) -> Pack:
     """A bundle, as far as can be told before the checks whether it can be written. Raises `UsageError`."""
-    from conductor_cli.store import Store
+    from conductor_cli.store.trace_store import TraceStore
 
     path = path.expanduser()
     if path.exists() or path.is_symlink():
@@ -90,7 +90,7 @@ def prepared(path: Path, run: str | None, settings: Settings) -> Pack:
         raise UsageError(f"there is no directory {path.absolute().parent}", hint="name a file in one that is there")
     if run is None:
         return Pack(path=path, run="", trace="", settings=settings)
-    store = Store(settings.paths.traces)
+    store = TraceStore(settings.paths.traces)
     found = store.find(run)
     try:
         trace = store.path(found).read_text(encoding="utf-8", errors="replace")

@@ -37,13 +37,13 @@ def show(heading: Heading, summary: Summary, color: Any) -> None:  # noqa: ANN40
 
 
 def _console(color: Any) -> Console:  # noqa: ANN401 - views.ColorName
-    from conductor_cli.views import Surroundings, colored
-    from conductor_cli.views.port import Stderr
+    from conductor_cli.views import OutputContext, uses_color
+    from conductor_cli.views.base import Stderr
     from conductor_cli.views.tree import open_console
 
-    around = Surroundings(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
+    around = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
     # Nobody has to read a table to its end: a write that a closing terminal refuses is dropped.
-    return open_console(Stderr(sys.stdout), color=colored(around), environ=os.environ)
+    return open_console(Stderr(sys.stdout), color=uses_color(around), environ=os.environ)
 
 
 def _blocks(summary: Summary) -> None:

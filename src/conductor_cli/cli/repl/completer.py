@@ -70,9 +70,9 @@ class SlashCompleter(Completer):
         return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
 
     def _runs(self) -> list[tuple[str, str]]:
-        from conductor_cli.store import quick
+        from conductor_cli.store import fast_list
 
         try:
-            return [(name, "") for name in quick.names(str(self._desk.session.settings.paths.traces))]
+            return [(name, "") for name in fast_list.run_names(str(self._desk.session.settings.paths.traces))]
         except OSError:
             return []

@@ -14,18 +14,18 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.usage import NOTHING
 from conductor_cli.models.presets import reader_of
-from conductor_cli.views import words
-from conductor_cli.views.offer import offered
-from conductor_cli.views.port import Stdout
-from conductor_cli.views.printing import Printer
-from conductor_cli.views.screen import BLANK
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.plan_offer import plan_lines
+from conductor_cli.views.printer import Printer
+from conductor_cli.views.run_text import describe_access, question_line
+from conductor_cli.views.text_layout import BLANK
 
 if TYPE_CHECKING:
     from conductor_cli.core.question import File
     from conductor_cli.core.trace import Trace
     from conductor_cli.core.usage import Usage
     from conductor_cli.run import Conductor, Run
-    from conductor_cli.views import Surroundings
+    from conductor_cli.views import OutputContext
 
 KEYS: Final = (
     ("Enter", "ask"),
@@ -69,14 +69,14 @@ def plan(trace: Trace) -> None:
     if not trace.steps:
         raise UsageError(f"run {trace.run} has no steps", hint="/trace shows what it has")
     for record in trace.steps:
-        print_text(f"{record.number}  {record.worker}, {words.sees(record.step.access)}: {record.state}")
+        print_text(f"{record.number}  {record.worker}, {describe_access(record.step.access)}: {record.state}")
         print_text(f"   {record.step.subtask}")
 
 
-def offer(run: Run, around: Surroundings) -> None:
+def offer(run: Run, around: OutputContext) -> None:
     """A plan that was only made: who does what, who reads it, what it may cost."""
     printer = Printer(Stdout(around.stdout), around)
-    printer.print([BLANK, *offered(describe_offer(run), printer.screen), BLANK])
+    printer.print([BLANK, *plan_lines(describe_offer(run), printer.screen), BLANK])
 
 
 def trace(found: Trace, step: int | None = None) -> None:
@@ -127,7 +127,7 @@ def files(new: Sequence[File], old: Sequence[File]) -> None:
 
 def question(asked: Trace, length: int = 60) -> str:
     """The head of a run's question."""
-    line = words.question(asked)
+    line = question_line(asked)
     return line if len(line) <= length else f"{line[: length - 4]} ..."
 
 

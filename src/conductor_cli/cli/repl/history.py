@@ -23,7 +23,7 @@ LONGEST: Final = 100_000
 def home() -> Path:
     """The state directory; where it is known without them, the settings are not loaded for it."""
     if sys.platform == "linux":
-        from conductor_cli.store.quick import state_directory
+        from conductor_cli.store.fast_list import state_directory
 
         return Path(state_directory(os.environ))
     from conductor_cli.config import app_paths

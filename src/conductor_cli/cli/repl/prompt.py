@@ -158,7 +158,7 @@ class Prompt:
         """Let the head of a message stand where it was typed, unless all of it still does."""
         if self._plain:
             return
-        from conductor_cli.views.screen import Screen
+        from conductor_cli.views.text_layout import Screen
 
         screen = Screen(width=self._columns)
         lines = message.splitlines()

@@ -89,7 +89,7 @@ def show(
     from conductor_cli.cli.output import print_json, print_text
     from conductor_cli.cli.trace.showing import prompts_data, step_text, trace_text
     from conductor_cli.core.again import check
-    from conductor_cli.views.report import report
+    from conductor_cli.views.json_output import run_data
 
     store = store_of(context)
     found = store.find(run)
@@ -101,7 +101,7 @@ def show(
     if step is not None:
         check(trace, step)
     if json:
-        data = report(trace, live=live)
+        data = run_data(trace, live=live)
         if prompts:
             data["steps"] = prompts_data(trace, data["steps"])
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
@@ -166,8 +166,8 @@ def names() -> None:
     from contextlib import suppress
 
     from conductor_cli.config import app_paths
-    from conductor_cli.store import quick
+    from conductor_cli.store import fast_list
 
     with suppress(OSError):
-        for name in quick.names(str(app_paths(os.environ).traces)):
+        for name in fast_list.run_names(str(app_paths(os.environ).traces)):
             sys.stdout.write(f"{name}\n")

@@ -84,10 +84,10 @@ def _about(trace: Trace) -> str:
 def _planned(record: StepRecord | None) -> str:
     if record is None:
         return ""
-    from conductor_cli.views.words import sees
+    from conductor_cli.views.run_text import describe_access
 
     instead = f" (planned: {record.step.worker})" if record.worker != record.step.worker else ""
-    return f"{record.worker}{instead}, {sees(record.step.access)}\n{record.step.subtask}"
+    return f"{record.worker}{instead}, {describe_access(record.step.access)}\n{record.step.subtask}"
 
 
 def _answer(record: StepRecord | None) -> str:
@@ -155,9 +155,9 @@ def _padded(text: str, width: int) -> str:
 
 def data_of(one: Trace, other: Trace) -> dict[str, Any]:
     """For `--json`: both runs as `trace show --json` has them, and for each step what is the same."""
-    from conductor_cli.views.report import report
+    from conductor_cli.views.json_output import run_data
 
-    both = [report(trace) | {"question": trace.question.text} for trace in (one, other)]
+    both = [run_data(trace) | {"question": trace.question.text} for trace in (one, other)]
     steps = []
     for number, (mine, others) in enumerate(zip_longest(both[0]["steps"], both[1]["steps"]), start=1):
         fields = ("worker", "subtask", "access", "text")

@@ -15,7 +15,8 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
-    from conductor_cli.store import Row, Store
+    from conductor_cli.store.stored_run import StoredRun
+    from conductor_cli.store.trace_store import TraceStore
 
 SHOWN: Final = 10
 """Runs that are named before a yes; the others are counted."""
@@ -35,7 +36,7 @@ def prune(
 ) -> None:
     """Delete old runs. With both options a run must be older and not among the newest."""
     from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
-    from conductor_cli.store.rows import data_of
+    from conductor_cli.store.stored_run import run_data
 
     if older_than is None and keep is None:
         raise UsageError("nothing says which runs are old", hint="conductor trace prune --older-than 30d --keep 100")
@@ -49,7 +50,7 @@ def prune(
         _have_a_yes(going, yes=yes)
     gone, refused = ([], []) if dry_run else _delete(store, going)
     if json:
-        listed = [data_of(row, str(store.directory)) for row in (going if dry_run else gone)]
+        listed = [run_data(row, str(store.directory)) for row in (going if dry_run else gone)]
         print_json({"deleted": not dry_run, "runs": listed, "bytes": _bytes(going if dry_run else gone)})
     elif dry_run:
         for row in going:
@@ -61,18 +62,18 @@ def prune(
         raise refused[0]
 
 
-def rows_of(store: Store) -> list[Row]:
+def rows_of(store: TraceStore) -> list[StoredRun]:
     """Every stored run, the newest first."""
     return [found.row for found in store.newest(count=-1)[0]]
 
 
-def chosen(rows: Sequence[Row], older: timedelta | None, keep: int | None, now: datetime) -> list[Row]:
+def chosen(rows: Sequence[StoredRun], older: timedelta | None, keep: int | None, now: datetime) -> list[StoredRun]:
     """Those of the rows, the newest first, that are older and behind the newest `keep`. Pure."""
     behind = rows[keep or 0 :]
     return [row for row in behind if older is None or now - begun(row) > older]
 
 
-def begun(row: Row) -> datetime:
+def begun(row: StoredRun) -> datetime:
     """When a run began; for a file that does not say, when it was written last."""
     try:
         time = datetime.fromisoformat(row.time)
@@ -81,7 +82,7 @@ def begun(row: Row) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
+def _have_a_yes(going: Sequence[StoredRun], *, yes: bool) -> None:
     """Say what goes and have a yes. Raises `UsageError` where nobody can be asked, `Exit` after a no."""
     from conductor_cli.cli.output import print_notice
     from conductor_cli.cli.prompts import confirm
@@ -99,7 +100,7 @@ def _have_a_yes(going: Sequence[Row], *, yes: bool) -> None:
         raise typer.Exit
 
 
-def _delete(store: Store, going: Sequence[Row]) -> tuple[list[Row], list[UsageError]]:
+def _delete(store: TraceStore, going: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
     """Delete what can be; those that are gone, and why others are not."""
     gone, refused = [], []
     try:
@@ -114,16 +115,16 @@ def _delete(store: Store, going: Sequence[Row]) -> tuple[list[Row], list[UsageEr
     return gone, refused
 
 
-def _named(row: Row) -> str:
+def _named(row: StoredRun) -> str:
     return f"{row.run}  {row.title[:50]}".rstrip()
 
 
-def _freed(rows: Sequence[Row]) -> str:
+def _freed(rows: Sequence[StoredRun]) -> str:
 
     return f"{_runs(len(rows))}, {format_size(_bytes(rows))}"
 
 
-def _bytes(rows: Sequence[Row]) -> int:
+def _bytes(rows: Sequence[StoredRun]) -> int:
     return sum(max(row.size, 0) for row in rows)
 
 

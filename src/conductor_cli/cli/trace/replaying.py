@@ -18,12 +18,12 @@ def play(options: GlobalOptions, name: str, *, speed: float, by_key: bool, outpu
     """Show the run that `name` means as the options ask. Returns the exit code; raises `UsageError`."""
     from conductor_cli.cli.trace.sharing import look_of
     from conductor_cli.config import app_paths
-    from conductor_cli.store import Store
-    from conductor_cli.views.replaying import replay, view_of
+    from conductor_cli.store.trace_store import TraceStore
+    from conductor_cli.views.replay import open_replay_view, replay
 
-    look, store = look_of(options, progress), Store(app_paths(os.environ).traces)
+    look, store = look_of(options, progress), TraceStore(app_paths(os.environ).traces)
     with _keys() if by_key else nullcontext() as key:
-        events, view = store.events(store.find(name)), view_of(look, output, quiet=options.quiet)
+        events, view = store.events(store.find(name)), open_replay_view(look, output, quiet=options.quiet)
         try:
             return replay(events, view, speed, key=key)
         except BrokenPipeError:

@@ -15,8 +15,8 @@ from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.cli.options import GlobalOptions, Mode
-    from conductor_cli.store import Store
-    from conductor_cli.store.rows import Wanted
+    from conductor_cli.store.stored_run import RunQuery
+    from conductor_cli.store.trace_store import TraceStore
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, its beginning, last, or last~1 and so on.")]
 
@@ -27,13 +27,13 @@ _SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _BOLD: Final = "\x1b[1;4m{}\x1b[0m"
 
 
-def store_of(_: typer.Context) -> Store:
+def store_of(_: typer.Context) -> TraceStore:
     """The store. No settings are read for it: traces can be looked at whatever is wrong with them."""
     from conductor_cli.config import app_paths
-    from conductor_cli.store import Store
-    from conductor_cli.store.quick import reading
+    from conductor_cli.store.fast_list import say_indexing
+    from conductor_cli.store.trace_store import TraceStore
 
-    return Store(app_paths(os.environ).traces, reading)
+    return TraceStore(app_paths(os.environ).traces, say_indexing)
 
 
 def span(text: str, flag: str) -> timedelta:
@@ -59,20 +59,20 @@ def begun_since(text: str, now: datetime) -> str:
 
 def wanted(
     states: Sequence[str], worker: str | None, mode: Mode | None, since: str | None, terms: Sequence[str]
-) -> Wanted:
+) -> RunQuery:
     """Which runs the options ask for. Raises `UsageError`."""
-    from conductor_cli.store.rows import Wanted, tidy
+    from conductor_cli.store.stored_run import RunQuery, normalize_terms
 
     unknown = [state for state in states if state not in STATES]
     if unknown:
         raise UsageError(f"there is no state {unknown[0]!r:.40}", hint=f"known: {', '.join(STATES)}")
-    words = tidy(terms)
+    words = normalize_terms(terms)
     if terms and not words:
         raise UsageError("there is no text to look for", hint='for example: conductor trace search "a word"')
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("a text to look for holds what is no letter", hint="give it as UTF-8 text")
     begun = begun_since(since, datetime.now(UTC)) if since else ""
-    return Wanted(
+    return RunQuery(
         states=tuple(dict.fromkeys(states)),
         worker=worker or "",
         mode=mode.value if mode else "",
@@ -81,25 +81,25 @@ def wanted(
     )
 
 
-def show_runs(context: typer.Context, chosen: Wanted, count: int, *, hits: bool, json: bool, none: str = "") -> None:
+def show_runs(context: typer.Context, chosen: RunQuery, count: int, *, hits: bool, json: bool, none: str = "") -> None:
     """Show the newest runs that are wanted; with `hits`, where their texts hold what was searched."""
     from conductor_cli.cli.output import print_json, print_notice, print_styled, terminal_width
-    from conductor_cli.store.listing import data, lines
-    from conductor_cli.store.quick import NONE, older
+    from conductor_cli.store.fast_list import NONE, describe_older
+    from conductor_cli.store.run_list import found_data, run_lines
 
     store = store_of(context)
     found, more = store.newest(chosen, count)
     if json:
-        print_json([data(each, str(store.directory), chosen.terms if hits else ()) for each in found])
+        print_json([found_data(each, str(store.directory), chosen.terms if hits else ()) for each in found])
         return
     if not found:
         print_notice(none or NONE)
         return
     mark = _BOLD.format if hits and _styled(context) else str
     terms = chosen.terms if hits else ()
-    print_styled("\n".join(lines(found, terminal_width(sys.stdout), datetime.now(UTC), terms, mark)))
+    print_styled("\n".join(run_lines(found, terminal_width(sys.stdout), datetime.now(UTC), terms, mark)))
     if more:
-        print_notice(older(more))
+        print_notice(describe_older(more))
 
 
 def look_of(options: GlobalOptions, progress: str | None = None) -> Mapping[str, Any]:
@@ -116,9 +116,9 @@ def look_of(options: GlobalOptions, progress: str | None = None) -> Mapping[str,
 
 def _styled(context: typer.Context) -> bool:
     """Whether what was found is drawn bold: on a terminal that can, unless somebody wants none of it."""
-    from conductor_cli.views import Surroundings, colored
+    from conductor_cli.views import OutputContext, uses_color
 
     color = look_of(context.obj)["output.color"]
-    around = Surroundings(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
-    told = colored(around)
+    around = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color)
+    told = uses_color(around)
     return told if told is not None else sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

@@ -12,7 +12,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import dump
-from conductor_cli.views.words import alone, sees
+from conductor_cli.views.run_text import compare_single_workers, describe_access
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
@@ -42,7 +42,7 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
         "",
         f"total: {usage_text(trace.usage)}",
     ]
-    return "\n".join([*parts, *filter(None, [alone(trace)])])
+    return "\n".join([*parts, *filter(None, [compare_single_workers(trace)])])
 
 
 def _labelled(label: str, text: str) -> str:
@@ -97,7 +97,9 @@ def usage_text(usage: Usage) -> str:
 
 def _step_line(record: StepRecord, now: float) -> str:
     took = f"{record.seconds(now):.1f} s  ({usage_text(record.usage)})"
-    head = f"  {record.number}. {one_line(record.worker)}  {sees(record.step.access)}  {record.state}  {took}"
+    head = (
+        f"  {record.number}. {one_line(record.worker)}  {describe_access(record.step.access)}  {record.state}  {took}"
+    )
     lines = [head, _indented(record.step.subtask, 5)]
     lines += [_indented(f"failed: {record.error.message}", 5)] if record.error is not None else []
     if record.inner is not None:

@@ -1,0 +1,107 @@
+"""Markdown that comes in pieces, cut into blocks as soon as they are whole. Pure.
+
+A block ends before a line that is not indented and follows a blank one, before a fence, and behind the fence that
+closes one. What only looks like a block's end inside a list costs a blank line, never text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST: Final = 16_384
+"""Characters of one block; a longer one is cut."""
+
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([^`\n]*)\n?\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A part of a text, line ends included. `language` is None for prose, and what a fence says of its code.
+
+    `opens` and `closes`: the fence's own lines, where they belong to this part.
+    """
+
+    text: str
+    language: str | None = None
+    opens: str = ""
+    closes: str = ""
+
+    @property
+    def source(self) -> str:
+        """The text as it was written."""
+        return f"{self.opens}{self.text}{self.closes}"
+
+
+class BlockSplitter:
+    """Takes pieces of a text in, gives its blocks out. All blocks and `rest` in a row are the text."""
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._lines: list[str] = []
+        self._size = 0
+        self._blank = False
+        self._fence = ""
+        self._language = ""
+        self._opens = ""
+
+    def feed(self, piece: str) -> list[Block]:
+        """The blocks that are whole now."""
+        *lines, self._line = (self._line + piece).split("\n")
+        found = [block for line in lines for block in self._take(line + "\n")]
+        if self._blank and self._line and not self._line[0].isspace():
+            found += self._cut()
+            self._blank = False
+        if len(self._line) > LONGEST:
+            self._keep(self._line)
+            self._line = ""
+        if self._size > LONGEST:
+            found += self._cut()
+        return found
+
+    @property
+    def rest(self) -> Block:
+        """What is not whole yet."""
+        return self._block(self._line)
+
+    def close(self) -> list[Block]:
+        """The rest as a block; afterwards a new text may begin."""
+        rest = self.rest
+        self.__init__()  # type: ignore[misc] # the same state as at first
+        return [rest] if rest.source else []
+
+    def _take(self, line: str) -> list[Block]:
+        if self._fence:
+            return self._code(line)
+        begins = _FENCE.match(line)
+        found = self._cut() if begins or (self._blank and line.strip() and not line[0].isspace()) else []
+        if begins:
+            self._fence, self._language, self._opens = begins[1], begins[2].strip(), line
+        else:
+            self._keep(line)
+        self._blank = not line.strip() and not begins
+        return found
+
+    def _code(self, line: str) -> list[Block]:
+        mark = line.strip()
+        if len(mark) < len(self._fence) or mark.strip(self._fence[0]) or line[:4].isspace():
+            self._keep(line)
+            return []
+        found = [self._block(closes=line)]
+        self._lines, self._size = [], 0
+        self._fence = self._language = self._opens = ""
+        return found
+
+    def _keep(self, line: str) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+
+    def _cut(self) -> list[Block]:
+        block = self._block()
+        self._lines, self._size, self._opens = [], 0, ""
+        return [block] if block.source else []
+
+    def _block(self, more: str = "", closes: str = "") -> Block:
+        text = "".join(self._lines) + more
+        return Block(text=text, language=self._language if self._fence else None, opens=self._opens, closes=closes)

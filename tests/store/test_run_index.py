@@ -1,0 +1,260 @@
+"""The index of stored runs: what it says is what the files say, whatever happened to it meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
+from conductor_cli.store import run_index
+from conductor_cli.store.stored_run import RunQuery, normalize_terms
+from conductor_cli.store.trace_store import TraceStore
+
+STEP = Step(worker="alpha", subtask="Count the pears")
+
+
+def events(run: str, question: str, answer: str = "twelve", mode: ev.Mode = "auto") -> list[ev.Event]:
+    pool = Pool(workers=(Worker(name="alpha", kind="openai-compatible"),))
+    time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
+    return [
+        ev.RunStarted(
+            at=0.0, run=run, time=time, question=Question(text=question), pool=pool, limits=Limits(), mode=mode,
+            conductor="tiny", profile="prompted",
+        ),
+        ev.StepPlanned(at=0.1, step=1, worker="alpha", subtask=STEP.subtask, access=(), last=True),
+        ev.PlanReady(at=0.2, plan=Plan(steps=(STEP,)), usage=Usage(calls=1)),
+        ev.StepStarted(at=0.3, step=1, worker="alpha", attempt=1, prompt=()),
+        ev.StepDelta(at=0.4, step=1, attempt=1, text=answer),
+        ev.StepFinished(at=0.5, step=1, attempt=1, text=answer, usage=Usage(calls=1), finish="stop"),
+        ev.RunFinished(at=0.6, answer=answer, usage=Usage(calls=2)),
+    ]  # fmt: skip
+
+
+def put(store: TraceStore, day: int, question: str, *, until: int = 7, **more: str) -> str:
+    run = f"202611{day:02}-100000-00000a"
+    writer = store.open(run)
+    for event in events(run, question, **more)[:until]:  # type: ignore[arg-type]
+        writer.write(event)
+    writer.close()
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TraceStore:
+    return TraceStore(tmp_path / "traces")
+
+
+def listed(store: TraceStore, wanted: RunQuery = RunQuery(), count: int = 20) -> list[str]:  # noqa: B008
+    return [found.row.title for found in store.newest(wanted, count)[0]]
+
+
+def file_of(store: TraceStore) -> Path:
+    return store.directory.with_name("traces.index")
+
+
+def test_what_is_written_later_is_listed_and_what_is_gone_is_not(store: TraceStore) -> None:
+    """Each look sees the directory as it is, the newest run first, and says how many more there are."""
+    assert store.newest() == ([], 0)
+    put(store, 1, "first")
+    assert listed(store) == ["first"]
+    second = put(store, 2, "second")
+    put(store, 3, "third", until=5)
+    assert listed(store) == ["third", "second", "first"]
+    assert [found.row.state for found in store.newest()[0]] == ["interrupted", "finished", "finished"]
+    assert (listed(store, count=2), store.newest(count=2)[1]) == (["third", "second"], 1)
+    store.remove(second)
+    assert listed(store) == ["third", "first"]
+
+
+def test_a_row_says_what_the_run_was(store: TraceStore) -> None:
+    """Question, plan, workers, mode, result and what it took are in the row."""
+    put(store, 1, "How\nmany?")
+    (found,) = store.newest()[0]
+    row = found.row
+    assert (row.title, row.state, row.mode, row.shape, row.workers) == ("How many?", "finished", "auto", "1", "alpha")
+    assert (row.seconds, row.size) == (0.6, store.path(row.run).stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "titles"),
+    [
+        (RunQuery(states=("finished",)), ["Äpfel und pears", "two"]),
+        (RunQuery(states=("failed", "interrupted")), ["one"]),
+        (RunQuery(worker="alpha"), ["Äpfel und pears", "two", "one"]),
+        (RunQuery(worker="alph"), []),
+        (RunQuery(mode="mini"), ["two"]),
+        (RunQuery(since="20261102-100000"), ["Äpfel und pears", "two"]),
+        (RunQuery(terms=("TWELVE",)), ["two"]),
+        (RunQuery(terms=("äpfel",)), ["Äpfel und pears"]),
+        (RunQuery(terms=("pears", "und")), ["Äpfel und pears"]),
+        (RunQuery(terms=("count the pears",)), ["Äpfel und pears", "two", "one"]),
+        (RunQuery(terms=("pears count",)), []),
+        (RunQuery(terms=("wo",)), ["two"]),
+        (RunQuery(terms=('"', "x")), []),
+        (RunQuery(terms=("pears",), states=("interrupted",)), ["one"]),
+    ],
+)
+def test_runs_are_filtered_and_searched(store: TraceStore, wanted: RunQuery, titles: list[str]) -> None:
+    """By state, worker, mode, time, and by texts in any case, also short ones, all of which must be there."""
+    put(store, 1, "one", until=4)
+    put(store, 2, "two", mode="mini")
+    put(store, 3, "Äpfel und pears", answer="none")
+    assert listed(store, wanted) == titles
+
+
+def test_terms_are_as_the_texts_are() -> None:
+    """White space in a term is one space, and a term without anything else is none."""
+    assert normalize_terms(["a \n b", " ", "c"]) == ("a b", "c")
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "newer", "older", "dropped"])
+def test_an_index_that_is_not_whole_is_made_again(store: TraceStore, damage: str) -> None:
+    """It may be deleted, cut off, overwritten, of another version or without a table: the list is the same."""
+    put(store, 1, "first")
+    put(store, 2, "second")
+    before = listed(store)
+    file = file_of(store)
+    if damage == "gone":
+        file.unlink()
+    elif damage in {"garbage", "cut"}:
+        file.write_bytes(b"no index " * 500 if damage == "garbage" else file.read_bytes()[:5000])
+    else:
+        statement = {
+            "newer": "PRAGMA user_version = 99",
+            "older": "PRAGMA user_version = -1",
+            "dropped": "DROP TABLE runs",
+        }
+        with sqlite3.connect(file) as known:
+            known.execute(statement[damage])
+        known.close()
+    assert listed(store) == before
+    assert listed(store, RunQuery(terms=("second",))) == ["second"]
+
+
+def test_the_index_is_the_owners_only(store: TraceStore) -> None:
+    """Nobody else reads what was asked and answered."""
+    put(store, 1, "first")
+    listed(store)
+    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
+
+
+def test_a_trace_that_was_changed_by_hand_is_read_again(store: TraceStore) -> None:
+    """A row that is shown is that of the file as it is now."""
+    run = put(store, 1, "first")
+    assert store.newest()[0][0].row.state == "finished"
+    path = store.path(run)
+    path.write_bytes(path.read_bytes()[:-20])
+    os.utime(store.directory, ns=(1, 1))
+    listed(store)
+    assert store.newest()[0][0].row.state == "interrupted"
+
+
+def test_a_run_that_goes_on_is_looked_at_each_time(store: TraceStore) -> None:
+    """What is being written is running, and is finished as soon as it is, though the directory has not changed."""
+    run = "20261101-100000-00000a"
+    writer = store.open(run)
+    *first, last = events(run, "first")
+    for event in first:
+        writer.write(event)
+    os.utime(store.directory, ns=(1, 1))
+    assert store.newest()[0][0].row.state == "running"
+    writer.write(last)
+    writer.close()
+    assert store.newest()[0][0].row.state == "finished"
+
+
+def test_damaged_files_are_listed_with_what_is_wrong(store: TraceStore) -> None:
+    """A line in the middle that is no event, a foreign file and a newer trace each say so; the others stand beside."""
+    run = put(store, 1, "damaged")
+    lines = store.path(run).read_text().splitlines()
+    lines[2] = lines[2][:-4]
+    store.path(run).write_text("\n".join(lines) + "\n")
+    store.path("20261102-100000-00000a").write_text("hello\n")
+    store.path("20261103-100000-00000a").write_text('{"kind":"run_started","format":99}\n')
+    put(store, 4, "whole")
+    found = [found.row for found in store.newest()[0]]
+    assert [row.state for row in found] == ["finished", "unreadable", "unreadable", "unreadable"]
+    assert "trace format 99" in found[1].problem
+    assert "line 1" in found[2].problem
+    assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
+
+
+def test_deleted_texts_are_out_of_the_index(store: TraceStore) -> None:
+    """After `refresh` nothing of a deleted run is in the index's file."""
+    run = put(store, 1, "a zeppelin")
+    put(store, 2, "other")
+    listed(store)
+    assert b"zeppelin" in file_of(store).read_bytes()
+    store.remove(run)
+    store.refresh()
+    assert b"zeppelin" not in file_of(store).read_bytes()
+
+
+def test_a_disk_that_takes_no_index_still_has_a_list(store: TraceStore) -> None:
+    """Where the index's file cannot be made the list is the same, only slower."""
+    put(store, 1, "first")
+    file_of(store).mkdir()
+    assert listed(store) == ["first"]
+    assert listed(store, RunQuery(terms=("fir",))) == ["first"]
+
+
+def test_without_an_index_of_words_texts_are_looked_through(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An SQLite that was built without FTS5 finds the same."""
+    monkeypatch.setattr(run_index, "_WORDS", "CREATE VIRTUAL TABLE words USING nothing(x);\n")
+    put(store, 1, "a zeppelin")
+    put(store, 2, "other")
+    assert listed(store, RunQuery(terms=("ZEPP",))) == ["a zeppelin"]
+
+
+def _look(directory: str) -> list[str]:
+    return listed(TraceStore(Path(directory)))
+
+
+def test_processes_may_look_at_once(store: TraceStore) -> None:
+    """Four processes that find no index make one together, and each sees every run."""
+    for day in range(1, 29):
+        put(store, day, f"question {day}")
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        seen = pool.map(_look, [str(store.directory)] * 8)
+    assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
+
+
+def test_a_process_that_dies_while_it_reads_leaves_what_it_has(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before a crash is kept, and the next look goes on from there."""
+    for day in range(1, 6):
+        put(store, day, f"question {day}")
+    from conductor_cli.store import run_summary
+
+    whole, read = run_summary.summarize_run, list[str]()
+
+    def dies(directory: str, run: str) -> object:
+        read.append(run)
+        if len(read) == 4:
+            raise KeyboardInterrupt
+        return whole(directory, run)
+
+    monkeypatch.setattr(run_index, "BATCH", 2)
+    monkeypatch.setattr(run_summary, "summarize_run", dies)
+    with pytest.raises(KeyboardInterrupt):
+        listed(store)
+    read.clear()
+
+    def again(directory: Any, run: str) -> Any:
+        read.append(run)
+        return whole(directory, run)
+
+    monkeypatch.setattr(run_summary, "summarize_run", again)
+    assert len(listed(store)) == 5
+    assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]

@@ -1,0 +1,323 @@
+"""Traces on disk: what is written is what is read, also from a file that was cut off anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.usage import Usage
+from conductor_cli.store.run_summary import summarize_run
+from conductor_cli.store.trace_file import read_events
+from conductor_cli.store.trace_store import TraceStore
+
+TRACES = Path(__file__).parents[1] / "traces"
+OLD = TRACES / "old"
+RUN = "20261120-101112-abcdef"
+
+numbers = st.integers(1, 5)
+words = st.text(max_size=40)
+usages = st.builds(
+    Usage, tokens_in=st.integers(0, 9999), tokens_out=st.integers(0, 9999),
+    cost=st.none() | st.decimals(0, 10, allow_nan=False, places=6), seconds=st.floats(0, 1e6),
+)  # fmt: skip
+steps = st.builds(Step, worker=words, subtask=words, access=st.lists(numbers, max_size=3).map(tuple))
+failures = st.builds(Failure, kind=st.sampled_from(["worker", "limit", "key"]), message=words, hint=words)
+at = st.floats(0, 1e6)
+plans = st.builds(Plan, steps=st.lists(steps).map(tuple), reasoning=words)
+middles = st.one_of(
+    st.builds(ev.PlanDelta, at=at, text=words),
+    st.builds(ev.PlanReady, at=at, plan=plans, usage=usages),
+    st.builds(ev.StepDelta, at=at, step=numbers, attempt=numbers, text=words, thinking=words),
+    st.builds(ev.StepFailed, at=at, step=numbers, attempt=numbers, error=failures, usage=usages, retry_in=st.none()),
+    st.builds(
+        ev.StepFinished, at=at, step=numbers, attempt=numbers, text=words, usage=usages,
+        finish=st.sampled_from(["stop", "length"]),
+    ),
+    st.builds(ev.Inner, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
+    st.builds(ev.Notice, at=at, text=words, step=numbers),
+)  # fmt: skip
+questions = st.builds(
+    Question, text=words, system=words, files=st.lists(st.builds(File, name=words, text=words), max_size=2).map(tuple),
+    history=st.lists(st.builds(Turn, question=words, answer=words), max_size=2).map(tuple),
+)  # fmt: skip
+
+
+HOW_MANY = Question(text="How many?")
+
+
+def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
+    worker = Worker(name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"})
+    return ev.RunStarted(
+        at=0.0, run=RUN, time="2026-11-20T10:11:12.000+00:00", question=question, pool=Pool(workers=(worker,)),
+        limits=Limits(), mode="auto", conductor="tiny", profile="prompted", **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+ended = st.one_of(
+    st.builds(ev.RunFinished, at=at, answer=words, usage=usages, partial=st.booleans()),
+    st.builds(ev.RunFailed, at=at, error=failures, usage=usages),
+)
+streams = st.builds(
+    lambda first, middle, last: [first, *middle, last],
+    questions.map(begun), st.lists(middles, max_size=8), ended,
+)  # fmt: skip
+
+
+def state_of(store: TraceStore) -> str:
+    return summarize_run(str(store.directory), RUN)[0].state
+
+
+def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> TraceStore:
+    store = TraceStore(folder)
+    writer = store.open(run)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    return store
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams)
+def test_what_is_written_is_read(events: list[ev.Event]) -> None:
+    """Any events come back as they were."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder))
+        assert list(store.events(RUN)) == events
+        assert state_of(store) == (
+            "failed" if isinstance(events[-1], ev.RunFailed) else "partial" if events[-1].partial else "finished"  # type: ignore[union-attr]
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.data())
+def test_a_file_cut_off_anywhere_reads_as_the_beginning_of_its_events(
+    events: list[ev.Event], data: st.DataObject
+) -> None:
+    """After a cut at any byte the events before it are read, no other, and the run is listed."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder))
+        whole = store.path(RUN).read_bytes()
+        cut = data.draw(st.integers(0, len(whole) - 1))
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read_events(store.path(RUN)))
+        assert found == events[: len(found)]
+        assert len(found) - whole[:cut].count(b"\n") in (0, 1)
+        state = state_of(store)
+        assert state == "interrupted" if len(found) < len(events) else state in ("finished", "partial", "failed")
+        if found:
+            assert store.trace(RUN).run == RUN
+
+
+def test_every_cut_of_one_trace_is_read(tmp_path: Path) -> None:
+    """The same for each byte behind the first line of one trace, with letters of several bytes, and for some before."""
+    events: list[ev.Event] = [
+        begun(Question(text="Wie viele Äpfel? 🍏")), ev.PlanDelta(at=0.1, text="alpha | - | zähle"),
+        ev.RunFinished(at=1.0, answer="drei – ✓", usage=Usage()),
+    ]  # fmt: skip
+    store = stored(events, tmp_path)
+    whole = store.path(RUN).read_bytes()
+    behind = whole.index(b"\n") - 20
+    for cut in (*range(0, behind, 10), *range(behind, len(whole))):
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read_events(store.path(RUN)))
+        assert found == events[: len(found)], cut
+
+
+def test_half_a_letter_survives(tmp_path: Path) -> None:
+    """A lone surrogate, which JSON may hold and UTF-8 may not, comes back as it was."""
+    events: list[ev.Event] = [begun(), ev.PlanDelta(at=0.1, text="half \ud83d a smile \u2028 \x85")]
+    store = stored(events, tmp_path)
+    assert list(store.events(RUN)) == events
+    assert store.path(RUN).read_bytes().decode().count("\n") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"kind":"run_started","at":0.0,"run":"x'])
+def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
+    """A run that was killed before its first line was whole: interrupted, nothing to show, and it can be taken away."""
+    store = TraceStore(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert state_of(store) == "interrupted"
+    assert list(read_events(store.path(RUN))) == []
+    with pytest.raises(UsageError, match="holds no whole event"):
+        store.trace(RUN)
+    store.remove(RUN)
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000, b"hello"]
+)
+def test_a_file_that_is_no_trace_says_so(tmp_path: Path, content: bytes) -> None:
+    """What conductor did not write is listed as unreadable and named with its line when it is read."""
+    store = TraceStore(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert state_of(store) == "unreadable"
+    with pytest.raises(UsageError, match="line 1"):
+        list(store.events(RUN))
+
+
+def test_a_trace_broken_in_the_middle_names_the_line(tmp_path: Path) -> None:
+    """Only the last line may be broken; another one is an error that says which."""
+    store = stored([begun(), ev.PlanDelta(at=0.1, text="x"), ev.PlanDelta(at=0.2, text="y")], tmp_path)
+    lines = store.path(RUN).read_text().splitlines()
+    store.path(RUN).write_text("\n".join([lines[0], lines[1][:-5], lines[2]]))
+    with pytest.raises(UsageError, match="line 2"):
+        list(store.events(RUN))
+
+
+def test_a_trace_that_does_not_begin_with_a_run_says_so(tmp_path: Path) -> None:
+    """Events without the start of their run are no trace."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(ev.to_line(ev.PlanDelta(at=0.1, text="x")) + "\n")
+    with pytest.raises(UsageError, match="does not begin"):
+        list(read_events(path))
+
+
+def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
+    """A trace of a later conductor is refused with both numbers."""
+    store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
+    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}.*up to {ev.FORMAT}"):
+        list(store.events(RUN))
+
+
+def test_a_newer_format_asks_for_an_update_whatever_else_it_has(tmp_path: Path) -> None:
+    """A start that names a later format is told as that, also where it cannot be read; the list says it, too."""
+    store = TraceStore(tmp_path)
+    store.path(RUN).write_text(f'{{"kind":"run_started","format":{ev.FORMAT + 1},"asked":{{"text":"hi"}}}}\n')
+    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}"):
+        list(store.events(RUN))
+    row, _ = summarize_run(str(tmp_path), RUN)
+    assert (row.state, f"trace format {ev.FORMAT + 1}" in row.problem) == ("unreadable", True)
+
+
+@pytest.mark.parametrize("path", sorted(OLD.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_a_trace_of_an_older_conductor_reads(path: Path) -> None:
+    """Traces as earlier versions wrote them, with fewer keys, still fold to a whole run."""
+    trace = TraceStore(path.parent).trace(path.stem)
+    assert (trace.state, trace.answer, [record.state for record in trace.steps]) == (
+        "finished",
+        "AEEGL",
+        ["done", "done"],
+    )
+    assert summarize_run(str(path.parent), path.stem)[0].shape == "1 > 1"
+
+
+def test_what_is_read_without_pieces_folds_to_the_same_but_for_unended_texts(tmp_path: Path) -> None:
+    """Streamed texts can be passed over, also those of nested runs: what has ended holds its whole text."""
+    for path in sorted(TRACES.glob("*.jsonl")):
+        events = list(read_events(path, pieces=False))
+        assert [event for event in read_events(path) if not _is_piece(event)] == events, path.stem
+
+
+def _is_piece(event: ev.Event) -> bool:
+    inner = event.event if isinstance(event, ev.Inner) else event
+    return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and _is_piece(inner))
+
+
+@pytest.mark.parametrize(("name", "found"), [("last", 2), ("last~0", 2), ("last~1", 1), ("last~2", 0)])
+def test_runs_are_counted_back_from_the_last(tmp_path: Path, name: str, found: int) -> None:
+    """`last~1` is the run before the last one."""
+    runs = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-cccccc"]
+    for run in runs:
+        stored([begun()], tmp_path, run)
+    assert TraceStore(tmp_path).find(name) == runs[found]
+
+
+def test_before_the_first_run_there_is_none(tmp_path: Path) -> None:
+    """Counting back further than there are runs says how many there are."""
+    store = stored([begun()], tmp_path)
+    with pytest.raises(UsageError, match="only 1 runs"):
+        store.find("last~1")
+
+
+def test_unknown_keys_of_a_later_conductor_are_passed_over(tmp_path: Path) -> None:
+    """A key that this conductor does not know does not make a trace unreadable."""
+    store = TraceStore(tmp_path)
+    data = ev.to_json(begun()) | {"weather": "fine"}
+    store.path(RUN).write_text(json.dumps(data) + "\n")
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_the_end_behind_a_very_long_line_is_found(tmp_path: Path) -> None:
+    """The state is known from the last line, however long it is."""
+    long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
+    store = stored([begun(), long], tmp_path)
+    assert state_of(store) == "partial"
+
+
+def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
+    """An open writer holds its file; a closed one without an end leaves an interrupted run."""
+    store = TraceStore(tmp_path)
+    writer = store.open(RUN)
+    writer.write(begun())
+    assert state_of(store) == "running"
+    with pytest.raises(UsageError, match="still being written"):
+        store.remove(RUN)
+    writer.close()
+    assert state_of(store) == "interrupted"
+
+
+def test_an_id_is_used_once(tmp_path: Path) -> None:
+    """A second writer for the same run is refused; the first one's file stays as it is."""
+    store = stored([begun()], tmp_path)
+    with pytest.raises(FileExistsError):
+        store.open(RUN)
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_a_run_is_found_by_its_beginning(tmp_path: Path) -> None:
+    """`last`, an id, and the beginning of exactly one id mean a run; anything else is explained."""
+    store = TraceStore(tmp_path / "traces")
+    with pytest.raises(UsageError, match="no run is stored yet"):
+        store.find("last")
+    for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
+        stored([begun()], store.directory, run)
+    assert store.find("20261119") == "20261119-101112-aaaaaa"
+    assert store.find("20261120-101112-abcd") == "20261120-101112-abcdef"
+    assert store.find("last").startswith("20261120")
+    for name, said in (("20261120", "2 runs begin"), ("2025", "there is no run"), ("", "there is no run")):
+        with pytest.raises(UsageError, match=said):
+            store.find(name)
+
+
+def test_the_last_of_two_runs_of_one_second_is_the_later_one(tmp_path: Path) -> None:
+    """Ids say the second only; within it, the run that was written last is the last."""
+    store = TraceStore(tmp_path)
+    for run, written in (("20261120-101112-ffffff", 1), ("20261120-101112-000000", 2), ("20261120-101111-aaaaaa", 3)):
+        stored([begun()], tmp_path, run)
+        os.utime(store.path(run), ns=(written, written))
+    assert store.runs() == ["20261120-101112-000000", "20261120-101112-ffffff", "20261120-101111-aaaaaa"]
+
+
+def test_a_directory_that_is_none_is_told(tmp_path: Path) -> None:
+    """A file in the place of the directory of traces is an error with its name, not a crash."""
+    (tmp_path / "traces").write_text("in the way")
+    with pytest.raises(UsageError, match="traces cannot be read"):
+        TraceStore(tmp_path / "traces").runs()
+
+
+def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
+    """A file that another process removes between list and look is unreadable, and removing it again does nothing."""
+    store = TraceStore(tmp_path)
+    assert state_of(store) == "unreadable"
+    store.remove(RUN)
+    with pytest.raises(UsageError, match="cannot be read"):
+        store.trace(RUN)
+
+
+def test_one_file_that_leads_nowhere_hides_no_run(tmp_path: Path) -> None:
+    """A dangling link among the traces is no reason to find none."""
+    (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
+    (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
+    assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]

@@ -1,0 +1,72 @@
+"""The events as lines of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.clean import is_clean
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.json_lines import JsonLinesOutput
+from tests.traces.make import RUNS, hostile, parallel
+from tests.views.terminals import Sink
+
+Run = Callable[[], list[ev.Event]]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("run", RUNS)
+def test_every_event_is_a_line_that_reads_back(run: Run, encoding: str) -> None:
+    """Whatever the stream can write: as many lines as events, each clean, each reading back as its event."""
+    sink = Sink(encoding=encoding)
+    view = JsonLinesOutput(Stdout(sink))
+    for event in run():
+        view.show(event)
+    view.close()
+    lines = sink.getvalue().split("\n")
+    assert [ev.from_line(line) for line in lines[:-1]] == run()
+    assert all(is_clean(line) for line in lines)
+
+
+def test_a_harmless_line_is_the_trace_s_own() -> None:
+    """Where nothing needs an escape, the line is the one that a trace file holds."""
+    sink = Sink()
+    view = JsonLinesOutput(Stdout(sink))
+    view.show(parallel()[0])
+    assert sink.getvalue() == ev.to_line(parallel()[0]) + "\n"
+
+
+def test_half_a_surrogate_pair_survives() -> None:
+    """Text that no encoding can write is spelled as an escape, and reads back as it was."""
+    event = ev.PlanDelta(at=1.0, text="a\ud83d")
+    sink = Sink()
+    JsonLinesOutput(Stdout(sink)).show(event)
+    assert ev.from_line(sink.getvalue()) == event
+
+
+def test_each_line_is_flushed() -> None:
+    """A reader of a pipe has a line as soon as its event has happened."""
+    flushed: list[str] = []
+
+    class Watched(Sink):
+        def flush(self) -> None:
+            flushed.append(self.getvalue())
+
+    sink = Watched()
+    view = JsonLinesOutput(Stdout(sink))
+    for event in hostile():
+        view.show(event)
+        assert flushed[-1] == sink.getvalue()
+
+
+def test_a_closed_pipe_is_heard() -> None:
+    """When nobody reads standard output any more, the caller learns it."""
+
+    class Closed(Sink):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        JsonLinesOutput(Stdout(Closed())).show(parallel()[0])

@@ -1,0 +1,97 @@
+"""The run as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.json_output import JsonOutput
+from tests.traces.make import ANSWER, RUNS, failed, limit, nested, parallel, substitute
+from tests.views.terminals import Sink
+
+Run = Callable[[], list[ev.Event]]
+
+KEYS = [
+    "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
+    "planning", "usage", "alone", "notices",
+]  # fmt: skip
+STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "inner"]
+
+
+def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
+    sink = Sink(encoding=encoding)
+    view = JsonOutput(Stdout(sink))
+    for event in events:
+        view.show(event)
+    view.close()
+    assert sink.getvalue().count("\n") == 1
+    found: dict[str, Any] = json.loads(sink.getvalue())
+    return found
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
+    """Finished, partial or failed: one line, one object, one set of keys."""
+    found = reported(run(), encoding="ascii")
+    assert sorted(found) == sorted(KEYS)
+    assert all(sorted(step) == sorted(STEP_KEYS) for step in found["steps"])
+    last = run()[-1]
+    assert found["answer"] == (last.answer if isinstance(last, ev.RunFinished) else None)
+
+
+def test_what_a_run_says() -> None:
+    """Answer, plan, steps with what each saw and cost, and the whole usage, money as exact text."""
+    found = reported(parallel())
+    assert (found["state"], found["answer"], found["partial"], found["error"]) == ("finished", ANSWER, False, None)
+    assert [step["access"] for step in found["plan"]["steps"]] == [[], [], [1, 2]]
+    assert [(step["number"], step["state"], step["worker"]) for step in found["steps"]] == [
+        (1, "done", "math-worker"), (2, "done", "gpt"), (3, "done", "claude"),
+    ]  # fmt: skip
+    assert found["steps"][2]["text"] == ANSWER
+    assert found["steps"][2]["seconds"] == 0.8
+    assert (found["usage"]["cost"], found["usage"]["unpriced"]) == ("0.0042", 1)
+
+
+def test_a_failed_run() -> None:
+    """There is no answer, and the error says what happened and what to do."""
+    found = reported(failed())
+    assert (found["state"], found["answer"]) == ("failed", None)
+    assert found["error"]["kind"] == "unreachable"
+    assert [step["state"] for step in found["steps"]] == ["failed", "skipped"]
+
+
+def test_a_partial_answer() -> None:
+    """What there is of an answer is given, marked, with its reason."""
+    found = reported(limit())
+    assert (found["answer"], found["partial"], found["error"]["kind"]) == (ANSWER[:36], True, "limit")
+
+
+def test_a_worker_that_took_over() -> None:
+    """A step names who did it; the plan names who was to; notices are told."""
+    found = reported(substitute())
+    assert found["plan"]["steps"][0]["worker"] == "math-worker"
+    assert found["steps"][0]["worker"] == "gemini-flash"
+    assert found["notices"] == [{"step": 1, "text": "the prompt was trimmed from 9,120 to 8,000 tokens"}]
+
+
+def test_a_nested_run() -> None:
+    """A step that is a run holds that run's plan and steps, at any depth."""
+    inner = reported(nested())["steps"][1]["inner"]
+    assert [step["subtask"] for step in inner["steps"]] == [
+        "Add the primes up again, one by one.",
+        "Accept the sum or have it done again.",
+    ]
+    assert inner["steps"][1]["inner"] == {"plan": "accept", "steps": []}
+
+
+def test_a_run_without_an_end() -> None:
+    """A trace that breaks off is still one object, which says so; nothing at all is nothing."""
+    assert reported(parallel()[:40])["state"] == "interrupted"
+    sink = Sink()
+    JsonOutput(Stdout(sink)).close()
+    assert sink.getvalue() == ""

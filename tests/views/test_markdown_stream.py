@@ -1,0 +1,171 @@
+"""An answer as Markdown on a terminal: how it looks, what stays of it, and what it may not do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.clean import clean, is_clean
+from conductor_cli.views import OutputContext, open_views
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.markdown_stream import MarkdownStream
+from conductor_cli.views.tree import open_console
+from tests.traces.make import ANSWER, parallel
+from tests.views.terminals import Sink, emulated
+
+OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
+
+ANSWERED = """# Primes
+There are **46**, see `count()` and [a list](https://example.org/x):
+
+```python
+def count(n: int) -> int:
+    return 46  # all of them
+```
+1. First
+2. Second, a `vector<int>`
+
+   with more
+
+| digit | count |
+|---|--:|
+| 7 | 46 |
+"""
+
+LOOKS = [
+    "# Primes",
+    "There are 46, see count() and a list (https://example.org/x):",
+    "```python",
+    "def count(n: int) -> int:",
+    "    return 46  # all of them",
+    "```",
+    " 1. First",
+    " 2. Second, a vector<int>",
+    "    with more",
+    " digit  count",
+    f" {chr(0x2500) * 12}",
+    " 7         46",
+]
+
+
+def written(*pieces: str, width: int = 80, height: int = 24, encoding: str = "utf-8") -> str:
+    sink = Sink(terminal=True, encoding=encoding)
+    console = open_console(Stdout(sink), color=True, environ={}, width=width, height=height)
+    marked = MarkdownStream(console, tick=None)
+    for piece in pieces:
+        marked.write(piece)
+    marked.close()
+    return sink.getvalue()
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z0-9]+", text)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_how_an_answer_looks(size: int) -> None:
+    """Whatever the pieces, the same lines stand there at the end, and nothing of what was live."""
+    pieces = [ANSWERED[start : start + size] for start in range(0, len(ANSWERED), size)]
+    assert [line for line in emulated(written(*pieces), 80, 24) if line] == LOOKS
+
+
+def test_styles_say_what_the_marks_said() -> None:
+    """Bold, code and keywords have a look."""
+    shown = written(ANSWERED)
+    assert "\x1b[1m46\x1b[0m" in shown
+    assert "\x1b[36mcount()\x1b[0m" in shown
+    assert "\x1b[1mdef\x1b[0m" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <b>bold</b> vector<int> &amp; <kbd>x</kbd>", "[ref]: http://example.org/y\n\nsee [ref]",
+        "![a picture](http://p/q.png)", "<div>\n\nblock\n\n</div>", "<script>alert(1)</script>",
+        "- [ ] todo\n- [x] done", "Term[^1]\n\n[^1]: note", "    indented code",
+        "> quoted\n>> deeper", "```\nnever closed", "a\nb\nc", "***",
+        "1) one\n2) two", "| a | b |\n|---|---|\n| 1 |\n| 1 | 2 |", "# \n#", "[x](javascript:alert)",
+        "<https://auto.link/z>",
+    ],
+)  # fmt: skip
+def test_no_word_is_lost(text: str) -> None:
+    """HTML, definitions, pictures and broken marks stand as they were written."""
+    shown = words(" ".join(emulated(written(text), 80, 24)))
+    assert [word for word in words(text.replace("&amp;", "&")) if word not in shown] == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(st.sampled_from("ab \n`*_#>-|[]()<>!~1.\\&\t\u00e9\u7ae0\u0301"), max_size=120))
+def test_no_text_ends_a_run(text: str) -> None:
+    """Whatever is written is shown, at any width, and only commands of ours go out."""
+    for width in (1, 20, 80):
+        assert is_clean(OURS.sub("", written(clean(text), width=width, height=5)))
+
+
+def test_no_link_is_the_terminals() -> None:
+    """An address is text: no escape carries it."""
+    assert "\x1b]" not in written("[click](https://example.org) <https://example.org> ![x](https://example.org)")
+
+
+def test_a_narrow_encoding_gets_plain_bullets() -> None:
+    """Where the terminal has no bullets or lines, there are stars and dashes."""
+    shown = emulated(written("- one\n\n> two\n\n| a |\n|---|\n| 1 |\n", encoding="ascii"), 80, 24)
+    assert " * one" in shown
+    assert "| two" in shown
+    assert "?" not in "".join(shown)
+
+
+def test_a_long_line_of_code_is_not_broken() -> None:
+    """Code that is wider than the terminal is one line, for whoever copies it."""
+    line = "x = " + " + ".join(["1"] * 60)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", written(f"```py\n{line}\n```\n")).count(line) == 1
+
+
+def test_what_is_written_is_seen_at_once() -> None:
+    """Before a block is whole its text stands there already, in its look."""
+    sink = Sink(terminal=True)
+    marked = MarkdownStream(open_console(Stdout(sink), color=True, environ={}, width=40, height=10), tick=None)
+    marked.write("An **early** word")
+    assert emulated(sink.getvalue(), 40, 10) == ["An early word"]
+    marked.close()
+
+
+def test_a_long_block_shows_its_end() -> None:
+    """While it is written, a block takes no more rows than there are; at the end all of it stands there."""
+    text = "```\n" + "".join(f"line {number}\n" for number in range(40)) + "```\n"
+    shown = emulated(written(*text.splitlines(keepends=True), width=40, height=10), 40, 10)
+    assert shown == text.splitlines()
+
+
+def test_a_flood_of_marks_is_dammed() -> None:
+    """Of what takes no room no more than thirty characters in a row are shown."""
+    shown = written(*["a" + "\u0301" * 40, "\u200b" * 5000, "b"])
+    assert len(re.findall("[\u0301\u200b]", shown.rpartition("a")[2])) == 30
+
+
+def test_a_megabyte_in_one_line() -> None:
+    """All of it comes through."""
+    shown = OURS.sub("", written(*["word " * 2000] * 100))
+    assert shown.count("word") >= 200_000
+
+
+@pytest.mark.parametrize(
+    ("environ", "markdown", "expected"),
+    [
+        ({"TERM": "xterm"}, True, True), ({"TERM": "xterm"}, False, False), ({"TERM": "dumb"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False), ({"TERM": "xterm", "ACCESSIBLE": "1"}, True, False),
+    ],
+)  # fmt: skip
+def test_when_an_answer_is_rendered(environ: dict[str, str], markdown: bool, expected: bool) -> None:
+    """Where styles can say what the marks said, on a terminal that may be drawn on again, unless it is unwanted."""
+    sink = Sink(terminal=True)
+    around = OutputContext(stdout=sink, stderr=Sink(), environ=environ, markdown=markdown, width=80, height=24)
+    view = open_views("answer", "none", around)
+    for event in parallel():
+        view.show(event)
+    view.close()
+    assert ("\x1b[?25l" in sink.getvalue()) is expected
+    assert emulated(sink.getvalue(), 80, 24) == ANSWER.splitlines()

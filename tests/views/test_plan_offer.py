@@ -1,0 +1,137 @@
+"""A plan before it runs and the flow of texts, as lines that fit the screen."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.question import Question
+from conductor_cli.core.sent import Part, Sending
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
+from conductor_cli.views.plan_offer import PlanOffer, plan_lines
+from conductor_cli.views.text_layout import Line, Screen, cells
+
+PRICE = Price(input=Decimal(1), output=Decimal(10))
+POOL = Pool(
+    workers=(
+        Worker(name="small", kind="llama", price=Price(input=Decimal(0), output=Decimal(0))),
+        Worker(name="a-worker-with-quite-a-long-name", kind="openai", price=PRICE),
+        Worker(name="dark", kind="openai-compatible"),
+        Worker(name="spare", kind="openai", price=PRICE),
+    )
+)
+PLAN = Plan(
+    steps=(
+        Step(worker="small", subtask="Find it out."),
+        Step(worker="a-worker-with-quite-a-long-name", subtask="Compare what was found \x1b[31mwith " + "words " * 30),
+        Step(worker="dark", subtask="Write the answer, 中文 too.", access=(1, 2)),
+        Step(worker=SELF, subtask="Review it.", access=(1, 2, 3)),
+    )
+)
+OFFER = PlanOffer(
+    question=Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
+    limits=Limits(cost=Decimal("0.25"), seconds=90), spent=Usage(tokens_in=300, tokens_out=40, calls=1, unpriced=1),
+    readers={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
+)  # fmt: skip
+CALLS = [
+    Sending(step=(0,), worker="conductor", reader="this machine", parts=(Part(kind="question", chars=25),)),
+    Sending(
+        step=(2,), worker="a-worker-with-quite-a-long-name", reader="openai", attempt=2, outcome="failed: busy",
+        parts=(
+            Part(kind="question", chars=25), Part(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
+            Part(kind="answer", step=1, carries=("question", "files")),
+        ),
+    ),
+    Sending(step=(3, 0), worker="conductor", reader="this machine", parts=(Part(kind="given", name="small", chars=3),)),
+    Sending(step=(3, 1), worker="dark", reader="models.example.org", parts=()),
+]  # fmt: skip
+
+
+def text_of(lines: list[Line]) -> str:
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [20, 40, 80, 100])
+def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
+    """Neither the plan nor the flow, in any encoding; and nothing in them is obeyed by a terminal."""
+    screen = Screen(width=width, encoding=encoding)
+    for lines in (plan_lines(OFFER, screen), flow_lines(CALLS, screen)):
+        assert all(cells(line) <= width for line in lines), text_of(lines)
+        text = text_of(lines)
+        assert "\x1b" not in text
+        text.encode(encoding)
+
+
+def test_a_plan_says_who_reads_what_for_how_much() -> None:
+    """Worker, reader, whom it sees and the price range; what has no price says so and never counts as 0."""
+    lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
+    assert lines[0] == "PLAN  4 steps"
+    assert lines[1].split() == ["1", "small", "this", "machine,", "sees", "nothing", "$0.00"]
+    assert lines[2] == "    Find it out."
+    assert lines[3].startswith(" 2  a-worker-with-quite-a-long-name  openai, sees nothing")
+    assert lines[3].endswith(" to $0.0411")
+    dark = next(line for line in lines if line.startswith(" 3"))
+    assert dark.startswith(" 3  dark  models.example.org, sees 1 and 2")
+    assert dark.endswith("no price known")
+    assert "plans again, sees 1, 2 and 3" in text_of(plan_lines(OFFER, Screen(width=80)))
+
+
+def test_the_totals_say_what_is_known_and_what_is_not() -> None:
+    """A range over all steps, the steps without a price, what planning took, the limits, and who is not used."""
+    text = text_of(plan_lines(OFFER, Screen(width=100)))
+    assert "estimate  4 calls, " in text
+    assert "2 calls without a known price" in text
+    assert "planning  took 340 tokens, 1 call unpriced" in text
+    assert "limits    $0.2500, 90 s at most" in text
+    assert "not used  spare" in text
+    assert "another worker of the pool takes over" in text
+
+
+def test_finished_steps_cost_nothing_any_more() -> None:
+    """In a run that is resumed they are marked, and the total leaves them out."""
+    offer = PlanOffer(
+        question=OFFER.question, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile, limits=Limits(),
+        readers=OFFER.readers, done=frozenset({2}),
+    )  # fmt: skip
+    text = text_of(plan_lines(offer, Screen(width=100)))
+    assert "estimate  1 call, " in text
+    assert "$0.00" in text
+    assert text.splitlines()[3].endswith(" done")
+    assert "limits    none on money, tokens, calls or time" in text
+
+
+def test_the_flow_stands_by_reader() -> None:
+    """Each reader once, its calls under it, with the texts, how long they are, and what became of the call."""
+    text = text_of(flow_lines(CALLS, Screen(width=100)))
+    assert text.split("\n\n")[0].splitlines() == [
+        "this machine",
+        "  plan: conductor         the question (25 characters)",
+        "  plan in 3: conductor    the given answer of small (3 characters)",
+    ]
+    assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question (25 characters), " in text
+    flat = " ".join(text.split())
+    assert "file notes.txt (2,000 characters, shortened)" in flat
+    assert "the answer of 1 (may carry the question and files); failed: busy" in flat
+    assert "step 3.1: dark its subtask alone" in flat
+    assert text_of(flow_lines([], Screen())) == "nobody was sent anything"
+    assert "read by here and openai." in text_of(stand_in_lines(["here", "openai", "here"], Screen(width=200)))
+
+
+def test_the_flow_as_json_has_the_same() -> None:
+    """A list by reader; the conductor is no worker."""
+    here, there, dark = flow_json(CALLS)
+    assert [entry["reader"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
+    plan, nested = here["calls"]
+    assert (plan["what"], plan["step"], plan["worker"]) == ("plan", None, None)
+    assert (nested["what"], nested["step"]) == ("plan", "3")
+    (call,) = there["calls"]
+    assert (call["step"], call["attempt"], call["outcome"]) == ("2", 2, "failed: busy")
+    assert call["texts"][2] == {
+        "text": "answer", "name": None, "step": 1, "chars": None, "whole": True, "may_carry": ["question", "files"],
+    }  # fmt: skip

@@ -1,0 +1,126 @@
+"""What the views say."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.events import RunFailed, RunFinished
+from conductor_cli.core.plan import Step
+from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.trace import StepRecord, Trace, apply, changed
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.views.run_text import (
+    LONGEST,
+    compare_single_workers,
+    describe_access,
+    problem_lines,
+    quote_text,
+    tokens_so_far,
+)
+from tests.traces.make import parallel, started
+
+
+def test_what_single_workers_would_have_cost() -> None:
+    """The dearest, the best by card, and that it is an estimate; nothing where none has a price."""
+    price = Price(input=Decimal(10), output=Decimal(100))
+    cheap = Price(input=Decimal(1), output=Decimal(1))
+    card = Card(strengths={"maths": 0.9})
+    pool = Pool(
+        workers=(Worker(name="a\nb", kind="x", price=price), Worker(name="best", kind="x", price=cheap, card=card))
+    )
+    trace = Trace(state="finished", answer="x" * 350, pool=pool)
+    said = "one call alone, estimated: a b (dearest) $0.0112, best (best card) $0.0002"
+    assert compare_single_workers(trace) == said
+    assert compare_single_workers(changed(trace, pool=Pool(workers=pool.workers[1:]))).endswith(
+        "best (dearest and best card) $0.0002"
+    )
+    assert compare_single_workers(changed(trace, pool=Pool(workers=()))) == ""
+
+
+def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
+    """In one line that can be copied; without a trace the flag is all there is to say."""
+    error = Failure(kind="limit", message="the limit is reached", hint="raise it with --max-cost 0.04")
+    trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
+    line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
+    assert problem_lines(trace, kept=True) == ["conductor: the limit is reached", line]
+    assert problem_lines(trace, kept=False)[1:] == ["  raise it with --max-cost 0.04"]
+    of_a_day = changed(trace, error=Failure(kind="limit", message="spent", hint="the day ends at midnight"))
+    assert problem_lines(of_a_day, kept=True)[1:] == [
+        "  the day ends at midnight",
+        line.partition(" --max")[0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("access", "expected"),
+    [((), "sees nothing"), ((1,), "sees 1"), ((1, 3), "sees 1 and 3"), ((0, 1, 2), "sees the given answer, 1 and 2")],
+)
+def test_sees(access: tuple[int, ...], expected: str) -> None:
+    """An access list in words."""
+    assert describe_access(access) == expected
+
+
+def test_quoted_is_one_short_line() -> None:
+    """A quotation keeps to its length and says that it was cut."""
+    assert quote_text("two\nlines") == '"two lines"'
+    assert len(quote_text("x" * 300)) == 102
+
+
+def test_tokens_of_a_running_step_are_a_guess() -> None:
+    """Four characters, thinking included, count as one token."""
+    step = Step(worker="gpt", subtask="x")
+    record = StepRecord(number=1, step=step, last=True, planned=0.0, text="12345", thinking="123")
+    assert tokens_so_far(record) == 2
+
+
+def test_trouble_of_a_run_that_never_began_is_none() -> None:
+    """Before the first event there is nothing to say."""
+    assert problem_lines(Trace(), kept=True) == []
+
+
+def test_trouble_without_a_reason() -> None:
+    """A partial answer always says that it is one."""
+    trace = apply(apply(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
+    assert problem_lines(trace, kept=True) == ["conductor: partial answer: not every step could finish"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "message", "said"),
+    [
+        ("cancelled", True, "interrupted", True),
+        ("terminated", True, "terminated", True),
+        ("cancelled", True, "standard output cannot be written", False),
+        ("conductor", True, "the conductor cannot plan", False),
+        ("cancelled", False, "interrupted", False),
+    ],
+)
+def test_a_run_that_was_stopped_before_its_first_step_can_be_asked_again(
+    kind: Any, kept: bool, message: str, said: bool
+) -> None:
+    """Where its trace is kept; not where the same would fail again."""
+    error = Failure(kind=kind, message=message)
+    trace = apply(apply(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
+    line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
+    assert (problem_lines(trace, kept=kept)[-1] == line) is said
+
+
+def test_a_run_that_has_no_end_can_be_asked_again() -> None:
+    """The process was killed while it planned."""
+    assert problem_lines(apply(Trace(), started()), kept=True)[-1].startswith("  ask it again: ")
+
+
+def test_trouble_is_short_whatever_a_provider_wrote() -> None:
+    """An error of many lines and a hint of many lines are one line each, of bounded length."""
+    long = "much\ntext " * 500
+    error = Failure(kind="worker", message=long, hint=long)
+    trace = Trace()
+    for event in (*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())):
+        trace = apply(trace, event)
+    lines = problem_lines(trace, kept=True)
+    assert len(lines) == 3
+    assert max(len(line) for line in lines) < LONGEST + 20
+    assert not [line for line in lines if "\n" in line]
