@@ -21,9 +21,9 @@ from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage, priced
-from conductor_cli.models.daybook import DayBook
+from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.presets import PRESETS, party_of
-from conductor_cli.models.prices import FILE, open_table, with_prices
+from conductor_cli.models.prices import FILE, load_prices, with_prices
 
 ROUNDS: Final = 200
 CALLS: Final = 1000
@@ -75,7 +75,7 @@ def measure() -> Table:
 def remade(place: Path) -> None:
     """Read litellm's table, with no cache."""
     (place / FILE).unlink(missing_ok=True)
-    open_table(place)
+    load_prices(place)
 
 
 def judged(workers: tuple[Worker, ...]) -> None:
@@ -94,7 +94,7 @@ def judged(workers: tuple[Worker, ...]) -> None:
 
 def called(place: Path, limits: DayLimits) -> float:
     """Seconds that one call takes of the day book, from the reservation to its end."""
-    book, ledger, worker = DayBook(place, limits), Ledger(Limits()), WORKERS[0]
+    book, ledger, worker = DailySpend(place, limits), Ledger(Limits()), WORKERS[0]
     usage = priced(Usage(tokens_in=100, tokens_out=50, calls=1), PRICE)
 
     def decide(today: Today) -> Reservation | None:

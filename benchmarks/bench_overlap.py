@@ -25,7 +25,7 @@ from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import terms_for
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import SPELLINGS
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
 PACE: Final = 6.0
@@ -120,8 +120,8 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
 
 def _conductor(pieces: list[str], limits: Limits) -> Conductor:
     return Conductor(
-        model=Scripted(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, exact=True,
-        workers={name: Scripted(scripts=[[STEP, "Done."]]) for name in POOL.names},
+        model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, exact=True,
+        workers={name: ScriptedModel(scripts=[[STEP, "Done."]]) for name in POOL.names},
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
 STEP: Final = 0.05
@@ -127,7 +127,7 @@ async def _after(earlier: list[asyncio.Task[None]]) -> None:
 
 async def _run(number: int, plan: Plan) -> Took:
     took = Took(plan=plan)
-    workers = {name: Scripted(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)}
+    workers = {name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)}
     conductor = Conductor(model=None, pool=POOL, workers=workers)
     began = time.perf_counter()
     run = conductor.run(Question(text=f"How long does waiting take in plan {number}?"), plan=plan)

@@ -28,9 +28,9 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import OutputContext, OutputName, View, open_views
@@ -132,7 +132,7 @@ def _remote(url: str, model: str) -> dict[str, Model]:
 
 
 def _scripted(count: int, rate: float = 0.0) -> dict[str, Model]:
-    return {name: Scripted(reply=lambda _: paced(islice(words(), count), rate)) for name in WORKERS}
+    return {name: ScriptedModel(reply=lambda _: paced(islice(words(), count), rate)) for name in WORKERS}
 
 
 async def _asked(

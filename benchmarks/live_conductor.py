@@ -28,7 +28,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
 Found = dict[str, Any]
@@ -78,7 +78,7 @@ class Clock:
 
 def conductor(model: Llama, mode: Mode = "auto") -> Conductor:
     """Over workers that answer at once."""
-    workers = {name: Scripted(scripts=[["Done."]]) for name in POOL.names}
+    workers = {name: ScriptedModel(scripts=[["Done."]]) for name in POOL.names}
     return Conductor(model=model, pool=POOL, workers=workers, mode=mode, exact=True)
 
 

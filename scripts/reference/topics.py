@@ -12,7 +12,7 @@ from conductor_cli.config import format_value
 from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
 from conductor_cli.config.workers import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
-from conductor_cli.models.catalog import LOCAL, REMOTE
+from conductor_cli.models.catalog import LOCAL_OPTIONS, REMOTE_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,9 @@ _VARIABLES: Final = (
 def settings() -> Topic:
     """The settings, by section."""
     sections = dict.fromkeys(item.name.partition(".")[0] for item in SETTINGS)
-    every, remote, local = (", ".join(f"`{key}`" for key in keys) for keys in (WORKER_FIELDS, REMOTE, LOCAL))
+    every, remote, local = (
+        ", ".join(f"`{key}`" for key in keys) for keys in (WORKER_FIELDS, REMOTE_OPTIONS, LOCAL_OPTIONS)
+    )
     variables = tuple((f"{PREFIX}{name}", text) for name, text in _VARIABLES)
     return Topic(
         name="config", section=5, title="Settings", summary="the settings of conductor, and where they stand",

@@ -10,9 +10,9 @@ from conductor_cli.evals.converters import SETS
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import NAMES
 from conductor_cli.keys.entry import PROVIDERS
+from conductor_cli.models.builtin_pools import shipped_pools
 from conductor_cli.models.catalog import kinds
-from conductor_cli.models.pools import shipped_pools
-from conductor_cli.models.tuning import EFFORTS
+from conductor_cli.models.sampling_options import EFFORTS
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "config get SECTION.KEY": tuple(SETTINGS_BY_NAME),

@@ -12,8 +12,8 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.prompts import terms_for
 from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import SPELLINGS
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.port import Model
 from conductor_cli.rehearsal.conducting import PROFILE, conductor
 from conductor_cli.rehearsal.normal import normal
 from conductor_cli.rehearsal.operations import SKILLS

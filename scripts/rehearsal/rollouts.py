@@ -12,9 +12,9 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import speciality
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.kept import Book, Kept, who_is
-from conductor_cli.models.port import Model
+from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.rehearsal import conducting, workers
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.rollouts import Rollouts
@@ -60,7 +60,7 @@ def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
     return pool
 
 
-def rehearsed(pool: Pool, models: Mapping[str, Model], book: Book | None = None) -> Rollouts:
+def rehearsed(pool: Pool, models: Mapping[str, Model], book: ResponseCache | None = None) -> Rollouts:
     """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
     conductor = Conductor(
         model=None, pool=pool, workers=models, profile=conducting.PROFILE, worker_profile=workers.PROFILE,
@@ -72,9 +72,12 @@ def rehearsed(pool: Pool, models: Mapping[str, Model], book: Book | None = None)
 @contextmanager
 def over_workers(pool: Pool, path: Path) -> Iterator[Rollouts]:
     """Runs over the real workers, whose answers are kept at `path` by what they were asked. Raises `OSError`."""
-    book = Book(path)
+    book = ResponseCache(path)
     try:
-        models = {worker.name: Kept(Worded(open_model(worker, environ={})), book, who_is(worker)) for worker in pool}
+        models = {
+            worker.name: CachedModel(Worded(open_model(worker, environ={})), book, model_identity(worker))
+            for worker in pool
+        }
         yield rehearsed(pool, models, book)
     finally:
         book.close()

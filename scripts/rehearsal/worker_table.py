@@ -13,8 +13,8 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Seen
 from conductor_cli.core.question import Question
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.port import Model
 from conductor_cli.rehearsal.operations import SKILLS, Skill
 from conductor_cli.rehearsal.workers import MOST_TOKENS, NAMES, clean, path_of, pool, render
 from conductor_cli.rehearsal.world import Problem, problems

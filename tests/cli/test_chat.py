@@ -29,7 +29,7 @@ from conductor_cli.cli.repl.prompt import Left, Prompt
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.redact import SECRETS
-from conductor_cli.models.catalog import none_stored
+from conductor_cli.models.catalog import no_stored_key
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 
@@ -378,7 +378,9 @@ def test_a_worker_is_opened_once() -> None:
 
     async def work() -> None:
         loaded = LoadedModels()
-        first, second, third = (loaded.open(each, environ={}, stored=none_stored) for each in (worker, changed, other))
+        first, second, third = (
+            loaded.open(each, environ={}, stored=no_stored_key) for each in (worker, changed, other)
+        )
         assert first is second
         assert first is not third
         await loaded.close()

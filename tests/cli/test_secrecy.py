@@ -17,7 +17,7 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import MARK, SECRETS
-from conductor_cli.models.catalog import key_of
+from conductor_cli.models.catalog import api_key_of
 from tests.cli.stage import PLANNER, Done, Stage, explained, says
 from tests.servers import Script, Seen, Wire, delta, usage
 
@@ -236,7 +236,7 @@ def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPat
 def test_keys_that_litellm_reads_itself_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows a hundred providers by their own variables; a word that is no key stays what it is."""
     environ = {"COHERE_API_KEY": "co-0123456789", "AWS_SECRET_ACCESS_KEY": "aws/0123456789", "KEYBOARD": "dvorak-us"}
-    assert key_of(Worker(name="w", kind="litellm", model="cohere/x"), environ) == ""
+    assert api_key_of(Worker(name="w", kind="litellm", model="cohere/x"), environ) == ""
     assert SECRETS.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{MARK} {MARK} dvorak-us"
 
 

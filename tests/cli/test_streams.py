@@ -18,7 +18,7 @@ from conductor_cli.app.run_session import drive
 from conductor_cli.core.events import Event
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, says, until
 from tests.servers import Seen, Wire, delta, usage
@@ -207,7 +207,7 @@ def test_a_fault_in_a_view_ends_the_run_and_is_told() -> None:
             """Nothing to close."""
 
     pool = Pool(workers=(Worker(name="ann", kind="scripted"),))
-    conductor = Conductor(model=Scripted([["A | - | one"]]), pool=pool, workers={"ann": Scripted([["yes"]])})
+    conductor = Conductor(model=ScriptedModel([["A | - | one"]]), pool=pool, workers={"ann": ScriptedModel([["yes"]])})
 
     async def go() -> int:
         return await drive(conductor.run(Question(text="q")), Broken(), None)

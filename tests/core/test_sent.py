@@ -12,7 +12,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.sent import Part, Sending, planned, planning, sendings
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.approval import Again, Decision, Taken
 from tests.run.kit import plan_of, play, pool_of, read, says, setting, virtually
 
@@ -63,7 +63,7 @@ def test_what_was_shortened_is_told_as_that() -> None:
 
 def test_failed_attempts_and_substitutes_are_told() -> None:
     """Whoever was sent a prompt has it, whatever came of it."""
-    workers = {"ann": Scripted([[ModelError("overloaded", "busy")]]), "bob": says("b")}
+    workers = {"ann": ScriptedModel([[ModelError("overloaded", "busy")]]), "bob": says("b")}
     limits = Limits(attempts=2)
     calls = [call for call in sent(setting("A | - | one", workers, limits=limits)) if call.step != (0,)]
     assert [(call.worker, call.attempt, call.outcome) for call in calls] == [
@@ -75,7 +75,7 @@ def test_failed_attempts_and_substitutes_are_told() -> None:
 def test_nested_runs_are_told_with_their_path() -> None:
     """Their planning and their steps, and the answers that they were given."""
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name=SELF, kind=SELF)))
-    model = Scripted([["A | - | one\nC | 1 | check it"], ["B | 0 | correct it"]])
+    model = ScriptedModel([["A | - | one\nC | 1 | check it"], ["B | 0 | correct it"]])
     workers = {"ann": says("first answer"), "bob": says("b")}
     calls = sent(setting(model, workers, pool=pool, reader="here"))
     assert [(call.step, call.worker, call.reader) for call in calls] == [
@@ -87,7 +87,7 @@ def test_nested_runs_are_told_with_their_path() -> None:
 
 def test_what_an_earlier_run_had_done_is_not_sent_again() -> None:
     """A resumed run tells only its own calls."""
-    half = {"ann": says("a"), "bob": Scripted([[60.0, "late"]])}
+    half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
     stopped, _ = play(setting(TWO, half, limits=Limits(seconds=10)), FULL)
     calls = sent(setting("never", {"ann": says("no"), "bob": says("b")}), resume=stopped.trace)
     assert [(call.step, call.worker, call.outcome) for call in calls] == [((2,), "bob", "answered")]
@@ -98,7 +98,7 @@ def test_every_planning_is_told_and_the_remark_with_it() -> None:
     """A plan asked for again, and one that was cut off while it was written."""
 
     async def main() -> list[ev.Event]:
-        run = setting(Scripted([[TWO], ["A | - | other"]])).run(FULL, held=True)
+        run = setting(ScriptedModel([[TWO], ["A | - | other"]])).run(FULL, held=True)
         events: list[ev.Event] = []
         decisions: list[Decision] = [Again(remark="Only ann."), Taken()]
         async for event in run:
@@ -112,7 +112,7 @@ def test_every_planning_is_told_and_the_remark_with_it() -> None:
     assert (first.attempt, second.attempt) == (1, 2)
 
     async def cut() -> list[ev.Event]:
-        run = setting(Scripted([["A | - ", 60.0]])).run(FULL)
+        run = setting(ScriptedModel([["A | - ", 60.0]])).run(FULL)
         asyncio.get_running_loop().call_later(1, run.stop, "cancelled")
         return await read(run)
 

@@ -24,8 +24,8 @@ from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec
 from conductor_cli.evals.systems import System, select_systems
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.base import Model
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
 NAMES = ("ann", "bob", "cyd")
@@ -53,7 +53,7 @@ def chance(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
-def worker_model(name: str, sure: float = 0.6) -> Scripted:
+def worker_model(name: str, sure: float = 0.6) -> ScriptedModel:
     """Answers sums, right in about `sure` of the questions; which, depends on the prompt and the seed alone."""
 
     def reply(request: Request) -> Iterable[str]:
@@ -62,11 +62,11 @@ def worker_model(name: str, sure: float = 0.6) -> Scripted:
         right = chance(name, text, request.seed) % 1000 < 1000 * sure
         return ["The sum ", f"is {number + 3 if right else number + 4}"]
 
-    return Scripted(reply=reply)
+    return ScriptedModel(reply=reply)
 
 
-def planner() -> Scripted:
-    return Scripted(
+def planner() -> ScriptedModel:
+    return ScriptedModel(
         reply=lambda request: ["B"] if request.choices else ["1. think\n", *PLAN] if ultra(request) else PLAN
     )
 
@@ -135,7 +135,7 @@ def untimed(outcomes: Iterable[Outcome]) -> list[Outcome]:
 class Logged:
     """A model that writes a line for each of its calls that ended."""
 
-    def __init__(self, name: str, model: Scripted, log: Path) -> None:
+    def __init__(self, name: str, model: ScriptedModel, log: Path) -> None:
         self.name = name
         self.model = model
         self.log = log

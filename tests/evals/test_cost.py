@@ -10,7 +10,7 @@ import pytest
 
 from conductor_cli.core.usage import Price
 from conductor_cli.evals.cost import Budget
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import all_of, cases, conductor, evaluation, pool
 from tests.evals.made import outcomes
 
@@ -51,7 +51,7 @@ def test_one_may_begin_until_the_limit_is_reached() -> None:
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_a_limit_is_passed_by_one_run_at_most(tmp_path: Path, parallel: int) -> None:
     """Also with many at once; and going on under a limit that is reached asks nobody."""
-    worker = Scripted(reply=lambda _: ["one ", "two ", "three"])
+    worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
     by = conductor({"ann": worker}, model=None, pool=pool("ann", price=PRICE))
     kept, systems = evaluation(tmp_path / "e", by, cases(12), ["alone"])
     for limit, spent in (("8.5", 9), ("8.5", 9), ("15.5", 18)):

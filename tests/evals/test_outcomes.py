@@ -18,8 +18,8 @@ from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.outcomes import SILENT, Outcome, flat, judged, lost, planning, seconds
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.openai import OpenAI
-from conductor_cli.models.reply import Reply
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.stream_decoder import ReplyDecoder
 from tests.evals.kit import Timed, all_of, case, conductor, evaluated, evaluation, pool, worker_model
 from tests.run.kit import play, says
 from tests.servers import Seen, Wire, delta, loopback, usage
@@ -36,7 +36,7 @@ def outcome_of(name: str, **fields: Any) -> Any:
 def test_the_words_of_silence_are_those_of_the_program() -> None:
     """Both places that tell of a model without a word say it in the words that are looked for."""
     with pytest.raises(ModelError) as error:
-        list(Reply(request=_request()).end())
+        list(ReplyDecoder(request=_request()).end())
     assert error.value.message in SILENT
     outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
     assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
@@ -58,9 +58,9 @@ def test_a_limit_is_the_systems_own() -> None:
 
 def test_every_other_end_of_a_run_is_unknown() -> None:
     """A refused key, a conductor that cannot plan, a fault of our own: nothing is known, and the reason is told."""
-    key = outcome_of("alone:ann", models={"ann": Scripted([[ModelError("auth", "401")]]), "bob": says("4")})
+    key = outcome_of("alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")})
     assert (key.verdict, key.error) == ("failed", "ann: 401")
-    mute = outcome_of("conductor", model=Scripted([[ModelError("auth", "401")]]))
+    mute = outcome_of("conductor", model=ScriptedModel([[ModelError("auth", "401")]]))
     assert (mute.verdict, mute.error) == ("failed", "the conductor cannot plan: 401")
 
 
@@ -85,12 +85,14 @@ def test_a_stand_in_that_answers_for_silence_is_the_engines_way() -> None:
 
 def test_a_failure_inside_a_nested_run_counts() -> None:
     """What fails at any depth makes the outcome unknown."""
-    models = {"ann": worker_model("ann"), "bob": Scripted([["3"], ["3"], [ModelError("broken", "cut off")]])}
-    plans = Scripted([["B | - | Do it."], ["B | 0 | Do it again."]])
+    models = {"ann": worker_model("ann"), "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]])}
+    plans = ScriptedModel([["B | - | Do it."], ["B | 0 | Do it again."]])
     outcome = outcome_of("conductor-recursion", models=models, model=plans)
     assert outcome.verdict in {"right", "wrong"}
-    models["bob"] = Scripted([["3"], [ModelError("broken", "cut off")]])
-    outcome = outcome_of("conductor-recursion", models=models, model=Scripted([["B | - | Do it."], ["B | 0 | Again."]]))
+    models["bob"] = ScriptedModel([["3"], [ModelError("broken", "cut off")]])
+    outcome = outcome_of(
+        "conductor-recursion", models=models, model=ScriptedModel([["B | - | Do it."], ["B | 0 | Again."]])
+    )
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 
 

@@ -22,9 +22,9 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import GoldStep
 from conductor_cli.evals.runner import evaluate, rescore
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.models.journal import Journal
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.append_log import AppendLog
+from conductor_cli.models.base import Model
+from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import (
     ALL,
     NAMES,
@@ -77,7 +77,7 @@ def test_the_conductors_share_is_told_apart(tmp_path: Path) -> None:
 
 def test_a_plan_that_was_none_at_first_is_not_valid(tmp_path: Path) -> None:
     """A plan that needed repair counts as not valid, whatever its answer is worth."""
-    broken = Scripted([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
+    broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
     found = evaluated(tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1)
     assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
@@ -86,7 +86,7 @@ def test_a_plan_that_was_none_at_first_is_not_valid(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_asked_is_counted_apart(tmp_path: Path) -> None:
     """Nothing is known where a worker failed, also where another one took its place; the others are not touched."""
     models: dict[str, Model] = {name: worker_model(name) for name in NAMES}
-    models["bob"] = Scripted([[ModelError("overloaded", "503 from the provider")]])
+    models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
     found = evaluated(tmp_path / "e", conductor(models), cases(2))
     failed = {system for (system, _), outcome in found.items() if outcome.verdict == "failed"}
     assert failed >= {"alone:bob", "best-worker", "reflection", "vote", "moa", "conductor", "conductor-recursion"}
@@ -105,7 +105,7 @@ def test_a_model_that_cannot_be_asked_is_counted_apart(tmp_path: Path) -> None:
 )
 def test_a_model_that_says_nothing_is_wrong(tmp_path: Path, silence: list[Any]) -> None:
     """An empty answer is an answer: a system that gives none is wrong, not unknown."""
-    models: dict[str, Model] = {"ann": Scripted([silence]), "bob": worker_model("bob", 1.0)}
+    models: dict[str, Model] = {"ann": ScriptedModel([silence]), "bob": worker_model("bob", 1.0)}
     found = evaluated(tmp_path / "e", conductor(models), cases(1), ["alone:ann", "moa", "alone:bob"])
     assert found["alone:ann", "c1"].verdict == "wrong"
     assert found["moa", "c1"].verdict == "right"
@@ -114,7 +114,7 @@ def test_a_model_that_says_nothing_is_wrong(tmp_path: Path, silence: list[Any]) 
 def test_a_conductor_that_cannot_be_heard_fails(tmp_path: Path) -> None:
     """Where the conductor is out of reach, the worker that takes over says nothing about the conductor."""
     for at, reason in enumerate(("rate", "connect", "auth")):
-        mute = Scripted([[ModelError(reason, "not now")]])  # type: ignore[arg-type]
+        mute = ScriptedModel([[ModelError(reason, "not now")]])  # type: ignore[arg-type]
         found = evaluated(tmp_path / str(at), conductor(model=mute), cases(1), ["conductor", "best-worker"])
         assert found["conductor", "c1"].verdict == "failed"
         assert found["best-worker", "c1"].verdict in {"right", "wrong"}
@@ -122,7 +122,7 @@ def test_a_conductor_that_cannot_be_heard_fails(tmp_path: Path) -> None:
 
 def test_a_worker_that_comes_back_is_not_lost(tmp_path: Path) -> None:
     """What a second attempt mends is no failure."""
-    again = Scripted([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
+    again = ScriptedModel([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
     by = conductor({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
     found = evaluated(tmp_path / "e", by, cases(1), ["alone:ann"])
     assert found["alone:ann", "c1"].verdict == "right"
@@ -132,7 +132,7 @@ def test_what_is_known_is_not_done_again(tmp_path: Path) -> None:
     """A second evaluation into the same directory asks nobody and yields nothing."""
     by = conductor()
     first = evaluated(tmp_path / "e", by, cases(3))
-    silent: Any = {name: Scripted([[ModelError("internal", "must not be asked")]]) for name in NAMES}
+    silent: Any = {name: ScriptedModel([[ModelError("internal", "must not be asked")]]) for name in NAMES}
     kept, systems = evaluation(tmp_path / "e", by, cases(3))
     assert asyncio.run(all_of(kept, systems, conductor(silent))) == []
     assert {(outcome.system, outcome.case): outcome for outcome in kept.outcomes()} == first
@@ -141,7 +141,7 @@ def test_what_is_known_is_not_done_again(tmp_path: Path) -> None:
 def test_what_failed_can_be_tried_again(tmp_path: Path) -> None:
     """With `retry` only what failed is asked again, and the newer outcome counts."""
     asked = cases(2)
-    broken: dict[str, Model] = {"ann": Scripted([[ModelError("overloaded", "503")]]), "bob": worker_model("bob")}
+    broken: dict[str, Model] = {"ann": ScriptedModel([[ModelError("overloaded", "503")]]), "bob": worker_model("bob")}
     first = evaluated(tmp_path / "e", conductor(broken), asked, ["alone"])
     assert [outcome.verdict for outcome in first.values()].count("failed") == 2
     mended = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob")}
@@ -287,7 +287,7 @@ def test_waiting_for_a_turn_uses_up_no_time_limit(tmp_path: Path) -> None:
 
 def test_waiting_for_an_equal_request_is_no_silence(tmp_path: Path) -> None:
     """Two systems that ask the same at once share a reply that comes later than a first token may."""
-    slow = Scripted(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
+    slow = ScriptedModel(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
     by = conductor({"ann": slow}, model=None, patience=Patience(first=40.0, idle=40.0))
     kept, systems = evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
     outcomes = virtually(all_of(kept, systems, by))
@@ -297,14 +297,14 @@ def test_waiting_for_an_equal_request_is_no_silence(tmp_path: Path) -> None:
 
 def test_replies_that_cannot_be_kept_end_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the book is refused room, going on would pay for what has to be asked again; what was judged is kept."""
-    append = Journal.append
+    append = AppendLog.append
 
-    def refusing(journal: Journal, block: str) -> int:
+    def refusing(journal: AppendLog, block: str) -> int:
         if journal.path.name == "calls.jsonl":
             raise OSError(28, "No space left on device")
         return append(journal, block)
 
-    monkeypatch.setattr(Journal, "append", refusing)
+    monkeypatch.setattr(AppendLog, "append", refusing)
     with pytest.raises(UsageError, match=r"calls\.jsonl cannot be written: No space left") as error:
         evaluated(tmp_path / "e", conductor(), cases(9), ["alone:ann"], parallel=1)
     assert "resume" in error.value.hint

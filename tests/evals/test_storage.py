@@ -18,7 +18,7 @@ from conductor_cli.core.usage import NOTHING
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas
 from conductor_cli.evals.systems import select_systems
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import all_of, case, cases, conductor, evaluated, evaluation, pool, spec, untimed
 from tests.evals.made import outcomes as made_outcomes
 from tests.run.kit import fold, play, sound
@@ -111,7 +111,7 @@ def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None
     """Two that have the same name, behind two addresses, say, are told apart by what they are."""
     asked = cases(1)
     for who in ("one", "two"):
-        model = Scripted(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
+        model = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
         found = evaluated(tmp_path / who, conductor(model=model), asked, ["conductor"], planner=who)
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
@@ -206,15 +206,15 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be written is told with the way out, and the calls that ended are kept for later."""
-    from conductor_cli.models.journal import Journal
+    from conductor_cli.models.append_log import AppendLog
 
-    def refused(journal: Journal, block: str) -> int:
+    def refused(journal: AppendLog, block: str) -> int:
         if journal.path.name == TRACES:
             raise OSError(28, "No space left on device")
         return append(journal, block)
 
-    append = Journal.append
-    monkeypatch.setattr(Journal, "append", refused)
+    append = AppendLog.append
+    monkeypatch.setattr(AppendLog, "append", refused)
     by = conductor()
     kept, systems = evaluation(tmp_path / "e", by, cases(2))
     with pytest.raises(UsageError, match="No space left") as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.keys.entry import LONGEST, PROVIDERS, Entry, address, checked_key, known_provider, same_address
+from conductor_cli.keys.entry import LONGEST, PROVIDERS, KeyEntry, address, checked_key, known_provider, same_address
 from conductor_cli.models.presets import PRESETS
 
 
@@ -118,5 +118,5 @@ def test_two_addresses_are_one_only_if_all_of_them_is(one: str, other: str, same
 
 def test_an_entry_does_not_show_its_key() -> None:
     """Whoever prints one prints no key."""
-    entry = Entry(provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789")
+    entry = KeyEntry(provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789")
     assert "sk-0123456789" not in repr(entry)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
-from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringFault, ask, seconds_of
-from conductor_cli.keys.safe import Safe
+from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringError, ask, keyring_timeout
 from tests.keys.bus import bus, gnome_keyring, items, lock, own_backend, wedged
 
 KEY = "sk-test-0123456789abcdef"
@@ -37,8 +37,8 @@ def desk(address: str, home: Path) -> Iterator[str]:
         yield address
 
 
-def safe(home: Path, *wanted: str) -> Safe:
-    return Safe(home / "data", os.environ, lambda: wanted)
+def safe(home: Path, *wanted: str) -> KeyStore:
+    return KeyStore(home / "data", os.environ, lambda: wanted)
 
 
 # a real Secret Service
@@ -128,7 +128,7 @@ def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
 
 def test_without_a_keyring_the_ways_out_are_told(address: str, home: Path) -> None:
     """A bus without a keyring, as in a container: what to do instead, in two lines, and nothing is kept."""
-    with pytest.raises(KeyringFault, match="there is no keyring here that keeps keys") as error:
+    with pytest.raises(KeyringError, match="there is no keyring here that keeps keys") as error:
         safe(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4
     assert error.value.state == "none"
@@ -141,7 +141,7 @@ def test_without_a_keyring_the_ways_out_are_told(address: str, home: Path) -> No
 def test_a_keyring_that_is_switched_off_is_none(home: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     """The library's own way of having no keyring, and of one that swallows keys."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"keyring.backends.{backend}.Keyring")
-    with pytest.raises(KeyringFault, match="no keyring here"):
+    with pytest.raises(KeyringError, match="no keyring here"):
         safe(home).set("openai", URL, KEY)
 
 
@@ -149,7 +149,7 @@ def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.Mon
     """An ssh session or a cron job: no bus is named."""
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    with pytest.raises(KeyringFault, match="no keyring here"):
+    with pytest.raises(KeyringError, match="no keyring here"):
         safe(home).set("openai", URL, KEY)
 
 
@@ -157,7 +157,7 @@ def test_a_locked_keyring_is_told_as_such(desk: str, home: Path) -> None:
     """A keyring that is locked, and nobody to ask for its password: exit 4, and how to go on."""
     safe(home).set("openai", URL, KEY)
     lock(desk)
-    with pytest.raises(KeyringFault, match="is locked") as error:
+    with pytest.raises(KeyringError, match="is locked") as error:
         safe(home)("openai", URL)
     assert error.value.exit_code == 4
     assert "unlock" in error.value.hint
@@ -177,14 +177,14 @@ def test_a_wedged_keyring_holds_nobody_up(address: str, home: Path, monkeypatch:
         assert set(states.values()) == {"unknown"}
         assert fault is not None
         assert fault.message == "the keyring did not answer within 1.5 s"
-        with pytest.raises(KeyringFault, match="did not answer"):
+        with pytest.raises(KeyringError, match="did not answer"):
             safe(home).set("openai", URL, KEY)
 
 
 def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that holds the output open, as a program that asks for a password does, holds nobody up."""
     began = time.monotonic()
-    with pytest.raises(KeyringFault, match="did not answer within 1 s"):
+    with pytest.raises(KeyringError, match="did not answer within 1 s"):
         ask([("get", "openai")], {**os.environ, **own_backend("Hanging"), VARIABLE: "1"}, "A_KEY")
     assert time.monotonic() - began < 1.0 + 2.0
 
@@ -206,7 +206,7 @@ def test_a_faulty_keyring_is_an_error_of_ours(
     """Whatever a keyring does, the error says what, and how to go on; and it never holds the key."""
     for name, value in own_backend(backend).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(KeyringFault, match=said) as error:
+    with pytest.raises(KeyringError, match=said) as error:
         safe(home).set("openai", URL, KEY)
     assert error.value.state == state
     assert error.value.hint
@@ -235,7 +235,7 @@ def test_a_working_directory_brings_no_keyring(home: Path, tmp_path: Path, monke
     """A file called keyring.py where the command runs is not imported: it would get every key."""
     (tmp_path / "keyring.py").write_text("open('stolen', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyringFault):
+    with pytest.raises(KeyringError):
         safe(home).set("openai", URL, KEY)
     assert not (tmp_path / "stolen").exists()
 
@@ -244,5 +244,5 @@ def test_a_working_directory_brings_no_keyring(home: Path, tmp_path: Path, monke
 def test_the_time_for_a_keyring_is_a_number_of_seconds(text: str) -> None:
     """What is no such number is refused by its name."""
     with pytest.raises(ConfigError, match=VARIABLE):
-        seconds_of({VARIABLE: text})
-    assert seconds_of({}) == SECONDS
+        keyring_timeout({VARIABLE: text})
+    assert keyring_timeout({}) == SECONDS

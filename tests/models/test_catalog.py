@@ -16,10 +16,10 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.catalog import key_of, kinds, open_model
+from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import api_key_of, kinds, open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
-from conductor_cli.models.port import Model
 from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
 from tests.servers import Seen, Wire, delta, litellm_ready, loopback, saying, usage
 
@@ -98,16 +98,16 @@ def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: 
 
 def test_the_first_variable_that_is_set_counts() -> None:
     """Gemini's key may stand under two names, the first of which is preferred."""
-    assert key_of(worker("gemini"), {"GOOGLE_API_KEY": "b"}) == "b"
-    assert key_of(worker("gemini"), {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == "a"
+    assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b"}) == "b"
+    assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == "a"
 
 
 def test_a_variable_that_is_named_is_the_only_one_read() -> None:
     """`key_env` names the variable; no other is tried in its place."""
     environ = {"OPENAI_API_KEY": "theirs", "MINE": "mine"}
-    assert key_of(worker("openai", key_env="MINE"), environ) == "mine"
+    assert api_key_of(worker("openai", key_env="MINE"), environ) == "mine"
     with pytest.raises(KeyMissing, match="OTHER is not set"):
-        key_of(worker("openai", key_env="OTHER"), environ)
+        api_key_of(worker("openai", key_env="OTHER"), environ)
 
 
 def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
@@ -124,7 +124,7 @@ def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
 def test_a_providers_own_address_may_be_written_out(own: str) -> None:
     """Writing down the address that is the provider's own changes nothing."""
     assert is_own_address(worker("openai", base_url=own))
-    assert key_of(worker("openai", base_url=own), {"OPENAI_API_KEY": "k"}) == "k"
+    assert api_key_of(worker("openai", base_url=own), {"OPENAI_API_KEY": "k"}) == "k"
 
 
 @pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])

@@ -13,9 +13,9 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.servers import LITELLM_IGNORES, Loopback, Script, Seen, Speaker, Wire, aimock, litellm_ready, loopback
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
@@ -100,7 +100,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapter(name: str, request: pytest.FixtureRequest) -> Model:
     """A model of each adapter that answers what the capital of France is."""
     if name == "scripted":
-        return Scripted([["The capital of France ", "is Paris."]])
+        return ScriptedModel([["The capital of France ", "is Paris."]])
     if name == "llama":
         path = str(request.getfixturevalue("gguf"))
         return open_model(Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={})

@@ -14,9 +14,9 @@ from conductor_cli.models import disk
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     """Text and bytes take the place of what stood there; no other name remains."""
     path = tmp_path / "a"
-    disk.write(path, "ä\n")
+    disk.write_atomically(path, "ä\n")
     assert path.read_bytes() == b"\xc3\xa4\n"
-    disk.write(path, b"\xff")
+    disk.write_atomically(path, b"\xff")
     assert path.read_bytes() == b"\xff"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -31,7 +31,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        disk.write(path, "new")
+        disk.write_atomically(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -40,7 +40,7 @@ def test_a_private_file_is_its_owners_alone_however_open_the_old_one_was(tmp_pat
     """The rights are those that are asked for; those of the file before do not count."""
     path = tmp_path / "a"
     path.touch(mode=0o644)
-    disk.write(path, "secret", mode=0o600)
+    disk.write_atomically(path, "secret", mode=0o600)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -49,7 +49,7 @@ def test_links_in_a_circle_are_replaced(tmp_path: Path) -> None:
     one, other = tmp_path / "a", tmp_path / "b"
     one.symlink_to(other)
     other.symlink_to(one)
-    disk.write(one, "new")
+    disk.write_atomically(one, "new")
     assert (one.read_text(), other.is_symlink()) == ("new", True)
 
 
@@ -59,6 +59,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "there" / "a", tmp_path / "a"
     target.write_text("old")
     link.symlink_to(target)
-    disk.write(link, "new")
+    disk.write_atomically(link, "new")
     assert link.is_symlink()
     assert target.read_text() == "new"

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.http import REASONS, Server, get_json, host_of, reason_of
+from conductor_cli.models.http import REASONS, HttpClient, get_json, host_of, reason_of
 from tests.servers import Authority, Seen, Wire, authority, loopback, proxy
 
 
@@ -24,7 +24,7 @@ async def fine(seen: Seen, wire: Wire) -> None:
     await wire.json({"said": "yes"})
 
 
-def ask(server: Server, path: str = "", **how: Any) -> bytes:
+def ask(server: HttpClient, path: str = "", **how: Any) -> bytes:
     """The body of one answer."""
 
     async def go() -> bytes:
@@ -37,7 +37,7 @@ def ask(server: Server, path: str = "", **how: Any) -> bytes:
     return asyncio.run(go())
 
 
-def failure(server: Server, **how: Any) -> ModelError:
+def failure(server: HttpClient, **how: Any) -> ModelError:
     """The error of one request."""
     with pytest.raises(ModelError) as error:
         ask(server, **how)
@@ -74,7 +74,7 @@ def test_the_table_names_nothing_that_httpx_does_not_have() -> None:
 def test_a_request_is_what_was_asked_for() -> None:
     """Path, headers and body arrive as given; nothing is to be packed, and the body is UTF-8."""
     with loopback(fine) as server:
-        assert json.loads(ask(Server(f"{server.url}/v1/", headers={"x-own": "1"}), "/chat")) == {"said": "yes"}
+        assert json.loads(ask(HttpClient(f"{server.url}/v1/", headers={"x-own": "1"}), "/chat")) == {"said": "yes"}
     seen = server.requests[0]
     assert (seen.method, seen.path, seen.body) == ("POST", "/v1/chat", '{"a": "ü"}'.encode())
     assert seen.headers["x-own"] == "1"
@@ -86,7 +86,7 @@ def test_a_connection_is_used_again_once_its_answer_was_read() -> None:
     """Two requests, one after the other, share a connection."""
 
     async def twice(url: str) -> None:
-        server = Server(url)
+        server = HttpClient(url)
         for _ in range(2):
             async with server.open("GET", "") as answer:
                 await answer.body()
@@ -106,7 +106,7 @@ def test_an_answer_that_is_left_is_closed() -> None:
         await wire.stall()
 
     async def leave(url: str) -> None:
-        server = Server(url)
+        server = HttpClient(url)
         async with server.open("GET", "") as answer:
             await answer.piece()
         assert await asyncio.to_thread(connection.requests[0].closed.wait, 1.0)
@@ -120,7 +120,7 @@ def test_a_closed_port_cannot_be_reached() -> None:
     """Where nothing listens on this machine, the error says so and what to do; no proxy can be at fault."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        error = failure(Server(f"http://127.0.0.1:{free.getsockname()[1]}"))
+        error = failure(HttpClient(f"http://127.0.0.1:{free.getsockname()[1]}"))
     assert error.reason == "connect"
     assert "cannot be reached" in error.message
     assert "start the server" in error.hint
@@ -132,7 +132,7 @@ def test_a_closed_port_cannot_be_reached() -> None:
 )
 def test_an_address_that_is_none_is_said_to_be(url: str, reason: str) -> None:
     """An address without http://, or that is no address, is the user's to correct."""
-    assert failure(Server(url)).reason == reason
+    assert failure(HttpClient(url)).reason == reason
 
 
 async def half(seen: Seen, wire: Wire) -> None:
@@ -158,7 +158,7 @@ async def badly_packed(seen: Seen, wire: Wire) -> None:
 def test_an_answer_that_is_broken_is_a_broken_one(script: Any) -> None:
     """An answer cut in the middle, none at all, noise, and a body that cannot be unpacked are all `broken`."""
     with loopback(script) as server:
-        assert failure(Server(server.url)).reason == "broken"
+        assert failure(HttpClient(server.url)).reason == "broken"
 
 
 @pytest.mark.parametrize("when", ["before", "within"])
@@ -172,7 +172,7 @@ def test_the_time_for_a_call_bounds_all_of_it(when: str) -> None:
         await wire.stall()
 
     with loopback(slow) as server:
-        assert failure(Server(server.url), seconds=0.1).reason == "timeout"
+        assert failure(HttpClient(server.url), seconds=0.1).reason == "timeout"
         assert server.requests[0].closed.wait(1.0)
 
 
@@ -183,7 +183,7 @@ def test_a_redirect_is_not_followed() -> None:
         await wire.head(307, "text/plain", location=f"{other.url}/v1")
 
     with loopback(fine) as other, loopback(elsewhere) as server:
-        error = failure(Server(server.url, headers={"authorization": "Bearer sk-123456"}))
+        error = failure(HttpClient(server.url, headers={"authorization": "Bearer sk-123456"}))
     assert error.reason == "missing"
     assert other.url in error.message
     assert other.requests == []
@@ -199,7 +199,7 @@ def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
             await asyncio.sleep(0)
 
     with loopback(endless) as server:
-        error = failure(Server(server.url))
+        error = failure(HttpClient(server.url))
     assert error.reason == "overloaded"
     assert error.retry_after == 3.0
     assert len(error.message) < 400
@@ -215,7 +215,7 @@ def test_an_answer_beyond_the_limit_is_left() -> None:
             await asyncio.sleep(0)
 
     with loopback(long) as server:
-        assert failure(Server(server.url), limit=100_000).reason == "broken"
+        assert failure(HttpClient(server.url), limit=100_000).reason == "broken"
 
 
 def test_a_body_that_unpacks_to_too_much_is_left() -> None:
@@ -226,14 +226,14 @@ def test_a_body_that_unpacks_to_too_much_is_left() -> None:
         await wire.send(gzip.compress(b" " * 5_000_000))
 
     with loopback(bomb) as server:
-        assert failure(Server(server.url), limit=100_000).reason == "broken"
+        assert failure(HttpClient(server.url), limit=100_000).reason == "broken"
 
 
 @pytest.mark.parametrize("key", ["sk-secret\nx: y", "sk-sécret", "sk-secret\x00"])
 def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
     """A key with a line break or a letter that HTTP forbids is an error without the key in it, nor in its cause."""
     with loopback(fine) as server:
-        error = failure(Server(server.url, headers={"authorization": f"Bearer {key}"}, secrets=(key,)))
+        error = failure(HttpClient(server.url, headers={"authorization": f"Bearer {key}"}, secrets=(key,)))
     assert error.reason == "refused"
     assert "cret" not in error.message
     assert error.__cause__ is None
@@ -247,7 +247,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def test_a_certificate_that_nobody_vouches_for_is_refused(signed: Authority) -> None:
     """A server with an unknown certificate cannot be reached, and the error names the setting."""
     with loopback(fine, signed.tls) as server:
-        error = failure(Server(server.url))
+        error = failure(HttpClient(server.url))
     assert error.reason == "connect"
     assert "certificate" in error.message
     assert "SSL_CERT_FILE" in error.hint
@@ -261,7 +261,7 @@ def test_a_certificate_authority_of_ones_own_is_taken(
     if how == "environment":
         monkeypatch.setenv("SSL_CERT_FILE", str(signed.ca))
     with loopback(fine, signed.tls) as server:
-        assert ask(Server(server.url, ca_file=str(signed.ca) if how == "option" else "")) == b'{"said": "yes"}'
+        assert ask(HttpClient(server.url, ca_file=str(signed.ca) if how == "option" else "")) == b'{"said": "yes"}'
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
@@ -270,7 +270,7 @@ def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | N
     path = tmp_path / "ca.pem"
     if content:
         path.write_text(content)
-    error = failure(Server("https://127.0.0.1:1", ca_file=str(path)))
+    error = failure(HttpClient("https://127.0.0.1:1", ca_file=str(path)))
     assert error.reason == "refused"
     assert str(path) in error.message
 
@@ -279,7 +279,7 @@ def test_https_goes_through_the_proxy_of_the_environment(signed: Authority, monk
     """With HTTPS_PROXY set, a name that only the proxy knows is reached through its tunnel."""
     with loopback(fine, signed.tls) as server, proxy(server) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
-        assert ask(Server("https://model.test/v1", ca_file=str(signed.ca))) == b'{"said": "yes"}'
+        assert ask(HttpClient("https://model.test/v1", ca_file=str(signed.ca))) == b'{"said": "yes"}'
     assert [seen.path for seen in tunnel.requests] == ["model.test:443"]
     assert "authorization" not in tunnel.requests[0].headers
 
@@ -289,8 +289,8 @@ def test_a_server_on_this_machine_is_never_asked_through_a_proxy(monkeypatch: py
     with loopback(fine) as server, loopback(fine) as other:
         monkeypatch.setenv("HTTP_PROXY", other.url)
         monkeypatch.setenv("ALL_PROXY", other.url)
-        ask(Server(server.url))
-        ask(Server(server.url.replace("127.0.0.1", "localhost")))
+        ask(HttpClient(server.url))
+        ask(HttpClient(server.url.replace("127.0.0.1", "localhost")))
     assert (len(server.requests), len(other.requests)) == (2, 0)
 
 
@@ -302,7 +302,7 @@ def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.Monkey
 
     with loopback(refuse) as server:
         monkeypatch.setenv("HTTPS_PROXY", server.url)
-        error = failure(Server("https://model.test/v1"))
+        error = failure(HttpClient("https://model.test/v1"))
     assert error.reason == "connect"
     assert "proxy" in error.message
 
@@ -335,7 +335,7 @@ def test_a_server_is_named_without_what_may_be_secret(url: str, host: str) -> No
 def test_httpx_is_imported_when_a_request_is_made_and_not_before() -> None:
     """Importing the door, and making a server, loads no httpx."""
     code = (
-        "import sys; from conductor_cli.models.http import Server; Server('http://127.0.0.1:1'); "
+        "import sys; from conductor_cli.models.http import HttpClient; HttpClient('http://127.0.0.1:1'); "
         "sys.exit('httpx' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,7 +16,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, preload
-from conductor_cli.models.litellm_errors import REASONS, meaning
+from conductor_cli.models.litellm_errors import REASONS, error_kind
 from tests.servers import LITELLM_IGNORES, Seen, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
@@ -103,10 +103,10 @@ def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
     error = preload().result().InternalServerError("m", "openai", "m")
     error.__cause__ = ValueError()
     error.__cause__.__cause__ = httpx.ConnectError("no")
-    assert meaning(error) == "connect"
+    assert error_kind(error) == "connect"
     error.__cause__.__cause__ = None
-    assert meaning(error) == "overloaded"
-    assert meaning(ValueError()) == "internal"
+    assert error_kind(error) == "overloaded"
+    assert error_kind(ValueError()) == "internal"
 
 
 def test_no_money_is_not_waited_for() -> None:

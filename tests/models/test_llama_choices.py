@@ -27,7 +27,7 @@ from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.sampling import drawn, shares
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, text
@@ -239,7 +239,7 @@ def conduct(
     path: Path, question: str, *, context: int = 8192, names: tuple[str, ...] = NAMES, **more: Any
 ) -> tuple[list[ev.Event], list[Request]]:
     """The events of a run that a local conductor plans, and what its workers were asked."""
-    worker = Scripted([["done"]])
+    worker = ScriptedModel([["done"]])
 
     async def go() -> list[ev.Event]:
         model = Llama(path, LlamaOptions(context=context, threads=1, cache=more.pop("cache", None)))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.models.lock import alone
+from conductor_cli.models.lock import exclusive_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from conductor_cli.models.lock import alone
-with alone(Path(sys.argv[1])):
+from conductor_cli.models.lock import exclusive_lock
+with exclusive_lock(Path(sys.argv[1])):
     print("held", flush=True)
     input()
 """
@@ -38,10 +38,10 @@ def test_another_process_is_waited_for(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(Enough), alone(path, wait):
+        with pytest.raises(Enough), exclusive_lock(path, wait):
             pytest.fail("two hold it")
         other.communicate("\n")
-    with alone(path, wait):
+    with exclusive_lock(path, wait):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -49,12 +49,12 @@ def test_a_lock_is_free_after_an_error(tmp_path: Path) -> None:
     """What goes wrong inside ends the holding, and the error goes on."""
     path = tmp_path / "lock"
     for _ in range(2):
-        with pytest.raises(OSError, match="mine"), alone(path):
+        with pytest.raises(OSError, match="mine"), exclusive_lock(path):
             raise OSError("mine")
 
 
 def test_a_lock_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     """A file in the place of its directory is the system's error, for the caller to put into words."""
     (tmp_path / "taken").touch()
-    with pytest.raises(OSError, match="taken"), alone(tmp_path / "taken/lock"):
+    with pytest.raises(OSError, match="taken"), exclusive_lock(tmp_path / "taken/lock"):
         pytest.fail("it is held")

@@ -13,8 +13,8 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.dialect import Dialect
 from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.server_quirks import ServerQuirks
 from tests.servers import Loopback, Script, Seen, Wire, delta, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
@@ -86,7 +86,7 @@ def test_without_a_key_none_is_sent() -> None:
 def test_the_bound_on_tokens_goes_under_the_name_that_the_server_knows() -> None:
     """The dialect says which of its two names."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    _, seen = replies(saying(*YES), request, dialect=Dialect(cap="max_completion_tokens"))
+    _, seen = replies(saying(*YES), request, dialect=ServerQuirks(cap="max_completion_tokens"))
     assert seen[0].json["max_completion_tokens"] == 9
     assert "max_tokens" not in seen[0].json
 
@@ -325,7 +325,7 @@ def test_each_spare_parameter_may_be_refused(name: str) -> None:
 def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str) -> None:
     """A server that knows the bound by its other name gets it by that name."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    both, seen = replies(refusing(first), request, request, dialect=Dialect(cap=first))
+    both, seen = replies(refusing(first), request, request, dialect=ServerQuirks(cap=first))
     assert f"does not take {first}: it is sent as {then}" in notes(both[0])[0]
     assert [(one.json.get(first), one.json.get(then)) for one in seen] == [(9, None), (None, 9), (None, 9)]
 

@@ -15,11 +15,11 @@ import pytest
 
 from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models import priors
+from conductor_cli.models import builtin_cards
+from conductor_cli.models.builtin_cards import builtin_card
+from conductor_cli.models.builtin_pools import ShippedWorker, shipped_pools
 from conductor_cli.models.catalog import check_options
-from conductor_cli.models.pools import ShippedWorker, shipped_pools
 from conductor_cli.models.presets import PRESETS, as_of, price_name, shipped
-from conductor_cli.models.priors import prior
 
 WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
 
@@ -40,7 +40,7 @@ def test_the_table_of_providers_is_dated_and_read_when_it_is_needed() -> None:
     code = (
         "import sys\n"
         "import conductor_cli.cli.commands\n"
-        "import conductor_cli.models.presets as p, conductor_cli.models.priors as c\n"
+        "import conductor_cli.models.presets as p, conductor_cli.models.builtin_cards as c\n"
         "print(p._providers.cache_info().misses, p.shipped.cache_info().misses, c._lines.cache_info().misses)\n"
         "len(p.PRESETS)\n"
         "print(p._providers.cache_info().misses)\n"
@@ -87,10 +87,10 @@ def test_no_two_shipped_workers_have_one_name() -> None:
     assert len({worker.name for worker in WORKERS}) == len(WORKERS)
 
 
-CARDS = [line for lines in priors._lines().values() for line in lines]
+CARDS = [line for lines in builtin_cards._lines().values() for line in lines]
 
 
-@pytest.mark.parametrize("name", priors._lines())
+@pytest.mark.parametrize("name", builtin_cards._lines())
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
     """The models of cards are named as in the price table, and answer questions."""
     assert prices[name]["mode"] == "chat"
@@ -111,35 +111,41 @@ def made(kind: str, model: str, **options: Any) -> Worker:
 
 def test_a_prior_card_is_marked_as_not_measured() -> None:
     """It says where it is from; a model that nobody has figures for has none."""
-    card = prior(made("openai", "gpt-5"))
+    card = builtin_card(made("openai", "gpt-5"))
     assert (card.measured, card.strengths["code"]) == (False, 0.829)
     assert "2512.04388" in card.source
-    assert prior(made("anthropic", "claude-sonnet-4-6")) == Card()
-    assert prior(made("llama", "x.gguf")) == Card()
+    assert builtin_card(made("anthropic", "claude-sonnet-4-6")) == Card()
+    assert builtin_card(made("llama", "x.gguf")) == Card()
 
 
 def test_a_card_for_the_workers_own_effort_comes_first() -> None:
     """The same weights with and without thinking have cards of their own."""
-    direct = prior(made("deepinfra", "Qwen/Qwen3-32B", reasoning_effort="none"))
-    thinking = prior(made("deepinfra", "Qwen/Qwen3-32B"))
+    direct = builtin_card(made("deepinfra", "Qwen/Qwen3-32B", reasoning_effort="none"))
+    thinking = builtin_card(made("deepinfra", "Qwen/Qwen3-32B"))
     assert direct.strengths["math"] < thinking.strengths["math"]
-    assert prior(made("gemini", "gemini-2.5-pro", thinking_budget=128)) != prior(made("gemini", "gemini-2.5-pro"))
+    assert builtin_card(made("gemini", "gemini-2.5-pro", thinking_budget=128)) != builtin_card(
+        made("gemini", "gemini-2.5-pro")
+    )
 
 
 def test_figures_of_another_effort_are_nobodys() -> None:
     """What a model did thinking hard says nothing of it thinking less; one that is left alone has its usual card."""
-    assert prior(made("openai", "gpt-5", reasoning_effort="high")) == prior(made("openai", "gpt-5")) != Card()
-    assert prior(made("openai", "gpt-5", reasoning_effort="low")) == Card()
-    assert prior(made("gemini", "gemini-2.5-pro", thinking_budget=0)) == Card()
+    assert (
+        builtin_card(made("openai", "gpt-5", reasoning_effort="high"))
+        == builtin_card(made("openai", "gpt-5"))
+        != Card()
+    )
+    assert builtin_card(made("openai", "gpt-5", reasoning_effort="low")) == Card()
+    assert builtin_card(made("gemini", "gemini-2.5-pro", thinking_budget=0)) == Card()
 
 
 def test_a_name_behind_another_address_is_nobodys() -> None:
     """A server of one's own may call any model gpt-5."""
     known = made("openai", "gpt-5")
-    assert prior(replace(known, options={"base_url": "https://api.openai.com/v1/"})) == prior(known)
-    assert prior(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
+    assert builtin_card(replace(known, options={"base_url": "https://api.openai.com/v1/"})) == builtin_card(known)
+    assert builtin_card(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
 
 
 def test_a_model_is_known_through_whoever_serves_it() -> None:
     """The preset's own model counts where a worker names none."""
-    assert prior(made("groq", "")) == prior(made("deepinfra", "openai/gpt-oss-120b")) != Card()
+    assert builtin_card(made("groq", "")) == builtin_card(made("deepinfra", "openai/gpt-oss-120b")) != Card()

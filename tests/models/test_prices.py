@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price, Usage, priced
-from conductor_cli.models.prices import FILE, open_table, price_of, with_prices
+from conductor_cli.models.prices import FILE, load_prices, price_of, with_prices
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
@@ -36,9 +36,9 @@ def test_the_installed_table_is_read_without_importing_litellm(tmp_path: Path) -
     """A real model's price is found, with version and date of the table, and litellm is no module of the process."""
     code = (
         "import sys, pathlib\n"
-        "from conductor_cli.models.prices import open_table\n"
+        "from conductor_cli.models.prices import load_prices\n"
         "for _ in range(2):\n"
-        "    found = open_table(pathlib.Path(sys.argv[1]))\n"
+        "    found = load_prices(pathlib.Path(sys.argv[1]))\n"
         "    assert found.find('gpt-4o').input == 2.5, found.problem\n"
         "assert found.models > 1000 and found.version and found.date\n"
         "assert 'litellm' not in sys.modules and 'httpx' not in sys.modules\n"
@@ -50,7 +50,7 @@ def test_the_installed_table_is_read_without_importing_litellm(tmp_path: Path) -
 
 def test_names_match_exactly(tmp_path: Path) -> None:
     """Neither a beginning nor an end nor another case of a name is the name."""
-    found = open_table(tmp_path, table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
+    found = load_prices(tmp_path, table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
     assert found.find("gpt-x") == TWO_AND_TEN
     assert [found.find(name) for name in ("gpt", "gpt-", "x", "GPT-X", "gpt-x-pro", "", "gpt-x\t", "\ngpt-x")] == [
         None
@@ -86,7 +86,7 @@ def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) 
         "per-call": {**CHAT, "input_cost_per_request": 0.005}, "embed": {**CHAT, "mode": "embedding"},
         "Nous/Research": CHAT,
     }  # fmt: skip
-    found = open_table(tmp_path, table(tmp_path, **rows))
+    found = load_prices(tmp_path, table(tmp_path, **rows))
     assert [name for name in rows if found.find(name)] == ["Nous/Research"]
 
 
@@ -134,12 +134,12 @@ def test_tiers_by_range_are_read_too() -> None:
 def test_the_cache_is_made_anew_when_the_table_changes(tmp_path: Path) -> None:
     """An unchanged table is not read again; another size or time of the file makes a new cache."""
     source = table(tmp_path, gpt=CHAT)
-    assert open_table(tmp_path, source).find("gpt") == TWO_AND_TEN
+    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
     before = (tmp_path / FILE).stat().st_mtime_ns
-    assert open_table(tmp_path, source).find("gpt") == TWO_AND_TEN
+    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
     assert (tmp_path / FILE).stat().st_mtime_ns == before
     table(tmp_path, gpt={**CHAT, "input_cost_per_token": 7e-06}, other=CHAT)
-    found = open_table(tmp_path, source).find("gpt")
+    found = load_prices(tmp_path, source).find("gpt")
     assert found is not None
     assert found.input == 7
 
@@ -148,10 +148,10 @@ def test_the_cache_is_made_anew_when_the_table_changes(tmp_path: Path) -> None:
 def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: bytes | None) -> None:
     """Emptied, cut, overwritten, or one digit of a price changed: what stands in the table counts."""
     source = table(tmp_path, gpt=CHAT)
-    open_table(tmp_path, source)
+    load_prices(tmp_path, source)
     whole = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(whole.replace(b'"10"', b'"11"') if damage is None else damage)
-    assert open_table(tmp_path, source).find("gpt") == TWO_AND_TEN
+    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
     assert (tmp_path / FILE).read_bytes() == whole
 
 
@@ -161,7 +161,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "one" / FILE).mkdir(parents=True)
     (tmp_path / "two").write_text("a file")
     for name in ("one", "two"):
-        assert open_table(tmp_path / name, source).find("gpt") == TWO_AND_TEN
+        assert load_prices(tmp_path / name, source).find("gpt") == TWO_AND_TEN
     assert [path.name for path in (tmp_path / "one").iterdir()] == [FILE]
 
 
@@ -176,7 +176,7 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
     """It is said why, nothing is thrown, and nothing is remembered of it."""
     source = tmp_path / "table.json"
     source.write_text(text)
-    found = open_table(tmp_path / "cache", source)
+    found = load_prices(tmp_path / "cache", source)
     assert found.problem.startswith("no prices are known: litellm's table")
     assert str(source) in found.problem
     assert (found.find("gpt"), (tmp_path / "cache").exists()) == (None, False)
@@ -184,7 +184,7 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
 
 def test_a_table_that_is_not_there_leaves_prices_unknown(tmp_path: Path) -> None:
     """The same without a file."""
-    assert "No such file" in open_table(tmp_path, tmp_path / "none.json").problem
+    assert "No such file" in load_prices(tmp_path, tmp_path / "none.json").problem
 
 
 def test_workers_get_the_price_of_their_model(tmp_path: Path) -> None:

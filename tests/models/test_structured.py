@@ -26,10 +26,10 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.spellings import SPELLINGS, Terms
 from conductor_cli.core.spellings.terms import BLANK, CONTROL, signs_but
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.dialect import Dialect
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
-from conductor_cli.models.servers import OWNERS, for_xgrammar, form_of, keeps_schemas
+from conductor_cli.models.server_quirks import ServerQuirks
+from conductor_cli.models.structured_output import OWNERS, enforces_schemas, for_xgrammar, form_of
 from tests.core.spellings.gbnf import Grammar
 from tests.core.spellings.reading import plan_in
 from tests.core.strategies import terms_for_tests
@@ -221,19 +221,19 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 @pytest.mark.parametrize(
     ("owner", "dialect", "hold", "asked"),
     [
-        ("llamacpp", Dialect(), "grammar", 1),
-        ("vllm", Dialect(), "grammar", 1),
-        ("library", Dialect(), "schema", 1),
-        ("organization_owner", Dialect(), "schema", 1),
-        ("somebody", Dialect(), "nothing", 1),
-        (None, Dialect(), "nothing", 1),
-        (None, Dialect(form="grammar"), "grammar", 0),
-        (None, Dialect(form="response_format"), "nothing", 0),
-        (None, Dialect(form="response_format", schemas=True), "schema", 0),
+        ("llamacpp", ServerQuirks(), "grammar", 1),
+        ("vllm", ServerQuirks(), "grammar", 1),
+        ("library", ServerQuirks(), "schema", 1),
+        ("organization_owner", ServerQuirks(), "schema", 1),
+        ("somebody", ServerQuirks(), "nothing", 1),
+        (None, ServerQuirks(), "nothing", 1),
+        (None, ServerQuirks(form="grammar"), "grammar", 0),
+        (None, ServerQuirks(form="response_format"), "nothing", 0),
+        (None, ServerQuirks(form="response_format", schemas=True), "schema", 0),
     ],
 )
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
-    owner: str | None, dialect: Dialect, hold: str, asked: int
+    owner: str | None, dialect: ServerQuirks, hold: str, asked: int
 ) -> None:
     """By its kind, or by one question that the calls need no more; a schema only where it is known to be kept."""
 
@@ -252,12 +252,12 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 @pytest.mark.parametrize(
     ("dialect", "hold"),
     [
-        (Dialect(form="grammar", schemas=True), "schema"),
-        (Dialect(form="grammar"), "nothing"),
-        (Dialect(form="response_format", schemas=True), "nothing"),
+        (ServerQuirks(form="grammar", schemas=True), "schema"),
+        (ServerQuirks(form="grammar"), "nothing"),
+        (ServerQuirks(form="response_format", schemas=True), "nothing"),
     ],
 )
-def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(dialect: Dialect, hold: str) -> None:
+def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(dialect: ServerQuirks, hold: str) -> None:
     """The next best is told, or nothing."""
     field = "grammar" if dialect.form == "grammar" else "response_format"
 
@@ -369,7 +369,7 @@ def test_what_a_kind_of_worker_holds_a_reply_to(kind: str, model: str, held: str
 def test_a_cloud_model_in_a_list_of_ollama_s_is_held_to_nothing() -> None:
     """Its owner is the same as that of the models that run here."""
     listed = {"data": [{"id": "m:8b", "owned_by": "library"}, {"id": "m:1t-cloud", "owned_by": "library"}]}
-    assert [keeps_schemas(listed, name) for name in ("m:8b", "m:1t-cloud")] == [True, False]
+    assert [enforces_schemas(listed, name) for name in ("m:8b", "m:1t-cloud")] == [True, False]
 
 
 async def _ask_and_close(made: Any, request: Request) -> list[Chunk]:
@@ -403,7 +403,7 @@ def refusing(**said: str) -> Script:
 def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, words: str) -> None:
     """The plan is then parsed and repaired; the user hears of it once."""
     request = JSON if field == "response_format" else GRAMMAR
-    both, seen = replies(refusing(**{field: words}), request, request, dialect=Dialect(form=field))
+    both, seen = replies(refusing(**{field: words}), request, request, dialect=ServerQuirks(form=field))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
         [f"does not take {field}: it is left out"], [],
@@ -415,7 +415,7 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, word
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
     """A request that has both loses one after the other."""
     script = refusing(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
-    (chunks,), seen = replies(script, JSON, dialect=Dialect(form="structured_outputs"))
+    (chunks,), seen = replies(script, JSON, dialect=ServerQuirks(form="structured_outputs"))
     assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
     assert len(notes(chunks)) == 2
 
@@ -430,7 +430,7 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
         error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
         return await saying(delta(), {"error": error})(seen, wire)
 
-    (chunks,), seen = replies(script, GRAMMAR, dialect=Dialect(form="ebnf"))
+    (chunks,), seen = replies(script, GRAMMAR, dialect=ServerQuirks(form="ebnf"))
     assert text(chunks) == "Yes."
     assert len(notes(chunks)) == 1
     assert [list(form(one)) for one in seen] == [["ebnf"], []]
@@ -440,7 +440,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
     """A refusal behind the first word is an error: the text before it has been handed on."""
     error = {"error": {"message": "grammar broke", "code": 400}}
     with pytest.raises(ModelError, match="grammar broke") as raised:
-        replies(saying(delta("Y"), error), GRAMMAR, dialect=Dialect(form="ebnf"))
+        replies(saying(delta("Y"), error), GRAMMAR, dialect=ServerQuirks(form="ebnf"))
     assert raised.value.reason == "refused"
 
 
@@ -453,7 +453,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         return await fine(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
-        made = OpenAI("m", f"{server.url}/v1", dialect=Dialect(form="grammar"))
+        made = OpenAI("m", f"{server.url}/v1", dialect=ServerQuirks(form="grammar"))
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
         assert (error.value.reason, error.value.retryable) == ("empty", True)
@@ -471,7 +471,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
 def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
     """As vLLM and SGLang do it: the thinking is free, what follows is not."""
     replies_ = saying(delta(reasoning_content="Hm."), *YES)
-    both, seen = replies(replies_, GRAMMAR, GRAMMAR, dialect=Dialect(form="ebnf"))
+    both, seen = replies(replies_, GRAMMAR, GRAMMAR, dialect=ServerQuirks(form="ebnf"))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
 

@@ -417,17 +417,17 @@ def test_no_room_is_told_before_anything_is_copied(tmp_path: Path) -> None:
 
 def test_some_room_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last 256 MiB of a disk are not filled; where nothing is to come, nothing is asked of it."""
-    monkeypatch.setattr(disk, "free", lambda directory: disk.MARGIN + 10)
+    monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 10)
     disk.check_room(tmp_path, 10)
     with pytest.raises(ConductorUnusable):
         disk.check_room(tmp_path, 11)
-    monkeypatch.setattr(disk, "free", lambda directory: 0)
+    monkeypatch.setattr(disk, "free_bytes", lambda directory: 0)
     disk.check_room(tmp_path, 0)
 
 
 def test_two_that_write_one_file_have_names_of_their_own(tmp_path: Path) -> None:
     """Names for what is not whole do not depend on the process, whose number two containers may share."""
-    with disk.fresh(tmp_path / "x") as first, disk.fresh(tmp_path / "x") as second:
+    with disk.temporary_path(tmp_path / "x") as first, disk.temporary_path(tmp_path / "x") as second:
         assert first != second
         first.write_text("1")
         second.write_text("2")

@@ -21,8 +21,8 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply
 from conductor_cli.core.usage import FREE, Usage
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.base import Model
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor, Run
 
 T = TypeVar("T")
@@ -78,9 +78,9 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def says(*texts: Any) -> Scripted:
+def says(*texts: Any) -> ScriptedModel:
     """A model that gives this one reply again and again."""
-    return Scripted([texts])
+    return ScriptedModel([texts])
 
 
 def pool_of(*names: str, **options: Any) -> Pool:
@@ -92,7 +92,9 @@ def setting(
 ) -> Conductor:
     """A conductor that writes `plan`, over workers by name (each answers with its name unless told otherwise)."""
     models = dict(workers or {"ann": says("from ann"), "bob": says("from bob"), "cyd": says("from cyd")})
-    model: Any = says(plan) if isinstance(plan, str) else Scripted([plan]) if isinstance(plan, (list, tuple)) else plan
+    model: Any = (
+        says(plan) if isinstance(plan, str) else ScriptedModel([plan]) if isinstance(plan, (list, tuple)) else plan
+    )
     more.setdefault("pool", pool_of(*models))
     more.setdefault("clock", now)
     more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)

@@ -9,7 +9,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Run
 from conductor_cli.run.approval import Again, Decision, Edited, Taken, may_edit, may_plan_again, problem_of
 from conductor_cli.run.reading import REVIEW
@@ -78,7 +78,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
 
 def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> None:
     """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
-    model = Scripted([[TWO], [OTHER], ["A | - | third"]])
+    model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
     run, events = decided(setting(model), Again(remark="Use bob."), Again(remark="No, ann."), Taken())
     assert [record.step.subtask for record in run.trace.steps] == ["third"]
     first, second, third = (request.messages for request in model.requests)
@@ -95,7 +95,7 @@ def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> Non
 
 def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
     """The repair turn stands behind the remark."""
-    model = Scripted([[TWO], ["nonsense"], [OTHER]])
+    model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
     run, _ = decided(setting(model), Again(remark="Shorter."), Taken())
     assert [record.step.subtask for record in run.trace.steps] == ["other"]
     assert "Shorter." in model.requests[2].messages[-3].content
@@ -105,7 +105,7 @@ def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
 def test_a_review_is_there_once() -> None:
     """What `--recursion` puts behind a plan is offered with it and kept in an edited one."""
     edited = Edited(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
-    model = Scripted([["A | - | one"], ["accept"]])
+    model = ScriptedModel([["A | - | one"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Taken())
     assert [record.step.worker for record in run.trace.steps] == ["ann", SELF]
     assert run.trace.answer == "from ann"
@@ -113,7 +113,7 @@ def test_a_review_is_there_once() -> None:
 
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
     """It is told of its plan as it wrote it."""
-    model = Scripted([["A | - | one"], ["B | - | two"], ["accept"]])
+    model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), Again(remark="Again."), Taken())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
     assert model.requests[1].messages[-2].content == "A | - | one"
@@ -130,7 +130,7 @@ def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
     """A limit of ten seconds: a minute of thinking is free, ten seconds of work are not."""
     run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Taken(), after=60.0)
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
-    slow = {"ann": Scripted([[20.0, "late"]])}
+    slow = {"ann": ScriptedModel([[20.0, "late"]])}
     run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Taken(), after=60.0)
     assert run.trace.error is not None
     assert (run.trace.error.kind, events[-1].at) == ("limit", 70.0)
@@ -154,7 +154,7 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
 
 def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     """What is done stays done: its plan can be taken or dropped."""
-    half = {"ann": says("a"), "bob": Scripted([[60.0, "late"]])}
+    half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
     stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Taken())
     assert list(stopped.trace.done()) == [1]
     offered: list[bool] = []

@@ -13,9 +13,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import DayLimits, Pool
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.daybook import DayBook, local_now
+from conductor_cli.models.daily_spend import DailySpend, local_now
 from conductor_cli.models.dayfile import spent
-from conductor_cli.models.kept import Book, Kept
+from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.run import Conductor
 from tests.run.kit import Counting, of, play, pool_of, says, setting
 
@@ -23,17 +23,17 @@ DEAR = Price(input=Decimal(1), output=Decimal(10))
 TWO = "A | - | one\nA | 1 | two"
 
 
-def over(daybook: DayBook, pool: Pool | None = None, price: Price | None = FREE) -> Conductor:
+def over(daily_spend: DailySpend, pool: Pool | None = None, price: Price | None = FREE) -> Conductor:
     """A conductor of two steps over one worker that costs money."""
     pool = pool or pool_of("ann", price=DEAR)
     workers: dict[str, Any] = {"ann": Counting("found", seconds=1)}
-    return setting(TWO, workers, pool=pool, price=price, daybook=daybook)
+    return setting(TWO, workers, pool=pool, price=price, daily_spend=daily_spend)
 
 
 def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
     """What is finished is kept, the exit code is 6, and it is said when the day ends."""
     limits = DayLimits(calls=1)
-    run, events = play(over(DayBook(tmp_path, limits)))
+    run, events = play(over(DailySpend(tmp_path, limits)))
     assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
     assert run.trace.error is not None
@@ -44,9 +44,9 @@ def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
 def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
     """Nothing is planned or called, and it says so."""
     limits = DayLimits(tokens=1000)
-    first, _ = play(over(DayBook(tmp_path, limits)))
+    first, _ = play(over(DailySpend(tmp_path, limits)))
     assert first.trace.exit_code == 0
-    second, events = play(over(DayBook(tmp_path, limits)))
+    second, events = play(over(DailySpend(tmp_path, limits)))
     assert (second.trace.exit_code, of(events, ev.StepStarted)) == (6, [])
     assert second.trace.error is not None
     assert second.trace.error.message == "today's limit of 1000 tokens leaves no room for another call"
@@ -54,7 +54,7 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
 
 def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     """A worker or a conductor without a price could spend anything: refused before it is called."""
-    book = DayBook(tmp_path, DayLimits(cost=Decimal(1)))
+    book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="no price is known for ann"):
         play(over(book, pool_of("ann")))
     with pytest.raises(PolicyError, match="no price is known for the conductor"):
@@ -65,12 +65,12 @@ def test_a_day_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     """Before anything is called."""
     (tmp_path / "spending").write_text("a file")
     with pytest.raises(ConfigError, match="the limits of a day cannot be kept"):
-        play(over(DayBook(tmp_path / "spending", DayLimits(cost=Decimal(1)))))
+        play(over(DailySpend(tmp_path / "spending", DayLimits(cost=Decimal(1)))))
 
 
 def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room that cannot be written down is not held: the run ends with what it has, and nobody waits for it."""
-    book = DayBook(tmp_path, DayLimits(calls=9))
+    book = DailySpend(tmp_path, DayLimits(calls=9))
     append, lines = book._append, []
 
     def full(path: Path, line: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.M
 
 def test_each_call_is_written_down(tmp_path: Path) -> None:
     """Those of workers and those of the conductor, also where there is no limit."""
-    play(over(DayBook(tmp_path)))
+    play(over(DailySpend(tmp_path)))
     rows, _ = spent(tmp_path, local_now().date())
     assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [("conductor", 1, 0), ("ann", 2, 2)]
     assert rows[1].usage.cost == Decimal("0.00012")
@@ -96,12 +96,12 @@ def test_each_call_is_written_down(tmp_path: Path) -> None:
 
 def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> None:
     """The run counts what it took then; the day counts what is spent today."""
-    book = Book(tmp_path / "book.jsonl")
-    ann, planner = Kept(says("found"), book, "ann"), Kept(says("A | - | one"), book, "planner")
+    book = ResponseCache(tmp_path / "book.jsonl")
+    ann, planner = CachedModel(says("found"), book, "ann"), CachedModel(says("A | - | one"), book, "planner")
     runs = []
     for day in ("first", "second"):
-        daybook = DayBook(tmp_path / day)
-        conductor = setting(planner, {"ann": ann}, pool=pool_of("ann", price=DEAR), price=FREE, daybook=daybook)
+        daily_spend = DailySpend(tmp_path / day)
+        conductor = setting(planner, {"ann": ann}, pool=pool_of("ann", price=DEAR), price=FREE, daily_spend=daily_spend)
         runs.append(play(conductor)[0])
     book.close()
     assert runs[0].trace.usage.cost == runs[1].trace.usage.cost

@@ -22,7 +22,7 @@ from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.taint import Guard
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
 
 ASKED, FILED, EARLIER = "WHATISASKED", "WHATISFILED", "WORDSBYBEFORE"
@@ -206,7 +206,7 @@ def test_files_are_left_out_of_the_prompts_of_others() -> None:
 
 def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
     """The line is refused, shown back and repaired; what stood before it stands."""
-    planner = Scripted([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
+    planner = ScriptedModel([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem == (
@@ -219,7 +219,7 @@ def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
 
 def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() -> None:
     """The fallback obeys too: of those that see the whole question the best one."""
-    planner = Scripted([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
+    planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
     assert notices(events) == ["no valid plan: ann takes the question"]
@@ -310,7 +310,9 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
 
 def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> None:
     """The conductor sees the answer at hand there, so what it writes may hold it."""
-    planner = Scripted([["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]])
+    planner = ScriptedModel(
+        [["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]]
+    )
     run, events = play(desk(planner, LOCAL_FILES, pool=POOL), FILES)
     assert "Not available now: B, C" in planner.requests[1].messages[1].content
     assert not prompts([e.event for e in of(events, ev.Inner)], "bob")
@@ -385,7 +387,7 @@ def test_what_a_subtask_may_tell_of_is_not_forgotten_by_resuming_twice() -> None
 def test_a_plan_for_workers_that_all_see_the_files_tells_nobody_else_of_them() -> None:
     """The rules are the same, but more workers are on offer than when the conductor was shown the files."""
     alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
-    planner = Scripted([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
+    planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read")}, pool=alone), 1, "cancelled", question=FILES
     )
@@ -400,7 +402,7 @@ def test_a_plan_for_workers_that_all_see_the_files_tells_nobody_else_of_them() -
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     """Resumed under the rules that it began with, nothing of it is kept from anybody."""
-    planner = Scripted([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
+    planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
     )
@@ -415,7 +417,7 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
 
 def begun_without_rules(*lines: str) -> Trace:
     """A run over files that was stopped before its plan was whole, of which the first step is done."""
-    planner = Scripted([[*(f"{line}\n" for line in lines), 9.0]])
+    planner = ScriptedModel([[*(f"{line}\n" for line in lines), 9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
     )
@@ -441,7 +443,7 @@ def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_t
 
 def test_a_step_on_the_conductor_itself_tells_of_files_only_those_that_may_see_them() -> None:
     """Its subtask becomes the question of a nested run: there nobody else is on offer, or it is not done at all."""
-    planner = Scripted([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
+    planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
     )
@@ -472,7 +474,7 @@ def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_th
     begun = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
     assert [record.state for record in begun.steps] == ["done"]
     workers = {"ann": Parrot("here"), "cyd": Parrot("south")}
-    planner = Scripted([["C | 1 | Answer."], ["A | 1 | Answer."]])
+    planner = ScriptedModel([["C | 1 | Answer."], ["A | 1 | Answer."]])
     run, events = play(desk(planner, Policy(no_others=("cyd",)), workers, pool=POOL), talk, resume=begun)
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may hold words of an earlier run")

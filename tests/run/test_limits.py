@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError, PolicyError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting, unhurried
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
@@ -77,7 +77,7 @@ def test_calls_are_counted_with_those_that_run() -> None:
 
 def test_attempts_count_as_calls() -> None:
     """A call that failed was a call."""
-    ann = Scripted([[ModelError("rate", "slow down")]])
+    ann = ScriptedModel([[ModelError("rate", "slow down")]])
     run, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(calls=2)))
     assert len(ann.requests) == 2
     assert [event.retry_in is None for event in of(events, ev.StepFailed)] == [False, False]
@@ -129,7 +129,7 @@ def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
 
 def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
     """Steps that were due in the same moment are stopped too, and nobody waits for them."""
-    ann = Scripted([[ModelError("refused", "no")]])
+    ann = ScriptedModel([[ModelError("refused", "no")]])
     plan = "A | - | one\nA | - | two\nA | - | three\nA | 1 2 3 | four"
     run, events = play(setting(plan, {"ann": ann, "bob": says("x")}, limits=Limits(calls=1)))
     assert len(of(events, ev.StepStarted)) == 1
@@ -145,7 +145,7 @@ def test_an_answer_that_is_whole_in_spite_of_a_limit_is_whole() -> None:
 
 def test_time_is_a_limit_of_the_whole_run() -> None:
     """When it is up everything ends at once, planning included, and the text so far is a partial answer."""
-    ann = Scripted([["The answer ", 60.0, "is 42."]])
+    ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
     assert run.trace.error == Failure(
@@ -164,8 +164,8 @@ def test_time_that_is_not_used_up_leaves_no_timer() -> None:
 
 def test_a_nested_run_shares_the_limits() -> None:
     """Its calls, tokens and money are those of the run around it, and its limit ends both."""
-    planner = Scripted([["A | - | one"], ["A | 0 | two\nA | 1 | three\nA | 2 | four"]])
-    ann = Scripted([["one"], ["two"], ["three"]])
+    planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nA | 1 | three\nA | 2 | four"]])
+    ann = ScriptedModel([["one"], ["two"], ["three"]])
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
     assert len(ann.requests) == 3
     assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
@@ -176,7 +176,7 @@ def test_a_nested_run_shares_the_limits() -> None:
 
 def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
     """Its step ends as limited, and what was there before it is the partial answer."""
-    planner = Scripted([["A | - | one"], ["A | 0 | two"]])
+    planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
     run, events = play(setting(planner, {"ann": says("one")}, limits=Limits(recursion=1, calls=1)))
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "limit")]
     assert (run.trace.answer, run.trace.exit_code) == ("one", 6)
@@ -184,8 +184,8 @@ def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
 
 def test_time_reaches_into_a_nested_run() -> None:
     """The clock is the outer run's; every level says limit."""
-    planner = Scripted([["A | - | one"], ["A | 0 | two"]])
-    ann = Scripted([["one"], [60.0, "two"]])
+    planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
+    ann = ScriptedModel([["one"], [60.0, "two"]])
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, seconds=5)))
     assert [event.reason for event in of(inner(events, 2), ev.StepStopped)] == ["limit"]
     assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "limit"
@@ -195,7 +195,7 @@ def test_time_reaches_into_a_nested_run() -> None:
 def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
     """Whoever settles, on whichever level, wakes whoever waits."""
     pool = Pool(workers=(*pool_of("ann", "bob", price=DEAR).workers, Worker(name="self", kind="self")))
-    planner = Scripted([["A | - | slow\nC | - | think\nA | 1 2 | end"], ["B | - | inner"]])
+    planner = ScriptedModel([["A | - | slow\nC | - | think\nA | 1 2 | end"], ["B | - | inner"]])
     workers = {"ann": Counting(seconds=20), "bob": Counting(seconds=1)}
     run, events = play(setting(planner, workers, pool=pool, limits=ROOM_FOR_ONE))
     assert of(inner(events, 2), ev.StepStarted)[0].at == 20.0
@@ -229,7 +229,7 @@ def test_no_limit_is_ever_overshot(
     limits = Limits(parallel=parallel, recursion=recursion, **{kind: limit})
     workers = {"ann": Greedy(1), "bob": Greedy(2)}
     conductor = setting(
-        Scripted([["\n".join(lines)], ["accept"]]), workers, pool=pool_of("ann", "bob", price=DEAR), limits=limits
+        ScriptedModel([["\n".join(lines)], ["accept"]]), workers, pool=pool_of("ann", "bob", price=DEAR), limits=limits
     )
     run, _ = play(conductor)
     calls = sum(len(worker.requests) for worker in workers.values())

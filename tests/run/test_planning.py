@@ -17,7 +17,7 @@ from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, Profile
 from conductor_cli.core.question import Given
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.reading import LEAST_SHOWN
 from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
 
@@ -27,7 +27,7 @@ WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", ki
 
 def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
     """After a fault the conductor sees the valid steps and the problem, and only appends; step 1 runs meanwhile."""
-    planner = Scripted([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])
+    planner = ScriptedModel([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])
     workers: dict[str, Any] = {"ann": Counting(seconds=9), "bob": says("yes")}
     run, events = play(setting(planner, workers, price=Price(input=Decimal(1), output=Decimal(1))))
     (rejected,) = of(events, ev.PlanRejected)
@@ -48,7 +48,7 @@ def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
 def test_a_repair_keeps_the_prefix_that_a_local_model_has_cached() -> None:
     """Both requests begin with the same system text, cut at the same places, also with reasoning in front."""
     for mode in ("auto", "ultra"):
-        planner = Scripted([["plan:\nA | - | one\nZ | - | two\n"], ["B | 1 | two"]])
+        planner = ScriptedModel([["plan:\nA | - | one\nZ | - | two\n"], ["B | 1 | two"]])
         play(setting(planner, mode=mode))
         first, second = planner.requests
         assert first.messages[:2] == second.messages[:2]
@@ -70,7 +70,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
 def test_a_repair_that_adds_nothing_ends_in_a_step_that_sees_what_stands() -> None:
     """Standing steps alone have no answering step, so one is added for it."""
     for second in ("", "That is all.", "accept"):
-        planner = Scripted([["A | - | one\nB | - | two\nZ | - | three\n"], [second]])
+        planner = ScriptedModel([["A | - | one\nB | - | two\nZ | - | three\n"], [second]])
         run, events = play(setting(planner))
         assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
             ("ann", (), False), ("bob", (), False), ("ann", (1, 2), True),
@@ -80,15 +80,15 @@ def test_a_repair_that_adds_nothing_ends_in_a_step_that_sees_what_stands() -> No
 
 def test_a_fallback_takes_nobody_that_is_down() -> None:
     """With the first worker known to be down, the second one answers."""
-    planner = Scripted([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
-    run, events = play(setting(planner, {"ann": Scripted([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
+    planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
+    run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
     assert notices(events)[0] == "no valid plan: bob takes the question"
     assert run.trace.answer == "yes"
 
 
 def test_more_steps_than_allowed_are_a_fault_and_the_last_that_would_stand_does_not() -> None:
     """With two steps allowed, the second of three is not the last of the plan as meant."""
-    planner = Scripted([["A | - | one\nB | 1 | two\nA | 2 | three"], ["B | 1 | end"]])
+    planner = ScriptedModel([["A | - | one\nB | 1 | two\nA | 2 | three"], ["B | 1 | end"]])
     run, events = play(setting(planner, limits=Limits(steps=2)))
     assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 2 steps"
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "end"))
@@ -97,7 +97,7 @@ def test_more_steps_than_allowed_are_a_fault_and_the_last_that_would_stand_does_
 def test_a_plan_cut_by_its_token_limit_is_not_taken_for_whole() -> None:
     """The line that was being written is no last step: it is asked for again."""
     cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
-    planner = Scripted([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
+    planner = ScriptedModel([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
     run, events = play(setting(planner, exact=True))
     assert of(events, ev.PlanRejected)[0].problem == "the text was cut by its token limit"
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
@@ -113,7 +113,7 @@ def test_a_label_that_was_cut_behind_it_is_still_a_plan() -> None:
 
 def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     """A model that explains its JSON is closed at the first word of it; the end of the object is read."""
-    planner = Scripted(
+    planner = ScriptedModel(
         [['{"steps":[{"worker":"A","access":[],"subtask":"one"}]', "}\n```", "\nThis plan ", 60.0, "is good."]]
     )
     run, events = play(setting(planner, profile=PROFILES["prompted-json"]))
@@ -141,7 +141,7 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorKind, kind:
 @pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty"])
 def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorKind) -> None:
     """What may pass a moment later is a rejected plan, not the end; steps that stand are kept."""
-    planner = Scripted([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
+    planner = ScriptedModel([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
     run, events = play(setting(planner, exact=True))
     assert [(event.text, event.problem) for event in of(events, ev.PlanRejected)] == [("", "oops")]
     assert "not a valid plan" not in planner.requests[1].messages[-1].content
@@ -150,17 +150,17 @@ def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorKind) ->
 
 def test_a_conductor_that_asks_for_a_wait_gets_it() -> None:
     """Its second chance comes when its server said, within the same bound as for workers."""
-    planner = Scripted([[ModelError("rate", "slow down", retry_after=99.0)], ["A | - | one"]])
+    planner = ScriptedModel([[ModelError("rate", "slow down", retry_after=99.0)], ["A | - | one"]])
     _, events = play(setting(planner))
     assert of(events, ev.PlanReady)[0].at == 30.0
-    planner = Scripted([[ModelError("rate", "slow down", retry_after=5.0)]])
+    planner = ScriptedModel([[ModelError("rate", "slow down", retry_after=5.0)]])
     _, events = play(setting(planner))
     assert of(events, ev.PlanReady)[0].at == 5.0
 
 
 def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     """No first token within patience, twice: to answer without a plan is not what was asked for, exit 5."""
-    planner = Scripted([[1e6, "late"]])
+    planner = ScriptedModel([[1e6, "late"]])
     run, events = play(setting(planner))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 180 s"] * 2
     assert run.trace.error is not None
@@ -171,7 +171,7 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
 
 def test_a_conductor_that_dies_behind_a_step_leaves_the_rest_to_the_best_worker() -> None:
     """What stands is not thrown away: the best worker ends the plan, seeing it."""
-    planner = Scripted([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
+    planner = ScriptedModel([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
     run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, exact=True))
     assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
         ("ann", (), False),
@@ -182,7 +182,7 @@ def test_a_conductor_that_dies_behind_a_step_leaves_the_rest_to_the_best_worker(
 
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     """Steps that were started before may end; the best of them is a partial answer with the reason."""
-    planner = Scripted([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
+    planner = ScriptedModel([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
     run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, exact=True))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cannot")]
@@ -192,7 +192,7 @@ def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
 
 def test_a_conductor_that_was_stopped_still_costs() -> None:
     """Text that no event of planning tells of counts in the run's usage, also when nothing came of it."""
-    planner = Scripted([["A | - ", 60.0, "| one"]])
+    planner = ScriptedModel([["A | - ", 60.0, "| one"]])
     price = Price(input=Decimal(1), output=Decimal(1))
     run, _ = play_and_stop(setting(planner, price=price), 1.0, "cancelled")
     assert run.trace.exit_code == 130
@@ -236,7 +236,7 @@ def test_a_plan_file_that_names_an_absent_worker_fails_with_the_reason() -> None
 def test_mini_chooses_one_worker_by_its_label() -> None:
     """One token is the plan: the worker gets the whole question."""
     for profile in PROFILES.values():
-        planner = Scripted([["1" if profile.labels == "numbers" else "B"]])
+        planner = ScriptedModel([["1" if profile.labels == "numbers" else "B"]])
         run, _ = play(setting(planner, mode="mini", profile=profile, exact=True))
         assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
         assert planner.requests[0].grammar is not None
@@ -251,7 +251,7 @@ def test_ultra_reasons_before_the_plan() -> None:
 
 def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
     """The second text only appends: it needs no line `plan:`, and its grammar has none."""
-    planner = Scripted([["- think\nplan:\nA | - | one\nB", ModelError("broken", "gone")], ["B | 1 | two"]])
+    planner = ScriptedModel([["- think\nplan:\nA | - | one\nB", ModelError("broken", "gone")], ["B | 1 | two"]])
     run, _ = play(setting(planner, mode="ultra", exact=True))
     assert planner.requests[1].grammar is not None
     assert "plan:" not in planner.requests[1].grammar
@@ -276,7 +276,7 @@ def test_every_profile_runs(profile: Profile) -> None:
 
 def test_the_request_to_the_conductor_is_whole() -> None:
     """Grammar, sampling, seed and cut points go with the request; its room in the ledger bounds its length."""
-    planner = Scripted([["A | - | one"]])
+    planner = ScriptedModel([["A | - | one"]])
     play(setting(planner, seed=7))
     (request,) = planner.requests
     assert (request.seed, request.max_tokens, request.temperature) == (7, 1200, 0.0)
@@ -289,8 +289,8 @@ def test_the_request_to_the_conductor_is_whole() -> None:
 
 def test_who_went_down_is_not_offered_in_the_repair() -> None:
     """A worker that refused its key during the first text cannot be named in the second."""
-    planner = Scripted([["A | - | one\n", 5.0, "Z | - | two\n"], ["A | 1 | two\n"], ["x"]])
-    workers = {"ann": Scripted([[ModelError("auth", "bad key")]]), "bob": says("yes")}
+    planner = ScriptedModel([["A | - | one\n", 5.0, "Z | - | two\n"], ["A | 1 | two\n"], ["x"]])
+    workers = {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}
     _, events = play(setting(planner, workers, exact=True))
     assert "Not available now: A." in planner.requests[1].messages[1].content
     assert of(events, ev.PlanRejected)[1].problem.startswith("step 2 names a worker that is not in the pool")
@@ -298,7 +298,7 @@ def test_who_went_down_is_not_offered_in_the_repair() -> None:
 
 def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     """`self` can be sampled at the top and not in a nested run of no depth, where a plan that says it is faulty."""
-    planner = Scripted([["C | - | think"], ["C | - | think deeper"], ["A | - | one"]])
+    planner = ScriptedModel([["C | - | think"], ["C | - | think deeper"], ["A | - | one"]])
     run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
     grammars = [request.grammar or "" for request in planner.requests]
     assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
@@ -311,14 +311,14 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
 
 def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
     """At the top there is nothing to accept."""
-    run, events = play(setting(Scripted([["accept"], ["A | - | one"]])))
+    run, events = play(setting(ScriptedModel([["accept"], ["A | - | one"]])))
     assert of(events, ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
     assert not isinstance(run.trace.plan, Accept)
 
 
 def test_a_conductor_that_cannot_be_reached_costs_nothing() -> None:
     """A refused connection is no paid call, as for workers."""
-    planner = Scripted([[ModelError("connect", "refused")]])
+    planner = ScriptedModel([[ModelError("connect", "refused")]])
     run, _ = play(setting(planner, price=Price(input=Decimal(1000), output=Decimal(1000))))
     assert (run.trace.usage.tokens, run.trace.usage.cost) == (0, Decimal(0))
 
@@ -344,7 +344,7 @@ class Narrow:
         self.requests.append(request)
         if len(request.messages[1].content) > self.room:
             raise ModelError("length", "the prompt does not fit", usage=self.refusal)
-        async with aclosing(Scripted([self.script]).stream(request)) as chunks:
+        async with aclosing(ScriptedModel([self.script]).stream(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -471,7 +471,7 @@ def test_a_choice_is_explained_by_its_shares() -> None:
 
 def test_who_is_absent_is_no_choice() -> None:
     """All workers are shown, in `mini` too; only those that can be asked may be chosen."""
-    planner = Scripted([["B"]])
+    planner = ScriptedModel([["B"]])
     absent = {"ann": Failure(kind="key", message="no key")}
     play(setting(planner, mode="mini", exact=True, absent=absent))
     assert planner.requests[0].choices == ("B", "C")

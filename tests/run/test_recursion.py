@@ -10,7 +10,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import Accept
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.reading import REVIEW
 from tests.run.kit import (
     QUESTION,
@@ -36,7 +36,7 @@ TWO = {"ann": says("from ann"), "bob": says("from bob")}
 
 def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> None:
     """The appended step sees all before it; its accept returns the answer at hand as it stands."""
-    planner = Scripted([["A | - | one\nB | 1 | two"], ["accept"]])
+    planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     review = of(events, ev.StepPlanned)[-1]
     assert (review.worker, review.subtask, review.access, review.last) == ("self", REVIEW, (1, 2), True)
@@ -52,7 +52,7 @@ def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> N
 
 def test_the_nested_question_is_the_question_and_the_subtask() -> None:
     """It keeps the question's text, names its subtask and its parent, and holds what the step may see."""
-    planner = Scripted([["A | - | one"], ["accept"]])
+    planner = ScriptedModel([["A | - | one"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     question = of(inner(events, 2), ev.RunStarted)[0].question
     assert question.text.startswith(f"{QUESTION.text}\n\nWithin this question, the subtask is: Check the answer")
@@ -64,7 +64,7 @@ def test_the_nested_question_is_the_question_and_the_subtask() -> None:
 
 def test_a_corrective_workflow_replaces_the_answer() -> None:
     """Instead of accepting, the conductor may have the answer mended; a worker there sees it as item 0."""
-    planner = Scripted([["A | - | one"], ["B | 0 | Mend it."]])
+    planner = ScriptedModel([["A | - | one"], ["B | 0 | Mend it."]])
     bob = says("mended")
     run, events = play(setting(planner, {"ann": says("wrong"), "bob": bob}, limits=ONCE))
     assert run.trace.answer == "mended"
@@ -78,7 +78,7 @@ def test_a_corrective_workflow_replaces_the_answer() -> None:
 def test_only_the_outermost_last_step_is_told_that_its_answer_goes_out() -> None:
     """Neither the step under review nor a nested run in the middle of a plan speaks to the user."""
     ann, bob = says("from ann"), says("from bob")
-    planner = Scripted([["C | - | think\nB | 1 | end"], ["A | - | one"]])
+    planner = ScriptedModel([["C | - | think\nB | 1 | end"], ["A | - | one"]])
     play(setting(planner, {"ann": ann, "bob": bob}, pool=WITH_SELF))
     assert "goes to the user" not in ann.requests[0].messages[-1].content
     assert "goes to the user" in bob.requests[0].messages[-1].content
@@ -86,7 +86,7 @@ def test_only_the_outermost_last_step_is_told_that_its_answer_goes_out() -> None
 
 def test_two_levels_nest_two_levels() -> None:
     """With depth 2 a review that writes a plan is itself reviewed; the events of both levels are in the stream."""
-    planner = Scripted([["A | - | one"], ["B | 0 | two"], ["accept"]])
+    planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["accept"]])
     run, events = play(setting(planner, limits=Limits(recursion=2)))
     middle = inner(events, 2)
     assert [event.worker for event in of(middle, ev.StepPlanned)] == ["bob", "self"]
@@ -97,7 +97,7 @@ def test_two_levels_nest_two_levels() -> None:
 
 def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
     """A conductor that always wants to go deeper ends at the last level with a worker."""
-    planner = Scripted([["C | - | deeper"]])
+    planner = ScriptedModel([["C | - | deeper"]])
     run, events = play(setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2)))
     level, depth = events, 0
     while of(level, ev.Inner):
@@ -109,7 +109,7 @@ def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
 
 def test_a_step_on_the_conductor_itself_needs_no_recursion_limit() -> None:
     """A plan may name `self` once: depth 1 is there even without `--recursion`."""
-    planner = Scripted([["C | - | think"], ["A | - | one"]])
+    planner = ScriptedModel([["C | - | think"], ["A | - | one"]])
     run, _ = play(setting(planner, TWO, pool=WITH_SELF))
     assert run.trace.answer == "from ann"
     assert run.trace.limits.recursion == 0
@@ -117,11 +117,11 @@ def test_a_step_on_the_conductor_itself_needs_no_recursion_limit() -> None:
 
 def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
     """A resumed plan that asks for more depth than there is fails that step, and nothing hangs."""
-    planner = Scripted([["C | - | think"], ["A | - | one"]])
+    planner = ScriptedModel([["C | - | think"], ["A | - | one"]])
     earlier, _ = play(
         setting(
             planner,
-            {"ann": Scripted([[ModelError("refused", "no")]]), "bob": says("x")},
+            {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("x")},
             pool=WITH_SELF,
             limits=Limits(calls=1),
         )
@@ -136,10 +136,10 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
 
 def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
     """A nested trace that names `self` below the last level, taken over, fails that step alone."""
-    planner = Scripted([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
+    planner = ScriptedModel([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
     conductor = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
     earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
-    shallow = setting(Scripted([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
+    shallow = setting(ScriptedModel([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
     run, events = play(shallow, resume=earlier.trace)
     assert of(inner(events, 2), ev.StepFailed)[0].error.message == "the conductor cannot be asked any deeper"
     assert (run.trace.answer, run.trace.exit_code) == ("from ann", 7)
@@ -147,7 +147,7 @@ def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
 
 def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
     """The run is partial, names the reason, and keeps the last text that was finished."""
-    planner = Scripted([["A | - | one"], [ModelError("missing", "model gone")]])
+    planner = ScriptedModel([["A | - | one"], [ModelError("missing", "model gone")]])
     run, _ = play(setting(planner, limits=ONCE))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from ann", True, 7)
     assert run.trace.error is not None
@@ -156,8 +156,8 @@ def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
 
 def test_a_review_that_cannot_plan_has_its_best_worker_see_the_answer_at_hand() -> None:
     """The fallback of a nested run is given item 0."""
-    planner = Scripted([["A | - | one"], ["what?"]])
-    ann = Scripted([["first"], ["second"]])
+    planner = ScriptedModel([["A | - | one"], ["what?"]])
+    ann = ScriptedModel([["first"], ["second"]])
     run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
     assert "no valid plan: ann takes the question" in notices(inner(events, 2))
     assert "first" in ann.requests[1].messages[-1].content
@@ -166,12 +166,12 @@ def test_a_review_that_cannot_plan_has_its_best_worker_see_the_answer_at_hand() 
 
 def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
     """What the nested run could not finish is not passed off as whole."""
-    planner = Scripted([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
-    workers = {"ann": Scripted([["one"], ["two"]]), "bob": Scripted([[ModelError("refused", "no")]])}
+    planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
+    workers = {"ann": ScriptedModel([["one"], ["two"]]), "bob": ScriptedModel([[ModelError("refused", "no")]])}
     run, _ = play(setting(planner, workers, limits=Limits(recursion=1, calls=3)))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 6)
-    workers = {"ann": Scripted([["one"], ["two"], [ModelError("refused", "no")]]), "bob": workers["bob"]}
-    planner = Scripted([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
+    workers = {"ann": ScriptedModel([["one"], ["two"], [ModelError("refused", "no")]]), "bob": workers["bob"]}
+    planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
     run, _ = play(setting(planner, workers, limits=ONCE))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 7)
 
@@ -189,12 +189,12 @@ def test_accepting_works_in_every_spelling_and_mode() -> None:
         "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"}]}',
     }
     for profile in PROFILES.values():
-        planner = Scripted([[plans[profile.spelling]], [accepts[profile.spelling]]])
+        planner = ScriptedModel([[plans[profile.spelling]], [accepts[profile.spelling]]])
         run, events = play(setting(planner, profile=profile, limits=ONCE))
         assert accepts[profile.spelling] in planner.requests[1].messages[1].content
         assert of(inner(events, 2), ev.PlanRejected) == []
         assert run.trace.answer == "from ann"
-    planner = Scripted([["B"], ["accept"]])
+    planner = ScriptedModel([["B"], ["accept"]])
     run, _ = play(setting(planner, mode="mini", exact=True, limits=ONCE))
     assert run.trace.answer == "from bob"
     assert 'root ::= "A" | "B" | "C" | "accept"' in (planner.requests[1].grammar or "")
@@ -202,10 +202,10 @@ def test_accepting_works_in_every_spelling_and_mode() -> None:
 
 def test_what_a_failed_step_left_is_not_given() -> None:
     """Only answers that exist are at hand; without any, there is nothing to accept."""
-    planner = Scripted([["A | - | one"], ["accept"], ["B | - | do it"]])
+    planner = ScriptedModel([["A | - | one"], ["accept"], ["B | - | do it"]])
     workers = {
-        "ann": Scripted([[ModelError("refused", "no")]]),
-        "bob": Scripted([[ModelError("refused", "no")], ["yes"]]),
+        "ann": ScriptedModel([[ModelError("refused", "no")]]),
+        "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
     }
     run, events = play(setting(planner, workers, limits=ONCE))
     assert of(inner(events, 2), ev.RunStarted)[0].question.given == ()
@@ -215,8 +215,8 @@ def test_what_a_failed_step_left_is_not_given() -> None:
 
 def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
     """And the other way round: what a nested run learns holds for the steps after it."""
-    ann = Scripted([[ModelError("auth", "bad key")]])
-    planner = Scripted([["A | - | one\nC | 1 | think\nA | 2 | end"], ["A | 0 | two"]])
+    ann = ScriptedModel([[ModelError("auth", "bad key")]])
+    planner = ScriptedModel([["A | - | one\nC | 1 | think\nA | 2 | end"], ["A | 0 | two"]])
     run, events = play(setting(planner, {"ann": ann, "bob": says("yes")}, pool=WITH_SELF))
     assert len(ann.requests) == 1
     assert "Not available now: A, C." in planner.requests[1].messages[1].content
@@ -226,7 +226,7 @@ def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
 
 def test_stopping_reaches_into_nested_runs() -> None:
     """Stopped at once, the nested stream has its own end before the step's, and says the same reason."""
-    planner = Scripted([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
+    planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
     workers: dict[str, Any] = {"ann": says("one"), "bob": Counting("two", seconds=60)}
     run, events = play_and_stop(setting(planner, workers, limits=ONCE), 10.0, "terminated")
     nested = inner(events, 2)
@@ -239,16 +239,16 @@ def test_stopping_reaches_into_nested_runs() -> None:
 
 def test_what_a_nested_run_had_to_show_is_better_than_nothing() -> None:
     """Where the only step is a nested run that is stopped, its partial answer is the run's."""
-    planner = Scripted([["C | - | think"], ["A | - | one\nB | 1 | two"]])
-    workers = {"ann": says("one"), "bob": Scripted([["half a", 60.0, " word"]])}
+    planner = ScriptedModel([["C | - | think"], ["A | - | one\nB | 1 | two"]])
+    workers = {"ann": says("one"), "bob": ScriptedModel([["half a", 60.0, " word"]])}
     run, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 10.0, "cancelled")
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("half a", True, 130)
 
 
 def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> None:
     """`after="running"` means calls: a nested run does not go through the rest of its plan."""
-    planner = Scripted([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
-    ann, bob = Scripted([["one"]]), Counting("two", seconds=60)
+    planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
+    ann, bob = ScriptedModel([["one"]]), Counting("two", seconds=60)
     run, events = play_and_stop(setting(planner, {"ann": ann, "bob": bob}, limits=ONCE), 10.0, "cancelled", "running")
     assert run.trace.at == 60.0
     assert len(ann.requests) == 1
@@ -258,7 +258,7 @@ def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> No
 
 def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
     """Its step is stopped, not failed, and the run keeps what was there before."""
-    planner = Scripted([["A | - | one"], [20.0, "accept"]])
+    planner = ScriptedModel([["A | - | one"], [20.0, "accept"]])
     run, events = play_and_stop(setting(planner, limits=ONCE), 10.0, "cancelled", "running")
     assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "cancelled"
     assert [event.reason for event in of(events, ev.StepStopped)] == ["cancelled"]
@@ -267,7 +267,7 @@ def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
 
 def test_a_nested_run_that_nobody_waits_for_is_stopped_as_that() -> None:
     """When the answering step is done, a nested run beside it ends with the same word on every level."""
-    planner = Scripted([["C | - | think\nA | - | end"], ["B | - | two"]])
+    planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
     assert [event.reason for event in of(events, ev.StepStopped)] == ["unneeded"]
     assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["unneeded"]
@@ -279,7 +279,9 @@ def test_a_reader_that_leaves_ends_nested_runs_with_dependents_waiting() -> None
     """Cancelling in the middle of two levels, with steps that wait for others, gives whole streams all the way down."""
 
     async def main(after: int) -> None:
-        planner = Scripted([["C | - | think\nA | 1 | x\nB | 1 2 | y"], ["A | - | one\nB | 1 | two\nA | 1 2 | three"]])
+        planner = ScriptedModel(
+            [["C | - | think\nA | 1 | x\nB | 1 2 | y"], ["A | - | one\nB | 1 | two\nA | 1 2 | three"]]
+        )
         workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3)}
         run = setting(planner, workers, pool=WITH_SELF, limits=Limits(recursion=2)).run(QUESTION)
         seen: list[ev.Event] = []
@@ -301,21 +303,21 @@ def test_nested_calls_count_against_the_places_of_the_run() -> None:
     """A nested run's calls and its sibling's share the bounds of run and worker."""
     ann = Counting(seconds=3)
     pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=2), Worker(name="self", kind="self")))
-    planner = Scripted(
+    planner = ScriptedModel(
         [["A | - | a\nA | - | b\nB | - | think\nA | 1 2 3 | end"], ["A | - | c\nA | - | d\nA | 1 2 | e"]]
     )
     play(setting(planner, {"ann": ann}, pool=pool))
     assert ann.most == 2
     ann.most = 0
     pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=9), Worker(name="self", kind="self")))
-    planner = Scripted([planner.scripts[0], planner.scripts[1]])
+    planner = ScriptedModel([planner.scripts[0], planner.scripts[1]])
     play(setting(planner, {"ann": ann}, pool=pool, limits=Limits(parallel=3)))
     assert ann.most == 3
 
 
 def test_one_place_is_enough_for_any_nesting() -> None:
     """A step that waits for its nested run holds no place that the nested run needs."""
-    planner = Scripted([["A | - | one"], ["B | 0 | two"], ["A | 0 | three"], ["accept"]])
+    planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["A | 0 | three"], ["accept"]])
     run, _ = play(
         setting(planner, limits=Limits(recursion=3, parallel=1), pool=pool_of("ann", "bob", "cyd", parallel=1))
     )
@@ -325,7 +327,7 @@ def test_one_place_is_enough_for_any_nesting() -> None:
 
 def test_a_cancelled_task_around_a_nested_run_is_really_over() -> None:
     """Closing the reader while the nested conductor is planning leaves no stream open."""
-    planner = Scripted([["A | - | one"], [60.0, "accept"]])
+    planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
 
     async def main() -> None:
         run = setting(planner, limits=ONCE).run(QUESTION)

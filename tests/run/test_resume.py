@@ -14,7 +14,7 @@ from conductor_cli.core.plan import Accept
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import (
     Counting,
     fold,
@@ -85,7 +85,7 @@ def test_a_plan_that_was_half_written_is_written_on() -> None:
     half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], exact=True), 5.0, "cancelled")
     assert half.trace.plan is None
     assert list(half.trace.done()) == [1, 2]
-    planner, ann = Scripted([["C | 1 2 | three"]]), says("x")
+    planner, ann = ScriptedModel([["C | 1 2 | three"]]), says("x")
     run, events = play(setting(planner, {"ann": ann, "bob": says("x"), "cyd": says("end")}), resume=half.trace)
     assert planner.requests[0].messages[2].content == "A | - | one\nB | 1 | two"
     assert ann.requests == []
@@ -124,7 +124,7 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
 
 def test_failed_and_stopped_steps_are_done_again() -> None:
     """Only what finished counts."""
-    workers = {"ann": Scripted([[ModelError("refused", "no")]])}
+    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]])}
     failed, _ = play(setting("A | - | one\nA | 1 | two", workers))
     assert failed.trace.exit_code == 1
     run, _ = play(setting(None, {"ann": says("yes")}), resume=failed.trace)
@@ -133,7 +133,7 @@ def test_failed_and_stopped_steps_are_done_again() -> None:
 
 def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
     """The record says who did it, then and now."""
-    workers = {"ann": Scripted([[ModelError("refused", "no")]]), "bob": Scripted([["by bob"], [60.0]])}
+    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": ScriptedModel([["by bob"], [60.0]])}
     earlier, _ = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled")
     run, _ = play(setting(None), resume=earlier.trace)
     assert (run.trace.steps[0].step.worker, run.trace.steps[0].worker) == ("ann", "bob")
@@ -141,8 +141,8 @@ def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
 
 def test_a_nested_run_is_taken_up_where_it_was() -> None:
     """Its plan and its finished steps count too: only the call that was cut is made again."""
-    workers: dict[str, Any] = {"ann": Scripted([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
-    planner = Scripted([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
+    workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
+    planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
     again, ann, bob = says("x"), says("x"), says("checked")
     run, events = play(setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace)
@@ -155,7 +155,7 @@ def test_a_nested_run_is_taken_up_where_it_was() -> None:
 
 def test_a_nested_accept_is_taken_over() -> None:
     """A nested run that had accepted, in a trace cut before its end, accepts again without being asked."""
-    planner = Scripted([["A | - | one"], ["accept"]])
+    planner = ScriptedModel([["A | - | one"], ["accept"]])
     _, events = play(setting(planner, limits=Limits(recursion=1)))
     cut = fold(events[: [event.kind for event in events].index("inner") + 3])
     assert cut.steps[1].inner is not None
@@ -168,7 +168,7 @@ def test_a_nested_accept_is_taken_over() -> None:
 
 def test_a_review_is_not_appended_twice() -> None:
     """A plan that holds its review already is run as it stands."""
-    planner = Scripted([["A | - | one"], [60.0, "accept"]])
+    planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
     earlier, _ = play_and_stop(setting(planner, limits=Limits(recursion=1)), 5.0, "cancelled")
     run, _ = play(setting(says("accept"), limits=Limits(recursion=1)), resume=earlier.trace)
     assert [record.step.worker for record in run.trace.steps] == ["ann", "self"]
@@ -178,7 +178,7 @@ def test_a_review_is_not_appended_twice() -> None:
 def test_an_answer_that_was_cut_stays_partial() -> None:
     """How a step ended is taken over with its text."""
     cut = Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")
-    earlier, _ = play(setting("A | - | one", {"ann": Scripted([["a long ans", cut]])}))
+    earlier, _ = play(setting("A | - | one", {"ann": ScriptedModel([["a long ans", cut]])}))
     run, _ = play(setting(None, {"ann": says("x")}), resume=earlier.trace)
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
 
@@ -204,7 +204,7 @@ def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
     """A file that ends after any event, as a crash leaves it, is brought to an answer; what is done stays done."""
     _, events = play(setting(list(plan), exact=True))
     cut = fold(events[: min(length, len(events) - 1)])
-    planner = Scripted([["C | - | end"]])
+    planner = ScriptedModel([["C | - | end"]])
     workers = {name: says(f"again {name}") for name in ("ann", "bob", "cyd")}
     run, _ = play(setting(planner, workers), resume=cut)
     assert run.trace.exit_code == 0

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorKind
 from conductor_cli.core.pool import Limits, Patience
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import Counting, notices, of, play, play_and_stop, says, setting, unhurried
 
 
-def failing(*errors: ModelError, then: str = "") -> Scripted:
-    return Scripted([*([error] for error in errors), *([[then]] if then else [])])
+def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
+    return ScriptedModel([*([error] for error in errors), *([[then]] if then else [])])
 
 
 def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
@@ -92,7 +92,7 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorKind
 
 def test_a_refused_request_does_not_take_the_worker_down() -> None:
     """The next step may be to its liking."""
-    ann = Scripted([[ModelError("refused", "too long")], ["yes"]])
+    ann = ScriptedModel([[ModelError("refused", "too long")], ["yes"]])
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("short")}))
     assert [record.worker for record in run.trace.steps] == ["bob", "ann"]
 
@@ -111,7 +111,7 @@ def test_a_substitute_that_went_down_elsewhere_is_not_named() -> None:
 
 def test_a_stream_that_breaks_is_begun_again() -> None:
     """Text of the broken attempt is not part of the answer."""
-    ann = Scripted([["The ans", ModelError("broken", "gone")], ["The answer is 42."]])
+    ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["The answer is 42."]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert run.trace.answer == "The answer is 42."
     assert run.trace.steps[0].text == "The answer is 42."
@@ -120,7 +120,7 @@ def test_a_stream_that_breaks_is_begun_again() -> None:
 
 def test_text_that_went_out_is_never_taken_back() -> None:
     """Where the answer is shown as it comes, a break in it ends the run with what there is."""
-    ann = Scripted([["The ans", ModelError("broken", "gone")], ["other"]])
+    ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute) == (None, None)
@@ -130,8 +130,8 @@ def test_text_that_went_out_is_never_taken_back() -> None:
 
 def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
     """Only the answering step's text goes out; white space alone is nothing that was said."""
-    ann = Scripted([["half", ModelError("broken", "gone")], ["whole"]])
-    bob = Scripted([[" \n", ModelError("broken", "gone")], ["yes"]])
+    ann = ScriptedModel([["half", ModelError("broken", "gone")], ["whole"]])
+    bob = ScriptedModel([[" \n", ModelError("broken", "gone")], ["yes"]])
     run, _ = play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True))
     assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
 
@@ -140,7 +140,9 @@ def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     """Each of the three ends the attempt as a timeout, at its time and with its name."""
     patience = Patience(first=10, idle=5, total=30)
     scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
-    run, events = play(setting("A | - | one", {"ann": Scripted(scripts)}, patience=patience, limits=Limits(attempts=4)))
+    run, events = play(
+        setting("A | - | one", {"ann": ScriptedModel(scripts)}, patience=patience, limits=Limits(attempts=4))
+    )
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
         "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: no end after 30 s",
     ]  # fmt: skip
@@ -161,7 +163,7 @@ def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
 
 def test_a_run_that_winds_down_tries_nothing_again() -> None:
     """After `stop(after="running")` a call that fails is the end of its step."""
-    ann = Scripted([[10.0, ModelError("rate", "slow down")], ["yes"]])
+    ann = ScriptedModel([[10.0, ModelError("rate", "slow down")], ["yes"]])
     run, events = play_and_stop(setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running")
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute, failed.at) == (None, None, 10.0)
@@ -175,7 +177,7 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
 ) -> None:
     """No worker is asked more often than allowed, and the run ends well if any of them answers in time."""
     errors = [[ModelError(reason, reason)] for reason in reasons]
-    workers = {"ann": Scripted([*errors, ["yes"]]), "bob": Scripted([*errors, ["yes"]])}
+    workers = {"ann": ScriptedModel([*errors, ["yes"]]), "bob": ScriptedModel([*errors, ["yes"]])}
     run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))
     asked = [event.worker for event in of(events, ev.StepStarted)]
     assert all(asked.count(name) <= attempts for name in workers)
@@ -204,7 +206,7 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
 
 def test_steps_that_wait_to_try_again_hold_no_place() -> None:
     """While one step waits for its next attempt, another one works in its place."""
-    ann = Scripted([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
+    ann = ScriptedModel([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
     conductor = setting("A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)})
     _, events = play(conductor)
     assert of(events, ev.StepFinished)[0].at == 3.0

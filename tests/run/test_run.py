@@ -17,7 +17,7 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, M
 from conductor_cli.core.plan import Plan, Rules, Step, check
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import new_run_id
 from tests.run.kit import (
     QUESTION,
@@ -97,7 +97,11 @@ def test_a_substitute_keeps_its_own_bound() -> None:
     cyd = Counting(seconds=3)
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="cyd", kind="scripted", parallel=1)))
     down = ModelError("refused", "no")
-    workers: dict[str, Any] = {"ann": Scripted([[down]]), "bob": Scripted([[down], [down], ["end"]]), "cyd": cyd}
+    workers: dict[str, Any] = {
+        "ann": ScriptedModel([[down]]),
+        "bob": ScriptedModel([[down], [down], ["end"]]),
+        "cyd": cyd,
+    }
     _, events = play(setting("C | - | zero\nA | - | one\nA | - | two\nC | 1 2 3 | end", workers, pool=pool))
     assert cyd.most == 1
     assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
@@ -105,7 +109,7 @@ def test_a_substitute_keeps_its_own_bound() -> None:
 
 def test_what_nobody_waits_for_is_stopped() -> None:
     """Once the answering step is done, a step that still runs is stopped as unneeded, and its cost is told."""
-    workers = {"ann": Scripted([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
+    workers = {"ann": ScriptedModel([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
     run, events = play(setting("A | - | one\nB | - | two", workers))
     (stopped,) = of(events, ev.StepStopped)
     assert (stopped.step, stopped.reason, stopped.at) == (1, "unneeded", 0.0)
@@ -116,14 +120,14 @@ def test_what_nobody_waits_for_is_stopped() -> None:
 
 def test_a_failed_step_is_told_in_its_place() -> None:
     """A step whose source failed runs all the same; its prompt and one notice say what is missing."""
-    workers = {"ann": Scripted([[ModelError("refused", "no")]]), "bob": says("without it")}
+    workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("without it")}
     run, events = play(
         setting("A | - | one\nB | 1 | two", workers, pool=pool_of("ann", "bob"), limits=Limits(attempts=1))
     )
     assert run.trace.steps[0].worker == "bob"
     workers = {
-        "ann": Scripted([[ModelError("refused", "no")]]),
-        "bob": Scripted([[ModelError("refused", "no")], ["yes"]]),
+        "ann": ScriptedModel([[ModelError("refused", "no")]]),
+        "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
     }
     run, events = play(setting("A | - | one\nB | 1 | two", workers))
     assert notices(events) == ["step 1 failed; step 2 is told so in its place"]
@@ -213,7 +217,7 @@ def nothing_waited_in_vain(events: list[ev.Event], parallel: int, own: int) -> b
 
 def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
     """When reading stops after the first step has started, its stream is closed and every task ends."""
-    ann = Scripted([["half", 60.0, "whole"]])
+    ann = ScriptedModel([["half", 60.0, "whole"]])
 
     async def main() -> None:
         run = setting("A | - | one\nA | 1 | two", {"ann": ann}).run(QUESTION)
@@ -231,7 +235,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
 
 def test_leaving_the_loop_is_enough_to_end_a_run() -> None:
     """A reader that just breaks off, and closes nothing, leaves nothing running either."""
-    ann = Scripted([["half", 60.0, "whole"]])
+    ann = ScriptedModel([["half", 60.0, "whole"]])
 
     async def main() -> None:
         async for event in setting("A | - | one", {"ann": ann}).run(QUESTION):
@@ -282,7 +286,7 @@ def test_a_run_is_read_only_once() -> None:
 
 def test_a_slow_reader_holds_nobody_up_and_always_reaches_the_end() -> None:
     """The run ends while its reader sleeps, and the reader then gets thousands of pieces and the end."""
-    ann = Scripted([["word "] * 2000])
+    ann = ScriptedModel([["word "] * 2000])
 
     async def main() -> list[ev.Event]:
         run = setting("A | - | one", {"ann": ann}).run(QUESTION)
@@ -309,7 +313,7 @@ def test_a_run_can_stop_at_the_plan() -> None:
 
 def test_absent_workers_are_told_and_left_out() -> None:
     """A worker that cannot be asked is named with its reason, shown to the conductor as away, and never asked."""
-    bob, planner = says("x"), Scripted([["A | - | one"]])
+    bob, planner = says("x"), ScriptedModel([["A | - | one"]])
     absent = {"bob": Failure(kind="key", message="no key")}
     _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, absent=absent))
     assert notices(events) == ["bob is left out: no key"]
@@ -320,7 +324,7 @@ def test_absent_workers_are_told_and_left_out() -> None:
 @pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
 def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
     """An exception that no adapter may raise ends the stream with its reason; every step is closed by its own event."""
-    bob = Scripted([["slow", 60.0, "answer"]])
+    bob = ScriptedModel([["slow", 60.0, "answer"]])
     workers: dict[str, Any] = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": bob}
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
     assert run.trace.error is not None
@@ -351,7 +355,7 @@ def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
 def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
     """Nesting hides no fault: inner and outer stream both end as internal."""
     pool = Pool(workers=(*pool_of("ann").workers, Worker(name="self", kind="self")))
-    planner = Scripted([["B | - | think"], ["A | - | one"]])
+    planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
     run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=pool))
     assert inner(events, 1)[-1].kind == "run_failed"
     assert run.trace.error is not None
@@ -377,15 +381,15 @@ def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
 
 def test_notes_of_models_become_notices() -> None:
     """What an adapter had to leave out is told with the worker's name and step."""
-    planner = Scripted([[Chunk(note="no grammar here"), "A | - | one"]])
-    _, events = play(setting(planner, {"ann": Scripted([[Chunk(note="temperature left out"), "yes"]])}))
+    planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
+    _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
     assert notices(events) == ["the conductor: no grammar here", "ann: temperature left out"]
     assert [event.step for event in of(events, ev.Notice)] == [0, 1]
 
 
 def test_thinking_is_told_apart_from_text() -> None:
     """Thinking is in the deltas and the record, never in the answer."""
-    ann = Scripted([[Chunk(thinking="6*7"), "42"]])
+    ann = ScriptedModel([[Chunk(thinking="6*7"), "42"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert [(event.text, event.thinking) for event in of(events, ev.StepDelta)] == [("", "6*7"), ("42", "")]
     assert (run.trace.answer, run.trace.steps[0].thinking) == ("42", "6*7")
@@ -401,8 +405,10 @@ def test_usage_is_priced_and_summed() -> None:
     """The run's usage is the sum of what its events told, in tokens and money; the conductor has its own price."""
     price = Price(input=Decimal(1), output=Decimal(2))
     spent = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1), finish="stop")
-    planner = Scripted([["A | - | one", spent]])
-    conductor = setting(planner, {"ann": Scripted([["yes", spent]])}, pool=pool_of("ann", price=price), price=price)
+    planner = ScriptedModel([["A | - | one", spent]])
+    conductor = setting(
+        planner, {"ann": ScriptedModel([["yes", spent]])}, pool=pool_of("ann", price=price), price=price
+    )
     run, events = play(conductor)
     assert run.trace.usage.tokens == 220
     assert run.trace.usage.cost == Decimal("0.00024")

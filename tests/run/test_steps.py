@@ -10,7 +10,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Patience, Pool, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
 
 
@@ -59,7 +59,7 @@ def test_a_workers_options_go_with_its_calls() -> None:
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
     """Conductor and a small worker get the head and the tail of a long file, and the reader is told once of each."""
     pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
-    ann = Scripted([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
+    ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
     _, events = play(setting("A | - | one", {"ann": ann}, pool=pool), question)
     conductor, worker = notices(events)
@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
 
 def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
     """The text is kept, the run says that it is not whole, and exits with 7."""
-    ann = Scripted([["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]])
+    ann = ScriptedModel([["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFinished)[0].finish == "length"
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
@@ -82,7 +82,7 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
     """A model that thinks and says nothing has failed, is asked again, and what it used is told."""
     spent = Chunk(usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop")
-    ann = Scripted([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
+    ann = ScriptedModel([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     (failed,) = of(events, ev.StepFailed)
     assert (failed.error.message, failed.usage.tokens_out) == ("ann: answered nothing", 4000)
@@ -92,7 +92,7 @@ def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
 def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
     """It counts as a call and as no tokens; one that had begun is estimated, its thinking included."""
     begun: list[Any] = [Chunk(thinking="x" * 35), "y" * 35, ModelError("broken", "gone")]
-    ann = Scripted([[ModelError("connect", "down")], begun, ["yes"]])
+    ann = ScriptedModel([[ModelError("connect", "down")], begun, ["yes"]])
     _, events = play(setting("A | - | one", {"ann": ann}))
     first, second = (event.usage for event in of(events, ev.StepFailed))
     assert (first.tokens, first.calls) == (0, 1)
@@ -115,7 +115,7 @@ def test_a_step_that_was_stopped_tells_what_its_model_had_said() -> None:
 
 def test_a_worker_that_is_gone_is_replaced() -> None:
     """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
-    earlier, _ = play(setting("A | - | one", {"bob": Scripted([[ModelError("refused", "no")]])}))
+    earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, events = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
     assert notices(events)[1] == "bob is not available (no worker is named bob); ann takes its place"
     assert run.trace.answer == "yes"
@@ -123,7 +123,7 @@ def test_a_worker_that_is_gone_is_replaced() -> None:
 
 def test_nobody_is_left_to_do_a_step() -> None:
     """A step whose worker is down, with nobody to take over, fails with the reason why it is down."""
-    ann = Scripted([[ModelError("auth", "key refused", hint="keys set ann")]])
+    ann = ScriptedModel([[ModelError("auth", "key refused", hint="keys set ann")]])
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann}))
     assert len(ann.requests) == 1
     assert [event.error.message for event in of(events, ev.StepFailed)] == ["ann: key refused"] * 2
@@ -141,7 +141,9 @@ def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:
     """Weights that plan and work are asked one thing at a time: waiting for a turn is no silence of a worker."""
-    one = Scripted(reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"])
+    one = ScriptedModel(
+        reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"]
+    )
     pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
     run, events = play(setting(one, {"ann": one, "bob": one}, pool=pool, exact=True, patience=Patience(idle=400.0)))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]

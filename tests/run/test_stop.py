@@ -12,7 +12,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.models.scripted import Line, Scripted
+from conductor_cli.models.scripted import ScriptedModel, ScriptItem
 from conductor_cli.run.workflow import StopKind
 from tests.run.kit import (
     QUESTION,
@@ -33,7 +33,7 @@ WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", ki
 
 def test_stopping_now_keeps_what_was_written() -> None:
     """The answering step is cut, its text so far is the partial answer, and the reason decides the exit code."""
-    ann = Scripted([["The answer ", 60.0, "is 42."]])
+    ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled")
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (5.0, "The answer ", True)
     assert run.trace.error == Failure(kind="cancelled", message="interrupted")
@@ -179,13 +179,16 @@ planners = st.lists(
     st.sampled_from([Limits(), Limits(recursion=1), Limits(parallel=1, attempts=2), Limits(calls=2, recursion=2)]),
 )
 def test_whenever_a_run_is_stopped_its_stream_is_whole(
-    plan: list[list[Line]], ann: list[list[Line]], bob: list[list[Line]], at: float, reason: StopKind,
+    plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], at: float, reason: StopKind,
     after: Literal["now", "running"], limits: Limits,
 ) -> None:  # fmt: skip
     """Exactly one end, every step closed, every text the sum of its pieces, nothing left behind, on every level."""
-    workers = {"ann": Scripted([list(script) for script in ann]), "bob": Scripted([list(script) for script in bob])}
+    workers = {
+        "ann": ScriptedModel([list(script) for script in ann]),
+        "bob": ScriptedModel([list(script) for script in bob]),
+    }
     conductor = setting(
-        Scripted([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, exact=False
+        ScriptedModel([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, exact=False
     )
     run, _ = play_and_stop(conductor, at, reason, after)
     if after == "now":
@@ -196,12 +199,19 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 @unhurried
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
 def test_whenever_its_reader_leaves_the_stream_is_whole(
-    plan: list[list[Line]], ann: list[list[Line]], bob: list[list[Line]], after: int, cancel: bool
+    plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], after: int, cancel: bool
 ) -> None:
     """The same when the reader is closed or cancelled after any number of events."""
-    workers = {"ann": Scripted([list(script) for script in ann]), "bob": Scripted([list(script) for script in bob])}
+    workers = {
+        "ann": ScriptedModel([list(script) for script in ann]),
+        "bob": ScriptedModel([list(script) for script in bob]),
+    }
     conductor = setting(
-        Scripted([list(script) for script in plan]), workers, pool=WITH_SELF, limits=Limits(recursion=1), exact=True
+        ScriptedModel([list(script) for script in plan]),
+        workers,
+        pool=WITH_SELF,
+        limits=Limits(recursion=1),
+        exact=True,
     )
 
     async def main() -> None:

@@ -544,7 +544,7 @@ def test_no_room_is_told_before_anything_is_written(
     """With how much is wanted; what stood there before stands there still."""
     path = tmp_path / "model.gguf"
     path.write_bytes(b"before")
-    monkeypatch.setattr(disk, "free", lambda directory: disk.MARGIN + 1000)
+    monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 1000)
     with pytest.raises(ConductorUnusable, match="do not fit on the disk"):
         export_model(source, path, name="x")
     assert path.read_bytes() == b"before"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.base import Model
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.world import Hop, Problem
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import best_routing, planned
@@ -89,7 +89,7 @@ def test_the_same_plan_is_run_once() -> None:
 
 def test_a_worker_that_fails_leaves_no_reward_and_is_asked_again_later() -> None:
     """It says nothing about the plan, so it is not remembered either."""
-    broken = Scripted(scripts=[[ModelError("broken", "the file is gone")], ["PARIS"]])
+    broken = ScriptedModel(scripts=[[ModelError("broken", "the file is gone")], ["PARIS"]])
     rolled = rollouts(facts=broken)
     failed, *_ = outcomes([RIGHT, ALONE], rolled)
     assert (failed.valid, failed.reward) == (True, None)
@@ -98,7 +98,7 @@ def test_a_worker_that_fails_leaves_no_reward_and_is_asked_again_later() -> None
 
 def test_a_model_plans_for_itself() -> None:
     """Through the same conductor."""
-    model = Scripted(scripts=[[RIGHT]])
+    model = ScriptedModel(scripts=[[RIGHT]])
     (found,) = asyncio.run(planned(rollouts(), model, [EXERCISE]))
     assert found.right
     assert model.requests[0].grammar
@@ -114,8 +114,8 @@ def test_best_routing_sends_each_hop_to_whoever_was_measured_best() -> None:
 
 def test_a_worker_without_a_word_says_so_and_the_plan_answers_for_it() -> None:
     """It was asked for what it cannot do; a run would try another worker, and the plan would never hear of it."""
-    silent = Worded(Scripted(scripts=[[""]]))
+    silent = Worded(ScriptedModel(scripts=[[""]]))
     (found,) = outcomes([RIGHT], rollouts(facts=silent))
     assert (found.valid, found.reward) == (True, 0.5)
-    spoken = Worded(Scripted(scripts=[["PA", "RIS"]]))
+    spoken = Worded(ScriptedModel(scripts=[["PA", "RIS"]]))
     assert outcomes([RIGHT], rollouts(facts=spoken))[0].right

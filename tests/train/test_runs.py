@@ -19,9 +19,9 @@ from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.taint import Guard
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
-from conductor_cli.models.daybook import DayBook
-from conductor_cli.models.kept import Book, Kept
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.models.response_cache import CachedModel, ResponseCache
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.train import sampler
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.memory_estimate import Hardware, ModelShape, estimate_memory, missing_vllm_memory
@@ -50,15 +50,17 @@ def tasks(recipe: Recipe = PUBLISHED) -> TaskCurriculum:
     return TaskCurriculum(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
 
 
-def says(text: str) -> Scripted:
-    return Scripted(reply=lambda request: [text])
+def says(text: str) -> ScriptedModel:
+    return ScriptedModel(reply=lambda request: [text])
 
 
 def rollouts(directory: Path, recipe: Recipe = PUBLISHED, limit: str = "", **models: Any) -> Rollouts:
     purse = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
-    book = Book(directory / "answers.jsonl")
+    book = ResponseCache(directory / "answers.jsonl")
     given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
-    kept = {worker.name: Kept(BudgetedModel(given[worker.name], worker, purse), book, worker.name) for worker in POOL}
+    kept = {
+        worker.name: CachedModel(BudgetedModel(given[worker.name], worker, purse), book, worker.name) for worker in POOL
+    }
     conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
     return Rollouts(conductor=conductor, purse=purse, book=book, format_bonus=recipe.format_bonus)
 
@@ -145,7 +147,7 @@ def test_thinking_in_front_of_a_plan_is_no_part_of_it(tmp_path: Path) -> None:
 def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_path: Path) -> None:
     """No reward for the plan, neither good nor bad; what else it would have bought is not asked."""
     cat = says("It is 1.")
-    runs = rollouts(tmp_path, bob=Scripted([[ModelError("auth", "the key was refused")]]), cat=cat)
+    runs = rollouts(tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat)
     failing = "B | - | Answer it.\nC | 1 | Answer it."
     failed, right, wrong = outcomes(runs, [failing, RIGHT, "C | - | Try it.\nA | 1 | Answer it."])
     assert (failed.reward, failed.valid) == (None, True)
@@ -186,7 +188,9 @@ def test_right_answers_pay_for_what_they_took_and_others_do_not() -> None:
 
 def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> None:
     """Calls in parallel cannot pass the limit together, and another stage knows what was spent before."""
-    big = Scripted(reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")])
+    big = ScriptedModel(
+        reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")]
+    )
     runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
     plans = [f"A | - | Answer it {number} times." for number in range(9)]
     with pytest.raises(LimitReached, match="leaves no room for another call: ") as told:
@@ -198,13 +202,13 @@ def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> Non
 
 def test_what_is_spent_counts_for_the_day_and_is_held_to_its_limits(tmp_path: Path) -> None:
     """A call that is made is written down once, a reply from the book is not; a day that is over ends the training."""
-    runs, daybook = rollouts(tmp_path), DayBook(tmp_path / "days")
-    runs.conductor = replace(runs.conductor, daybook=daybook)
+    runs, daily_spend = rollouts(tmp_path), DailySpend(tmp_path / "days")
+    runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
     outcomes(runs, [RIGHT, "no plan"])
     outcomes(runs, [RIGHT])
-    assert daybook.today().calls == 1
-    held = DayBook(tmp_path / "days", DayLimits(calls=1))
-    runs.conductor = replace(runs.conductor, daybook=held)
+    assert daily_spend.today().calls == 1
+    held = DailySpend(tmp_path / "days", DayLimits(calls=1))
+    runs.conductor = replace(runs.conductor, daily_spend=held)
     with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
         outcomes(runs, [WRONG])
     held.close()
@@ -249,7 +253,9 @@ def test_a_call_that_breaks_off_is_paid_for_as_far_as_it_went(tmp_path: Path) ->
     purse = TrainingBudget(tmp_path / "spent.jsonl")
 
     async def ask(*script: Any) -> None:
-        async for _ in BudgetedModel(Scripted([script]), POOL["ann"], purse).stream(Request(messages=(), max_tokens=9)):
+        async for _ in BudgetedModel(ScriptedModel([script]), POOL["ann"], purse).stream(
+            Request(messages=(), max_tokens=9)
+        ):
             pass
 
     with pytest.raises(ModelError):

@@ -27,7 +27,7 @@ from conductor_cli.core.usage import Price
 from conductor_cli.evals import scorers
 from conductor_cli.evals.cases import Case
 from conductor_cli.models.llama.model_info import read_model_info
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import distributed, grpo, session
 from conductor_cli.train.base_model import find_base_model
@@ -76,11 +76,11 @@ def adds(request: Request) -> list[str]:
 
 
 def models(**other: Any) -> dict[str, Any]:
-    return {"ann": Scripted(reply=adds), "bob": knows_not(), "cat": knows_not(), **other}
+    return {"ann": ScriptedModel(reply=adds), "bob": knows_not(), "cat": knows_not(), **other}
 
 
-def knows_not() -> Scripted:
-    return Scripted(reply=lambda request: ["It is 99."])
+def knows_not() -> ScriptedModel:
+    return ScriptedModel(reply=lambda request: ["It is 99."])
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_curve_and_asks_nobody_tw
     """In the third step: the curve is that of a training that was left alone, the bill is too."""
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
-    silent = {name: Scripted([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
+    silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
     with staged(base, killed, workers=silent) as stage:
         assert run_session(stage)
     assert curve(killed) == curve(trained)
@@ -234,7 +234,7 @@ def test_what_a_machine_runs_out_of_is_said(
         raise error
 
     monkeypatch.setattr(f"{grpo.__name__}.GRPOTrainer.train", fails)
-    monkeypatch.setattr(grpo, "free", lambda _: room)
+    monkeypatch.setattr(grpo, "free_bytes", lambda _: room)
     with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=said):
         run_session(stage)
 
@@ -283,7 +283,7 @@ def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
 
 def test_workers_that_fail_in_most_runs_end_the_training(base: Path, tmp_path: Path) -> None:
     """A key that was refused teaches nothing: the reason is said. Texts that are no plans were never run."""
-    refused = Scripted([[ModelError("auth", "the key was refused")]])
+    refused = ScriptedModel([[ModelError("auth", "the key was refused")]])
     broken = dict.fromkeys(POOL.names, refused)
     with staged(base, tmp_path, workers=broken) as stage:
         texts = ["A | - | Answer it.", "B | - | Answer it.", "no plan", "nor this", "nor that"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.models.daybook import DayBook
+from conductor_cli.models.daily_spend import DailySpend
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -84,6 +84,6 @@ def remaining_today(settings: Settings) -> Decimal | None:
     limits = settings.day_limits
     if limits.cost is None:
         return None
-    book = DayBook(settings.paths.spending, limits)
+    book = DailySpend(settings.paths.spending, limits)
     book.check()
     return max(limits.cost - book.today().cost, Decimal(0))

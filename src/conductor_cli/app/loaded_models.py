@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from conductor_cli.core.pool import Card, Worker
 
 if TYPE_CHECKING:
+    from conductor_cli.models.base import Model
     from conductor_cli.models.catalog import StoredKeys
-    from conductor_cli.models.port import Model
 
 
 class LoadedModels:

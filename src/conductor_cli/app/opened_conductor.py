@@ -30,9 +30,9 @@ from conductor_cli.core.pool import Pool, Worker
 if TYPE_CHECKING:
     from conductor_cli.app.loaded_models import LoadedModels
     from conductor_cli.config import Settings
+    from conductor_cli.models.base import Model
     from conductor_cli.models.catalog import StoredKeys
-    from conductor_cli.models.daybook import DayBook
-    from conductor_cli.models.port import Model
+    from conductor_cli.models.daily_spend import DailySpend
     from conductor_cli.run import Conductor
 
 
@@ -51,7 +51,7 @@ class OpenedConductor:
 
     def leave(self) -> None:
         """Close the day book only: somebody else keeps the models."""
-        book = self.conductor.daybook
+        book = self.conductor.daily_spend
         if book is not None:
             book.close()
             if book.problem:
@@ -100,21 +100,21 @@ async def open_conductor(
     conductor = await _conductor(settings, planner, model, pool)
     if rehearsal:
         conductor = rehearsing.profiled(conductor, planner)
-    daybook = None if rehearsal else _daybook(settings, planner, held=day_limits)
+    daily_spend = None if rehearsal else _daily_spend(settings, planner, held=day_limits)
     conductor = replace(
-        conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed, daybook=daybook,
-        guard=guard,
+        conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed,
+        daily_spend=daily_spend, guard=guard,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     models = _distinct(model, workers) if loaded is None else []
     return OpenedConductor(conductor=conductor, models=models, planner=planner)
 
 
-def _daybook(settings: Settings, planner: Worker | None, *, held: bool) -> DayBook:
+def _daily_spend(settings: Settings, planner: Worker | None, *, held: bool) -> DailySpend:
     from conductor_cli.core.pool import DayLimits
-    from conductor_cli.models.daybook import DayBook
+    from conductor_cli.models.daily_spend import DailySpend
 
-    return DayBook(settings.paths.spending, settings.day_limits if held else DayLimits(), planner=planner)
+    return DailySpend(settings.paths.spending, settings.day_limits if held else DayLimits(), planner=planner)
 
 
 async def open_planner(settings: Settings) -> OpenedConductor:
@@ -124,7 +124,7 @@ async def open_planner(settings: Settings) -> OpenedConductor:
     build_guard(settings, pool, planner).check_conductor()
     model = _open_planner(planner, settings, stored_keys(settings), _opener())
     conductor = await _conductor(settings, planner, model, pool)
-    conductor = replace(conductor, daybook=_daybook(settings, planner, held=True))
+    conductor = replace(conductor, daily_spend=_daily_spend(settings, planner, held=True))
     return OpenedConductor(conductor=conductor, models=[model])
 
 
@@ -167,7 +167,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
     remarks: tuple[str, ...] = ()
     if not settings.workers:
-        from conductor_cli.models.discover import discover
+        from conductor_cli.models.discovery import discover
 
         found = await discover(settings.environ, stored_at_hand(stored_keys(settings)))
         listed = tuple(map(settings.cards.on, allowed_workers(settings, found)))

@@ -16,7 +16,7 @@ from conductor_cli.core.usage import FREE
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.models.port import Model
+    from conductor_cli.models.base import Model
     from conductor_cli.models.weights.model_store import Manifest, ModelStore
 
 IDENTITY: Final = len("sha256-ends:") + 16
@@ -201,12 +201,12 @@ def _local(path: Path, settings: Settings) -> Worker:
 def missing_key_notice(planner: Worker, settings: Settings) -> str:
     """What to say of a conductor behind an API whose key is not at hand, else nothing. Raises `ConfigError`."""
     from conductor_cli.cli.keys.rows import stored_keys
-    from conductor_cli.models.catalog import key_of
+    from conductor_cli.models.catalog import api_key_of
     from conductor_cli.models.presets import PRESETS
 
     try:
         if planner.kind in PRESETS:
-            key_of(planner, settings.environ, stored_keys(settings))
+            api_key_of(planner, settings.environ, stored_keys(settings))
     except KeyMissing as error:
         return f"{error.message}; without it nothing is planned ({error.hint})"
     return ""
@@ -248,11 +248,11 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     Where nothing is set, and nothing known of it says otherwise, it writes JSON if its server holds replies to a schema
     and to no grammar.
     """
-    from conductor_cli.models.servers import Holder
+    from conductor_cli.models.structured_output import SupportsConstraints
 
     profile = configured_profile(settings)
     is_open = settings["conductor.profile"] == "auto" and profile is PROMPTED
-    if is_open and isinstance(model, Holder) and await model.holds() == "schema":
+    if is_open and isinstance(model, SupportsConstraints) and await model.holds() == "schema":
         return PROMPTED_JSON
     return profile
 

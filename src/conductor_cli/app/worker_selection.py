@@ -45,10 +45,10 @@ def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[Co
 
     from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
     from conductor_cli.config import ConfiguredWorker
-    from conductor_cli.models.discover import discover, keyed
+    from conductor_cli.models.discovery import discover, workers_with_keys
 
     stored = stored_at_hand(stored_keys(settings))
-    found = keyed(settings.environ, stored) if offline else asyncio.run(discover(settings.environ, stored))
+    found = workers_with_keys(settings.environ, stored) if offline else asyncio.run(discover(settings.environ, stored))
     return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found at hand") for worker in found)
 
 

@@ -29,7 +29,7 @@ def cost(
 
     from conductor_cli.cli.output import print_json, print_notice
     from conductor_cli.config import load_settings
-    from conductor_cli.models.daybook import local_now
+    from conductor_cli.models.daily_spend import local_now
     from conductor_cli.models.dayfile import spent
 
     settings = load_settings(os.environ, {}, context.obj.config)

@@ -23,9 +23,9 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.core.wire import WireError, dump, load
-from conductor_cli.models.disk import write
-from conductor_cli.models.lock import alone
-from conductor_cli.models.priors import prior
+from conductor_cli.models.builtin_cards import builtin_card
+from conductor_cli.models.disk import write_atomically
+from conductor_cli.models.lock import exclusive_lock
 
 FORMAT: Final = 1
 
@@ -112,7 +112,7 @@ class Cards:
         if worker.card.strengths:
             return worker
         found = self.of(worker)
-        return replace(worker, card=prior(worker) if found is None else found.card())
+        return replace(worker, card=builtin_card(worker) if found is None else found.card())
 
 
 def worker_key(worker: Worker) -> str:
@@ -210,13 +210,13 @@ def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = 
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with alone(lock or path.with_name(f".{path.name}.lock")):  # two that add cards both do
+        with exclusive_lock(lock or path.with_name(f".{path.name}.lock")):  # two that add cards both do
             known = _read(path)
             aside = _set_aside(path) if known.problem else None
             fresh = tuple(new)
             again = {(item.key, item.hash) for item in fresh}
             kept = [item for item in known.measured if (item.key, item.hash) not in again]
-            write(path, _text([*kept, *fresh]))
+            write_atomically(path, _text([*kept, *fresh]))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and its rights") from None
     return aside

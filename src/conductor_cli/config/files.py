@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.lock import alone
+from conductor_cli.models.lock import exclusive_lock
 
 APP: Final = "conductor-llm"
 
@@ -165,7 +165,7 @@ def _alone(path: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(alone(path.with_name(f".{path.name}.lock")))
+            held.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock")))
         except OSError as error:
             raise _cannot_write(path, error) from None
         yield
@@ -178,7 +178,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
     head = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
     try:
-        disk.write(path, head + tomli_w.dumps(values), mode=0o600)
+        disk.write_atomically(path, head + tomli_w.dumps(values), mode=0o600)
     except UnicodeEncodeError:
         raise ConfigError(f"{path} holds UTF-8 text, and what was given is none", hint="type it again") from None
     except OSError as error:

@@ -85,7 +85,7 @@ def pool_named(pools: Iterable[NamedPool], name: str) -> NamedPool:
     """The pool of this name. Raises `ConfigError` where there is none."""
     listed = {pool.name: pool for pool in pools}
     if name not in listed:
-        from conductor_cli.models.pools import shipped_pools  # only for the hint
+        from conductor_cli.models.builtin_pools import shipped_pools  # only for the hint
 
         if name in shipped_pools():
             raise ConfigError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")

@@ -133,7 +133,7 @@ def _check_options(table: _Table, worker: Worker) -> None:
     """That the worker's kind exists and has these options, as the adapters will check again."""
     from conductor_cli.models.catalog import check_types  # only where a worker is named
     from conductor_cli.models.presets import PRESETS
-    from conductor_cli.models.tuning import fault_in
+    from conductor_cli.models.sampling_options import find_invalid_option
 
     for key in (*worker.options, "kind"):
         options = {key: worker.options[key]} if key in worker.options else {}
@@ -141,7 +141,7 @@ def _check_options(table: _Table, worker: Worker) -> None:
             check_types(replace(worker, options=options))
         except ConfigError as error:
             raise table.wrong(key, error.message, error.hint) from None
-    if worker.kind in PRESETS and (fault := fault_in(worker)):
+    if worker.kind in PRESETS and (fault := find_invalid_option(worker)):
         raise table.wrong(fault[0], f"worker {worker.name!r}: {fault[1]}", fault[2])
 
 

@@ -18,8 +18,8 @@ from conductor_cli.evals.outcomes import Outcome, judged
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.storage import CALLS, Evaluation, ResultWriter
 from conductor_cli.evals.systems import ANSWERS, System
-from conductor_cli.models.kept import Book, Kept, who_is
-from conductor_cli.models.port import Model
+from conductor_cli.models.base import Model
+from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor
 from conductor_cli.run.shared import turns_of
 
@@ -89,7 +89,9 @@ class _Seat:
     conductor: Conductor
 
 
-def _seats(evaluation: Evaluation, systems: Sequence[System], conductor: Conductor, book: Book) -> Iterator[_Seat]:
+def _seats(
+    evaluation: Evaluation, systems: Sequence[System], conductor: Conductor, book: ResponseCache
+) -> Iterator[_Seat]:
     # No time limit for a run as a whole: it waits for the turns of others, which says nothing of its system.
     limits = replace(conductor.limits, seconds=None)
     kept = _kept(replace(conductor, seed=evaluation.spec.seed, limits=limits), book, evaluation.spec.planner)
@@ -98,22 +100,22 @@ def _seats(evaluation: Evaluation, systems: Sequence[System], conductor: Conduct
             yield _Seat(system=system, conductor=system.fit(kept))
 
 
-def _kept(conductor: Conductor, book: Book, planner_is: str) -> Conductor:
+def _kept(conductor: Conductor, book: ResponseCache, planner_is: str) -> Conductor:
     """The same conductor, with a memory around every model; workers on one model stay on one.
 
     `planner_is` says which model plans, as `who_is` does of workers.
 
     Turns on the models are for all runs together: what waits for a turn is not late, as it would be inside a call.
     """
-    around: dict[int, Kept] = {}
+    around: dict[int, CachedModel] = {}
     for name, model in conductor.workers.items():
-        around.setdefault(id(model), Kept(model, book, who_is(conductor.pool[name])))
+        around.setdefault(id(model), CachedModel(model, book, model_identity(conductor.pool[name])))
     workers: Mapping[str, Model] = {name: around[id(model)] for name, model in conductor.workers.items()}
     turns = turns_of(conductor.pool, workers)
     planner = conductor.model
     if planner is None:
         return replace(conductor, workers=workers, turns=turns)
-    model = around.get(id(planner)) or Kept(planner, book, planner_is)
+    model = around.get(id(planner)) or CachedModel(planner, book, planner_is)
     if conductor.exact:
         turns.setdefault(id(model), asyncio.Semaphore(1))  # it is in this process, and does one thing at a time
     return replace(conductor, workers=workers, model=model, turns=turns)

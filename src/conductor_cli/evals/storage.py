@@ -2,7 +2,7 @@
 
 spec.json        what is evaluated: cases, systems, pool, seed, versions
 cases.jsonl      the cases themselves
-calls.jsonl      every whole reply of every model (`models.kept`): nothing is asked twice, also not after a kill
+calls.jsonl      every whole reply of every model (`models.response_cache`): nothing is asked twice, even after a kill
 traces.jsonl     the events of each run, one run after the other, each beginning with `run_started`
 outcomes.jsonl   a line for each case that a system has done; its `trace` says at which byte of traces.jsonl
 """
@@ -26,9 +26,9 @@ from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
-from conductor_cli.models.journal import Journal, lines
-from conductor_cli.models.kept import Book
-from conductor_cli.models.lock import alone
+from conductor_cli.models.append_log import AppendLog, read_lines
+from conductor_cli.models.lock import exclusive_lock
+from conductor_cli.models.response_cache import ResponseCache
 
 SPEC: Final = "spec.json"
 CASES: Final = "cases.jsonl"
@@ -105,9 +105,9 @@ class Evaluation:
             return found
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            disk.write(directory / CASES, write_cases(cases), mode=0o600)
+            disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
             text = json_safe(json.dumps(dump(spec), ensure_ascii=False, indent=2))
-            disk.write(directory / SPEC, f"{text}\n", mode=0o600)
+            disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
             raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
         return cls(directory)
@@ -134,7 +134,7 @@ class Evaluation:
         """The events of the run behind an outcome. Raises `UsageError` where they are not there whole."""
         path = self.directory / TRACES
         try:
-            for text in lines(path, int(outcome.trace.rpartition(":")[2])):
+            for text in read_lines(path, int(outcome.trace.rpartition(":")[2])):
                 event = ev.from_line(text)
                 yield event
                 if isinstance(event, (ev.RunFinished, ev.RunFailed)):
@@ -157,19 +157,19 @@ class Evaluation:
         def busy() -> NoReturn:
             raise UsageError(f"{self.directory} is being evaluated by another process", hint="wait for it")
 
-        with alone(self.directory / LOCK, busy), _opened(self.directory) as desk:
+        with exclusive_lock(self.directory / LOCK, busy), _opened(self.directory) as desk:
             yield desk
 
     def _ids(self) -> list[str]:
         """The cases in order, with no look at whether they can be scored here: a scorer may need a library."""
         path = self.directory / CASES
         try:
-            return [str(json.loads(text)["id"]) for text in lines(path)]
+            return [str(json.loads(text)["id"]) for text in read_lines(path)]
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise UsageError(f"{path} cannot be read: {error}", hint="begin a new evaluation") from None
 
     def _written(self) -> Iterator[Outcome]:
-        for text in lines(self.directory / OUTCOMES):
+        for text in read_lines(self.directory / OUTCOMES):
             with suppress(ValueError, WireError, RecursionError):  # cut off by a kill
                 yield load(Outcome, json.loads(text))
 
@@ -179,9 +179,9 @@ class ResultWriter:
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError`."""
-        self.book = Book(directory / CALLS)
-        self._runs = Journal(directory / TRACES)
-        self._outcomes = Journal(directory / OUTCOMES)
+        self.book = ResponseCache(directory / CALLS)
+        self._runs = AppendLog(directory / TRACES)
+        self._outcomes = AppendLog(directory / OUTCOMES)
 
     def run(self, events: Iterable[ev.Event]) -> str:
         """Write a run; returns where it stands. Raises `UsageError`."""
@@ -231,7 +231,7 @@ def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
         yield event
 
 
-def _appended(journal: Journal, block: str) -> int:
+def _appended(journal: AppendLog, block: str) -> int:
     try:
         return journal.append(block)
     except OSError as error:

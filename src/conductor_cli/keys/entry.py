@@ -22,7 +22,7 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,19}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class KeyEntry:
     """What is known of a kept key without reading it. `since` is ISO 8601, UTC; `backend` the keyring's name."""
 
     provider: str

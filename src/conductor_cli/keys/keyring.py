@@ -32,7 +32,7 @@ WAYS_OUT: Final = (
 _CHILD: Final = (sys.executable, "-P", "-m", "conductor_cli.keys.child")
 
 
-class KeyringFault(KeyMissing):
+class KeyringError(KeyMissing):
     """The keyring does not do what it is asked. `state` is that in one or two words, for a table."""
 
     def __init__(self, message: str, *, hint: str, state: str) -> None:
@@ -53,25 +53,25 @@ def ask(orders: Sequence[Sequence[str]], environ: Mapping[str, str], variable: s
 
     `variable` is what the hint names as another way. Raises `KeyringFault` after at most `seconds_of(environ)`.
     """
-    seconds = seconds_of(environ)
+    seconds = keyring_timeout(environ)
     ways_out = WAYS_OUT.format(variable=variable)
     try:
         said = _talk(json.dumps([list(order) for order in orders]) + "\n", environ, seconds)
     except subprocess.TimeoutExpired:
-        raise KeyringFault(
+        raise KeyringError(
             f"the keyring did not answer within {seconds:g} s",
             hint=f"unlock or restart it, or allow it more: {VARIABLE}=60\nor set the provider's variable: {variable}",
             state="no answer",
         ) from None
     except OSError as error:
-        raise KeyringFault(f"the keyring cannot be asked: {error.strerror}", hint=ways_out, state="none") from None
+        raise KeyringError(f"the keyring cannot be asked: {error.strerror}", hint=ways_out, state="none") from None
     answer = _read(said)
     if "results" in answer:
         return Answer(backend=str(answer["backend"]), results=tuple(answer["results"]))
     raise _fault(answer, ways_out)
 
 
-def seconds_of(environ: Mapping[str, str]) -> float:
+def keyring_timeout(environ: Mapping[str, str]) -> float:
     """How long the keyring may take. Raises `ConfigError`."""
     text = environ.get(VARIABLE, "")
     try:
@@ -111,16 +111,16 @@ def _read(said: str) -> dict[str, Any]:
     return {"backend": "", "fault": "refused", "said": "it ended without an answer"}
 
 
-def _fault(answer: Mapping[str, Any], ways_out: str) -> KeyringFault:
+def _fault(answer: Mapping[str, Any], ways_out: str) -> KeyringError:
     backend = f" ({answer['backend']})" if answer.get("backend") else ""
     said = SECRETS.redact(one_line(str(answer.get("said", "")))).rstrip(".")[:200]
     if answer["fault"] == "none":
-        return KeyringFault("there is no keyring here that keeps keys", hint=ways_out, state="none")
+        return KeyringError("there is no keyring here that keeps keys", hint=ways_out, state="none")
     if answer["fault"] == "plaintext":
-        return KeyringFault(
+        return KeyringError(
             f"the keyring{backend} is a file that is not encrypted", hint=ways_out, state="not encrypted"
         )
     if answer["fault"] == "locked":
         hint = f"unlock it; where it asks you first, allow it time: {VARIABLE}=60\n{ways_out.partition(chr(10))[0]}"
-        return KeyringFault(f"the keyring{backend} is locked", hint=hint, state="locked")
-    return KeyringFault(f"the keyring{backend} refused: {said}", hint=ways_out, state="refused")
+        return KeyringError(f"the keyring{backend} is locked", hint=hint, state="locked")
+    return KeyringError(f"the keyring{backend} refused: {said}", hint=ways_out, state="refused")

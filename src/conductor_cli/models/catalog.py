@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import SECRETS
-from conductor_cli.models.port import Model
+from conductor_cli.models.base import Model
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_own_address, model_of
-from conductor_cli.models.reply import Cost
-from conductor_cli.models.servers import is_sent_on
-from conductor_cli.models.tuning import fault_in
+from conductor_cli.models.sampling_options import find_invalid_option
+from conductor_cli.models.stream_decoder import CostSource
+from conductor_cli.models.structured_output import is_cloud_model
 
 if TYPE_CHECKING:
     from conductor_cli.models.llama import LlamaOptions
@@ -26,7 +26,7 @@ It may ask the system's keyring, so it is called only where no variable has the 
 one that cannot be read, `ConfigError` where nobody can tell.
 """
 
-REMOTE: Final[dict[str, tuple[type, ...]]] = {
+REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "base_url": (str,),
     "key_env": (str,),
     "temperature": (int, float),
@@ -40,7 +40,7 @@ REMOTE: Final[dict[str, tuple[type, ...]]] = {
 }
 """The options of a worker at a provider, and their types."""
 
-LOCAL: Final[dict[str, tuple[type, ...]]] = {
+LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "context": (int,),
     "threads": (int,),
     "gpu_layers": (int, str),
@@ -67,13 +67,13 @@ def kinds() -> tuple[str, ...]:
     return (*PRESETS, "llama")
 
 
-def none_stored(kind: str, base_url: str) -> str | None:
+def no_stored_key(kind: str, base_url: str) -> str | None:
     """No key is stored."""
     del kind, base_url
     return None
 
 
-def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys = none_stored) -> Model:
+def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> Model:
     """The model of a worker. Nothing is connected to or loaded yet; a key that no variable has is taken from `stored`.
 
     Raises `ConfigError` for what the worker's settings get wrong, `KeyMissing` where its key is not at hand.
@@ -81,14 +81,14 @@ def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys
     if worker.kind in PRESETS:
         check_options(worker)
         _check_address(worker, environ)
-        return _remote(worker, PRESETS[worker.kind], key_of(worker, environ, stored))
+        return _remote(worker, PRESETS[worker.kind], api_key_of(worker, environ, stored))
     opener = _OTHERS.get(worker.kind)
     if opener is None:
         raise _unknown(worker)
     return opener(worker)
 
 
-def key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = none_stored) -> str:
+def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
     """The key that a worker sends, empty where it needs none. From now on no text that leaves this process holds it.
 
     A worker that names a variable takes it from there only. A provider's own variable is read for the provider's own
@@ -148,8 +148,8 @@ def _remote(worker: Worker, preset: Preset, key: str) -> Model:
 
 
 def _openai(worker: Worker, preset: Preset, key: str) -> Model:
-    from conductor_cli.models.dialect import Dialect
     from conductor_cli.models.openai import OpenAI
+    from conductor_cli.models.server_quirks import ServerQuirks
 
     base_url = base_url_of(worker)
     if not base_url.startswith(("http://", "https://")):
@@ -161,12 +161,12 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
     cap = preset.cap if own else "max_tokens"
     model = model_of(worker)
     form = preset.form if own or preset.local else "ask"
-    schemas = preset.schemas and form == preset.form and not is_sent_on(model)
-    dialect = Dialect(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas, budget=preset.budget)
+    schemas = preset.schemas and form == preset.form and not is_cloud_model(model)
+    dialect = ServerQuirks(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas, budget=preset.budget)
     return OpenAI(model, base_url, key=key, options=worker.options, dialect=dialect)
 
 
-def _cost(worker: Worker, preset: Preset) -> Cost:
+def _cost(worker: Worker, preset: Preset) -> CostSource:
     """Only OpenRouter's own word on a cost is taken."""
     return preset.cost if is_own_address(worker) else "unknown"
 
@@ -199,7 +199,7 @@ def llama_options(worker: Worker) -> LlamaOptions:
     """How the file of a local worker is loaded. Raises `ConfigError`."""
     from conductor_cli.models.llama import LlamaOptions
 
-    _check(worker, LOCAL)
+    _check(worker, LOCAL_OPTIONS)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
     given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
@@ -210,14 +210,14 @@ def llama_options(worker: Worker) -> LlamaOptions:
 
 def _scripted(worker: Worker) -> Model:
     """For tests and benchmarks: offered to nobody, and `about` has to say what it is."""
-    from conductor_cli.models.scripted import Scripted
+    from conductor_cli.models.scripted import ScriptedModel
 
     script = worker.options.get("script")
     if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
         raise ConfigError(
             f"worker {worker.name!r}: the kind 'scripted' is for tests", hint=f"known kinds: {', '.join(kinds())}"
         )
-    return Scripted([list(script)])
+    return ScriptedModel([list(script)])
 
 
 _OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "scripted": _scripted}
@@ -226,16 +226,16 @@ _OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "script
 def check_options(worker: Worker) -> None:
     """Whether a worker's kind and options are known, and the options can stand together. Raises `ConfigError`."""
     check_types(worker)
-    if worker.kind in PRESETS and (fault := fault_in(worker)):
+    if worker.kind in PRESETS and (fault := find_invalid_option(worker)):
         raise ConfigError(f"worker {worker.name!r}: {fault[1]}", hint=fault[2])
 
 
 def check_types(worker: Worker) -> None:
     """Whether a worker's kind exists and has its options, each of the right type. Raises `ConfigError`."""
     if worker.kind in PRESETS:
-        _check(worker, REMOTE)
+        _check(worker, REMOTE_OPTIONS)
     elif worker.kind == "llama":
-        _check(worker, LOCAL)
+        _check(worker, LOCAL_OPTIONS)
     elif worker.kind != "self" and worker.kind not in _OTHERS:
         raise _unknown(worker)
 

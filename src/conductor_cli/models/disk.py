@@ -16,11 +16,13 @@ from conductor_cli.core.errors import ConductorUnusable
 MARGIN: Final = 256 << 20
 """Bytes that stay free on the disk."""
 
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
+DISK_FULL_ERRORS: Final = (
+    frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
+)
 """What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
 
 
-def free(directory: Path) -> int:
+def free_bytes(directory: Path) -> int:
     """Bytes that are free on the disk of a directory that may not exist yet. Raises `OSError`."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
@@ -28,7 +30,7 @@ def free(directory: Path) -> int:
 
 def check_room(directory: Path, size: int, other: str = "") -> None:
     """Whether `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
-    room = free(directory)
+    room = free_bytes(directory)
     if size and size + MARGIN > room:
         raise ConductorUnusable(
             f"{size:,} bytes more do not fit on the disk of {directory}, which has {room:,} free",
@@ -37,7 +39,7 @@ def check_room(directory: Path, size: int, other: str = "") -> None:
 
 
 @contextmanager
-def fresh(path: Path) -> Iterator[Path]:
+def temporary_path(path: Path) -> Iterator[Path]:
     """A name beside `path` for what is to `replace` it. Nobody else has it, and nothing is left under it.
 
     It is drawn: the process id of another container that shares the directory may be ours.
@@ -49,7 +51,7 @@ def fresh(path: Path) -> Iterator[Path]:
         new.unlink(missing_ok=True)
 
 
-def linked(path: Path, new: Path) -> None:
+def link_or_copy(path: Path, new: Path) -> None:
     """Give the bytes of a file a second name, or copy them where the disk has no such names. Raises `OSError`."""
     try:
         os.link(path, new)
@@ -58,13 +60,13 @@ def linked(path: Path, new: Path) -> None:
         shutil.copyfile(path, new)
 
 
-def write(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Write a small file whole or not at all; a link stays a link. Raises `OSError`.
 
     `mode` are its rights, of which the user's mask takes some away: 0o600 for what nobody else is to read.
     """
     path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for links in a circle
-    with fresh(path) as new:
+    with temporary_path(path) as new:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.models.api_errors import ApiError, clean_excerpt, error_of_response
 from conductor_cli.models.presets import is_loopback
-from conductor_cli.models.refusal import Refusal, cleaned, read_refusal
 
 if TYPE_CHECKING:
     import ssl
@@ -71,7 +71,7 @@ _HINTS: Final[dict[str, str]] = {
 _NOT_STARTED: Final = "start the server, or mend its address: nothing answers there on this machine"
 
 
-class Answer:
+class HttpResponse:
     """An answer whose body is still to be read. Its header names are in lower case."""
 
     def __init__(self, response: httpx.Response, ends: float | None, limit: int) -> None:
@@ -106,7 +106,7 @@ class Answer:
         return bytes(body)
 
 
-class Server:
+class HttpClient:
     """One server, with what each request to it carries. Connections are opened when first needed and kept."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Server:
         seconds: float | None = None,
         limit: int = BODY_LIMIT,
         every: bool = False,
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpResponse]:
         """The answer to one request; leaving closes its connection unless it was read to its end.
 
         `headers` are this request's beside the server's. `seconds` bounds all of it, from connecting to the last piece.
@@ -149,7 +149,7 @@ class Server:
             try:
                 if response.status_code >= 300 and not every:
                     raise await self._refusal(response, ends)
-                yield Answer(response, ends, limit)
+                yield HttpResponse(response, ends, limit)
             finally:
                 await response.aclose()
         except ModelError:
@@ -178,21 +178,21 @@ class Server:
         more = kind | dict(headers)
         return client.build_request(method, self.base_url + path, content=content, headers=self._headers | more)
 
-    async def _refusal(self, response: httpx.Response, ends: float | None) -> Refusal:
-        answer = Answer(response, ends, REFUSAL_LIMIT)
+    async def _refusal(self, response: httpx.Response, ends: float | None) -> ApiError:
+        answer = HttpResponse(response, ends, REFUSAL_LIMIT)
         body = bytearray()
         try:
             while piece := await answer.piece():
                 body += piece
         except ModelError:  # longer than anybody reads
             pass
-        return read_refusal(self.name, response.status_code, dict(response.headers), bytes(body), self._secrets)
+        return error_of_response(self.name, response.status_code, dict(response.headers), bytes(body), self._secrets)
 
     def _own(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
             return ModelError("timeout", f"{self.name} took longer than the time left for this call")
         reason, what = reason_of(error)
-        said = "" if _shows_headers(error) else cleaned(str(error), self._secrets)
+        said = "" if _shows_headers(error) else clean_excerpt(str(error), self._secrets)
         silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
         hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
         return ModelError(reason, f"{self.name} {what}{f': {said}' if said else ''}", hint=hint)
@@ -202,7 +202,7 @@ async def get_json(url: str, *, headers: Mapping[str, str] | None = None, second
     """The JSON value at `url`, within `seconds`. Everything that fails is a `ModelError`."""
     # A server may echo a key with or without the word before it.
     secrets = tuple(part for value in (headers or {}).values() for part in (value, value.removeprefix("Bearer ")))
-    server = Server(url, headers=headers, secrets=secrets, ca_file=ca_file)
+    server = HttpClient(url, headers=headers, secrets=secrets, ca_file=ca_file)
     try:
         async with server.open("GET", "", seconds=seconds, limit=16 * 1024 * 1024) as answer:
             body = await answer.body()
@@ -211,7 +211,7 @@ async def get_json(url: str, *, headers: Mapping[str, str] | None = None, second
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise ModelError("broken", f"{server.name} did not answer with JSON: {cleaned(body, secrets)}") from None
+        raise ModelError("broken", f"{server.name} did not answer with JSON: {clean_excerpt(body, secrets)}") from None
 
 
 def reason_of(error: BaseException) -> tuple[ModelErrorKind, str]:

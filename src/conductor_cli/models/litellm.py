@@ -20,11 +20,11 @@ from typing import Any
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.litellm_errors import own_error
-from conductor_cli.models.refusal import Said, named
-from conductor_cli.models.reply import ESTIMATED, Reply
-from conductor_cli.models.servers import Hold, response_format
-from conductor_cli.models.tuning import not_taken, setting_in, spelled
+from conductor_cli.models.api_errors import ErrorBody, rejected_parameter
+from conductor_cli.models.litellm_errors import model_error
+from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_fields
+from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
+from conductor_cli.models.structured_output import Constraint, response_format
 
 _imported: Future[Any] | None = None
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
@@ -110,7 +110,7 @@ class LiteLLM:
             for name in sorted(dropped - self._dropped):
                 yield Chunk(note=f"{self._model} does not take {name}: it is left out")
             self._dropped |= dropped
-            reply = Reply(request)
+            reply = ReplyDecoder(request)
             while True:
                 async with asyncio.timeout_at(ends):
                     part = await anext(opened, None)
@@ -124,13 +124,13 @@ class LiteLLM:
         except ModelError:
             raise
         except Exception as error:
-            raise own_error(error, self._model, self._secrets) from error
+            raise model_error(error, self._model, self._secrets) from error
         finally:
             if opened is not None:
                 with suppress(Exception):
                     await opened.aclose()
 
-    async def holds(self) -> Hold:
+    async def holds(self) -> Constraint:
         """What litellm knows that the model's provider holds a reply to. Raises nothing."""
         with suppress(Exception):  # litellm cannot be imported: the first call tells it
             litellm = await asyncio.shield(asyncio.wrap_future(preload()))
@@ -171,12 +171,12 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
-                name = named(Said({"message": str(error)}), body)
+                name = rejected_parameter(ErrorBody({"message": str(error)}), body)
                 if not name or name in dropped or name == "max_tokens":
                     raise
-                if own := setting_in(name, body, self._options):
-                    said = own_error(error, self._model, self._secrets).message.removeprefix(f"{self._model}: ")
-                    raise not_taken(self._model, own, self._options[own], said) from error
+                if own := own_setting(name, body, self._options):
+                    said = model_error(error, self._model, self._secrets).message.removeprefix(f"{self._model}: ")
+                    raise rejected_setting(self._model, own, self._options[own], said) from error
                 dropped |= {name}
 
     def _check_budget(self, litellm: Any) -> None:  # noqa: ANN401 - a module without types
@@ -186,7 +186,7 @@ class LiteLLM:
         budget = self._options.get("thinking_budget")
         if budget and alone:
             said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
-            raise not_taken(self._model, "thinking_budget", budget, said)
+            raise rejected_setting(self._model, "thinking_budget", budget, said)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         option = self._options.get
@@ -200,7 +200,7 @@ class LiteLLM:
             "temperature": option("temperature") if request.temperature is None else request.temperature,
             "seed": request.seed,
             "stop": list(request.stop) or None,
-            **spelled(self._options, "anthropic"),
+            **request_fields(self._options, "anthropic"),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,
@@ -212,7 +212,7 @@ class LiteLLM:
     def _headers(self) -> dict[str, str]:
         return {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
 
-    def _last(self, reply: Reply) -> Iterator[Chunk]:
+    def _last(self, reply: ReplyDecoder) -> Iterator[Chunk]:
         for chunk in reply.end():
             if reply.estimated and not self._said_estimated:
                 self._said_estimated = True

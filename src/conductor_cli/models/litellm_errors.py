@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.models.api_errors import ErrorBody, clean_excerpt, exceeds_context, kind_of_status, retry_after
 from conductor_cli.models.http import reason_of
-from conductor_cli.models.refusal import Said, cleaned, is_too_long, kind_of, retry_after
 
 REASONS: Final[dict[str, ModelErrorKind]] = {
     "AuthenticationError": "auth",
@@ -54,28 +54,28 @@ _PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: 
 _BODY: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 
 
-def own_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelError:
+def model_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelError:
     """The `ModelError` for an exception that came out of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
         return ModelError("timeout", f"{name} took longer than the time left for this call")
     said, codes = _words(error)
-    reason = meaning(error)
-    if reason == "rate" and kind_of(429, codes) == "refused":
+    reason = error_kind(error)
+    if reason == "rate" and kind_of_status(429, codes) == "refused":
         reason = "refused"
-    if reason == "refused" and (is_too_long(codes) or is_too_long(Said({"message": said}))):
+    if reason == "refused" and (exceeds_context(codes) or exceeds_context(ErrorBody({"message": said}))):
         reason = "length"
     headers = getattr(error, "litellm_response_headers", None) or {}
     wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
-    words = cleaned(said, secrets) or "the call failed without a word"
+    words = clean_excerpt(said, secrets) or "the call failed without a word"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
-def meaning(error: BaseException) -> ModelErrorKind:
+def error_kind(error: BaseException) -> ModelErrorKind:
     """What an exception out of litellm means: the network's own word first, since litellm calls much of it a 500."""
     for cause in _causes(error):
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
-            return reason_of(cause)[0] if status == 0 else kind_of(status, Said(None))
+            return reason_of(cause)[0] if status == 0 else kind_of_status(status, ErrorBody(None))
     return next((reason for cause in _causes(error) if (reason := _reason(cause))), "internal")
 
 
@@ -93,14 +93,14 @@ def _reason(error: BaseException) -> ModelErrorKind | None:
     return None
 
 
-def _words(error: BaseException) -> tuple[str, Said]:
+def _words(error: BaseException) -> tuple[str, ErrorBody]:
     """The provider's message, dug out of litellm's, and what else its error body says."""
     inner = getattr(error, "original_exception", None)
     text = str(getattr(inner or error, "message", "") or error)
     if found := _BODY.search(text):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            said = Said(json.loads(ast.literal_eval(found[0])))
+            said = ErrorBody(json.loads(ast.literal_eval(found[0])))
             return said.message or text, said
     text = _PREFIX.sub("", _PREFIX.sub("", text)).removeprefix("b''").partition(" Handle with `litellm.")[0]
     bodies = (getattr(cause, "body", None) for cause in _causes(error))
-    return text.partition("\n\nThis looks like")[0], Said(next((body for body in bodies if body), None))
+    return text.partition("\n\nThis looks like")[0], ErrorBody(next((body for body in bodies if body), None))

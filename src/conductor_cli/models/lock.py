@@ -16,7 +16,7 @@ def silent() -> None:
 
 
 @contextmanager
-def alone(path: Path, wait: Callable[[], None] = silent, *, mode: int = 0o600) -> Iterator[None]:
+def exclusive_lock(path: Path, wait: Callable[[], None] = silent, *, mode: int = 0o600) -> Iterator[None]:
     """Hold a lock file, which is made where there is none and stays.
 
     `wait` is called every half second until it is free, and may raise. Where the disk has no locks nobody waits. Raises

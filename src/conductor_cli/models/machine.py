@@ -58,7 +58,7 @@ class Gpu:
     capability: Version = _UNKNOWN
 
 
-def memory(root: Path = ROOT) -> Memory:
+def read_memory(root: Path = ROOT) -> Memory:
     """The RAM of this machine, or of the container that bounds this process."""
     if sys.platform == "darwin":
         total = _sysctl("hw.memsize")
@@ -66,7 +66,7 @@ def memory(root: Path = ROOT) -> Memory:
     return _windows_memory() if sys.platform == "win32" else _linux_memory(root)
 
 
-def processor(root: Path = ROOT) -> str:
+def processor_name(root: Path = ROOT) -> str:
     """The name of the processor, as its maker gave it."""
     if sys.platform == "darwin":
         return _sysctl_text("machdep.cpu.brand_string") or platform.machine()
@@ -74,7 +74,7 @@ def processor(root: Path = ROOT) -> str:
     return info.get("model name") or info.get("Model") or platform.processor() or platform.machine()
 
 
-def features(root: Path = ROOT) -> frozenset[str]:
+def cpu_features(root: Path = ROOT) -> frozenset[str]:
     """What the processor has that llama.cpp can be built for, by llama.cpp's names. Empty where that is not known."""
     info = _cpuinfo(root)
     flags = f"{info.get('flags', '')} {info.get('Features', '')}".split()
@@ -89,10 +89,10 @@ def physical_cores() -> int:
     return cores or max(1, (os.cpu_count() or 2) // (2 if sys.platform == "win32" else 1))
 
 
-def gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[Gpu, ...]:
+def find_gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[Gpu, ...]:
     """The GPUs of this machine, those first whose interface is the fastest. Whether they are free is not asked."""
     if sys.platform == "darwin":
-        return (Gpu(kind="metal", name=processor()),) if platform.machine() == "arm64" else ()
+        return (Gpu(kind="metal", name=processor_name()),) if platform.machine() == "arm64" else ()
     found = [*_cuda(environ, root), *_rocm(root)]
     return tuple(found or _vulkan(root))
 

@@ -16,13 +16,21 @@ from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.dialect import PLAIN, Dialect, Shape
-from conductor_cli.models.http import Server
-from conductor_cli.models.refusal import CAPS, FORMS, Refusal, cleaned, in_band, named
-from conductor_cli.models.reply import ESTIMATED, Reply
-from conductor_cli.models.servers import Hold, first_chat, form_of, held, hold_of, is_held, keeps_schemas
+from conductor_cli.models.api_errors import CAPS, FORMS, ApiError, clean_excerpt, error_in_body, rejected_parameter
+from conductor_cli.models.http import HttpClient
+from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_fields
+from conductor_cli.models.server_quirks import PLAIN, RequestShape, ServerQuirks
 from conductor_cli.models.sse import Parser
-from conductor_cli.models.tuning import not_taken, setting_in, spelled
+from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
+from conductor_cli.models.structured_output import (
+    Constraint,
+    constraint_fields,
+    constraint_of,
+    enforces_schemas,
+    first_chat_model,
+    form_of,
+    is_constrained,
+)
 
 DRAIN_SECONDS: Final = 0.1
 LIST_LIMIT: Final = 4 * 1024 * 1024
@@ -40,17 +48,17 @@ class OpenAI:
         *,
         key: str = "",
         options: Mapping[str, Any] | None = None,
-        dialect: Dialect = PLAIN,
+        dialect: ServerQuirks = PLAIN,
     ) -> None:
         options = options or {}
         own = {str(name): str(value) for name, value in options.get("headers", {}).items()}
         headers = ({"authorization": f"Bearer {key}"} if key else {}) | own
         self._secrets = (key, *own.values())
-        self._server = Server(base_url, headers=headers, secrets=self._secrets, ca_file=options.get("ca_file", ""))
+        self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=options.get("ca_file", ""))
         self._model = model
         self._options = options
         self._cost, self._budget = dialect.cost, dialect.budget
-        self._shape = Shape(cap=dialect.cap)
+        self._shape = RequestShape(cap=dialect.cap)
         self._form, self._schemas = dialect.form, dialect.schemas
         self._unheld: frozenset[str] = frozenset()
         self._said_estimated = False
@@ -63,7 +71,7 @@ class OpenAI:
         """
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         await self._prepare(request, ends)
-        shape: Shape | None = replace(self._shape, dropped=self._shape.dropped | self._unheld)
+        shape: RequestShape | None = replace(self._shape, dropped=self._shape.dropped | self._unheld)
         silent = True
         while shape is not None:
             try:
@@ -73,26 +81,26 @@ class OpenAI:
                         yield chunk
             except ModelError as error:
                 if error.reason == "empty" and not silent:
-                    self._unheld |= held(request, self._form, shape.dropped).keys() & set(FORMS)
+                    self._unheld |= constraint_fields(request, self._form, shape.dropped).keys() & set(FORMS)
                 shape = self._without(request, shape, error) if silent else None
                 if shape is None:
                     raise
             else:
                 return
 
-    async def holds(self) -> Hold:
+    async def holds(self) -> Constraint:
         """What the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
         if self._form == "ask":
             await self._learn_form(None, None)
-        return hold_of(self._form, self._shape.dropped | self._unheld, schemas=self._schemas)
+        return constraint_of(self._form, self._shape.dropped | self._unheld, schemas=self._schemas)
 
-    async def _reply(self, request: Request, shape: Shape, ends: float | None) -> AsyncGenerator[Chunk, None]:
+    async def _reply(self, request: Request, shape: RequestShape, ends: float | None) -> AsyncGenerator[Chunk, None]:
         """The reply to a request of this shape."""
         body = {"model": self._model} | self._body(request, shape)
         async with self._server.open("POST", "/chat/completions", body=body, seconds=_left(ends)) as answer:
             for note in self._learn(shape):
                 yield Chunk(note=note)
-            reply = Reply(request, self._cost)
+            reply = ReplyDecoder(request, self._cost)
             reader: _Stream | _Whole | None = None
             while piece := await answer.piece():
                 reader = reader or self._reader(piece, reply)
@@ -117,11 +125,11 @@ class OpenAI:
         listed: Mapping[str, Any] | None = None
         if not self._model:
             listed = await self._list(_left(ends))
-            self._model = first_chat(listed)
+            self._model = first_chat_model(listed)
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
-        if self._form == "ask" and is_held(request):
+        if self._form == "ask" and is_constrained(request):
             await self._learn_form(listed, _left(ends))
 
     async def _learn_form(self, listed: Mapping[str, Any] | None, left: float | None) -> None:
@@ -131,7 +139,7 @@ class OpenAI:
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
         else:
-            self._form, self._schemas = form_of(listed, self._model), keeps_schemas(listed, self._model)
+            self._form, self._schemas = form_of(listed, self._model), enforces_schemas(listed, self._model)
 
     async def _list(self, left: float | None) -> Mapping[str, Any]:
         """What the server says of its models."""
@@ -139,26 +147,26 @@ class OpenAI:
             body = (await answer.body()).decode("utf-8", "replace")
         return _frame(body, self._server.name, self._secrets)
 
-    def _without(self, request: Request, shape: Shape, error: ModelError) -> Shape | None:
+    def _without(self, request: Request, shape: RequestShape, error: ModelError) -> RequestShape | None:
         """The shape without what a refusal names; nothing if it names nothing that can be left out.
 
         A setting of the worker's own is not left out: its refusal is a `ModelError` that names it.
         """
-        if not isinstance(error, Refusal) or error.reason != "refused" or error.status not in (200, 400, 422):
+        if not isinstance(error, ApiError) or error.reason != "refused" or error.status not in (200, 400, 422):
             return None
         body = self._body(request, shape)
-        name = named(error.said, body)
-        if name not in CAPS and (own := setting_in(name, body, self._options)):
-            said = cleaned(error.said.message, self._secrets)
-            raise not_taken(self._model, own, self._options[own], said) from error
+        name = rejected_parameter(error.said, body)
+        if name not in CAPS and (own := own_setting(name, body, self._options)):
+            said = clean_excerpt(error.said.message, self._secrets)
+            raise rejected_setting(self._model, own, self._options[own], said) from error
         return shape.without(name) if name else None
 
-    def _learn(self, shape: Shape) -> list[str]:
+    def _learn(self, shape: RequestShape) -> list[str]:
         known = self._shape
         self._shape = replace(shape, dropped=shape.dropped | known.dropped)
         return self._shape.news(known, self._server.name)
 
-    def _body(self, request: Request, shape: Shape) -> dict[str, Any]:
+    def _body(self, request: Request, shape: RequestShape) -> dict[str, Any]:
         option = self._options.get
         caps = [cap for cap in (request.max_tokens, option("max_tokens")) if cap is not None]
         body = {
@@ -169,24 +177,24 @@ class OpenAI:
             "temperature": option("temperature") if request.temperature is None else request.temperature,
             "seed": request.seed,
             "stop": list(request.stop) or None,
-            **spelled(self._options, self._budget),
-            **held(request, self._form, shape.dropped),
+            **request_fields(self._options, self._budget),
+            **constraint_fields(request, self._form, shape.dropped),
         }
         return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}
 
-    def _reader(self, first: bytes, reply: Reply) -> _Stream | _Whole:
+    def _reader(self, first: bytes, reply: ReplyDecoder) -> _Stream | _Whole:
         """By the first letter, as content types are often wrong: no line of an event stream begins with { or [ or <."""
         start = first.lstrip()[:1]
         if start == b"<":
             raise ModelError(
                 "missing",
-                f"{self._server.name} answered with a web page: {cleaned(first, self._secrets)}",
+                f"{self._server.name} answered with a web page: {clean_excerpt(first, self._secrets)}",
                 hint="check base_url; it often ends in /v1",
             )
         kind = _Whole if start in (b"{", b"[") else _Stream
         return kind(reply, self._server.name, self._secrets)
 
-    def _last(self, reply: Reply) -> Iterator[Chunk]:
+    def _last(self, reply: ReplyDecoder) -> Iterator[Chunk]:
         for chunk in reply.end():
             if reply.estimated and not self._said_estimated:
                 self._said_estimated = True
@@ -202,7 +210,7 @@ def _left(ends: float | None) -> float | None:
 class _Stream:
     """Reads an event stream. Pure."""
 
-    def __init__(self, reply: Reply, name: str, secrets: tuple[str, ...]) -> None:
+    def __init__(self, reply: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
         self.done = False
         self._reply = reply
         self._name = name
@@ -232,7 +240,7 @@ class _Whole:
 
     done = False
 
-    def __init__(self, reply: Reply, name: str, secrets: tuple[str, ...]) -> None:
+    def __init__(self, reply: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
         self._reply = reply
         self._name = name
         self._secrets = secrets
@@ -247,7 +255,7 @@ class _Whole:
         """All of it."""
         frame = _frame(self._body.decode("utf-8", "replace"), self._name, self._secrets)
         if not frame.get("choices"):
-            said = cleaned(str(frame), self._secrets)
+            said = clean_excerpt(str(frame), self._secrets)
             raise ModelError("broken", f"{self._name} answered with something else than a reply: {said}")
         if (chunk := self._reply.frame(frame)) is not None:
             yield chunk
@@ -261,7 +269,7 @@ def _frame(data: str, name: str, secrets: tuple[str, ...]) -> Mapping[str, Any]:
         frame = None
     frame = frame[0] if isinstance(frame, list) and frame else frame
     if not isinstance(frame, Mapping):
-        raise ModelError("broken", f"{name} sent something that is no JSON object: {cleaned(data, secrets)}")
+        raise ModelError("broken", f"{name} sent something that is no JSON object: {clean_excerpt(data, secrets)}")
     if frame.get("error") or frame.get("object") == "error":
-        raise in_band(name, frame, secrets)
+        raise error_in_body(name, frame, secrets)
     return frame

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.policy import NOBODY_KNOWS, Party
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.reply import Cost
-from conductor_cli.models.servers import Form, is_sent_on
+from conductor_cli.models.stream_decoder import CostSource
+from conductor_cli.models.structured_output import Form, is_cloud_model
 
 DATA: Final = Path(__file__).with_name("presets.toml")
 
@@ -43,7 +43,7 @@ class Preset:
     local: bool = False
     about: str = ""
     prices: str = ""
-    cost: Cost = "unknown"
+    cost: CostSource = "unknown"
     cap: str = "max_tokens"
     form: Form = "response_format"
     schemas: bool = False
@@ -107,13 +107,13 @@ def is_local(worker: Worker) -> bool:
     """Whether a worker's questions stay on this machine."""
     if worker.kind == "llama":
         return True
-    if is_sent_on(worker.model):
+    if is_cloud_model(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
     return preset is not None and preset.adapter == "openai" and is_loopback(base_url_of(worker))
 
 
-HERE: Final = "this machine"
+THIS_MACHINE: Final = "this machine"
 """Who gets to read what a local worker is sent."""
 
 
@@ -123,9 +123,9 @@ def reader_of(worker: Worker) -> str:
     `NOBODY_KNOWS` where litellm finds the provider by the name of the model alone.
     """
     if is_local(worker):
-        return HERE
+        return THIS_MACHINE
     url = base_url_of(worker)
-    if is_loopback(url) and is_sent_on(worker.model):
+    if is_loopback(url) and is_cloud_model(worker.model):
         return "ollama"
     if worker.kind == "litellm" and not url:
         return worker.model.partition("/")[0] if "/" in worker.model else NOBODY_KNOWS
@@ -145,7 +145,7 @@ def _owner(url: str) -> str:
 def party_of(worker: Worker) -> Party:
     """A worker as policies know it."""
     reader = reader_of(worker)
-    return Party(name=worker.name, reader=reader, kind=worker.kind, local=reader == HERE, tags=worker.tags)
+    return Party(name=worker.name, reader=reader, kind=worker.kind, local=reader == THIS_MACHINE, tags=worker.tags)
 
 
 def is_free(worker: Worker) -> bool:

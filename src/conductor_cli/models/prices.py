@@ -49,7 +49,7 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PriceTable:
     """The prices as they lie in memory. `version` is litellm's, `date` that of its file on this machine.
 
     `problem` says why there are none.
@@ -89,7 +89,7 @@ def with_prices(workers: Sequence[Worker], cache: Path) -> tuple[tuple[Worker, .
     """The same workers, those without a price of their own with that of the table; and what is wrong with the table."""
     if not any(worker.price is None and _name(worker) for worker in workers):
         return tuple(workers), ""
-    table = open_table(cache)
+    table = load_prices(cache)
     priced = (replace(item, price=table.find(_name(item))) if item.price is None else item for item in workers)
     return tuple(priced), table.problem
 
@@ -99,7 +99,7 @@ def _name(worker: Worker) -> str:
     return price_name(worker) if worker.kind in PRESETS and is_own_address(worker) else ""
 
 
-def open_table(cache: Path, source: Path | None = None) -> Table:
+def load_prices(cache: Path, source: Path | None = None) -> PriceTable:
     """The prices, kept in `cache` for as long as what is installed stays the same. Never raises.
 
     `source` is the table where it is not the installed one.
@@ -109,7 +109,7 @@ def open_table(cache: Path, source: Path | None = None) -> Table:
         found = source.stat()
     except OSError as error:
         said = f"no prices are known: litellm's table cannot be read: {error.strerror or error}"
-        return Table(problem=said)
+        return PriceTable(problem=said)
     made_from = {"format": FORMAT, "source": str(source), "size": found.st_size, "time": found.st_mtime_ns}
     kept = _kept(cache / FILE, made_from)
     return kept if kept is not None else _made(source, made_from, cache / FILE)
@@ -125,20 +125,20 @@ def _installed() -> Path:
     return Path(spec.submodule_search_locations[0]) / SOURCE
 
 
-def _kept(path: Path, made_from: Mapping[str, Any]) -> Table | None:
+def _kept(path: Path, made_from: Mapping[str, Any]) -> PriceTable | None:
     """What was kept, if it is whole and was made from the same file."""
     with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
         data = path.read_bytes()
         end = data.index(b"\n")
         head = json.loads(data[:end])
         if head["from"] == made_from and head["sum"] == zlib.crc32(data[end:]):
-            return Table(
+            return PriceTable(
                 version=str(head["version"]), date=str(head["date"]), models=int(head["models"]), rows=data[end:]
             )
     return None
 
 
-def _made(source: Path, made_from: Mapping[str, Any], path: Path) -> Table:
+def _made(source: Path, made_from: Mapping[str, Any], path: Path) -> PriceTable:
     """Read litellm's table and keep what is wanted of it; a disk that refuses it costs time at the next start only."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -146,9 +146,9 @@ def _made(source: Path, made_from: Mapping[str, Any], path: Path) -> Table:
         table = json.loads(source.read_bytes(), parse_float=Decimal)
         lines = sorted(f"{name}\t{_line(price)}".encode() for name, price in _prices(table))
     except (OSError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        return Table(problem=f"no prices are known: litellm's table cannot be read: {error!s:.80}: {source}")
+        return PriceTable(problem=f"no prices are known: litellm's table cannot be read: {error!s:.80}: {source}")
     if not lines:
-        return Table(problem=f"no prices are known: litellm's table holds none: {source}")
+        return PriceTable(problem=f"no prices are known: litellm's table holds none: {source}")
     rows = b"\n" + b"\n".join(lines) + b"\n"
     try:
         installed = version("litellm")
@@ -158,8 +158,8 @@ def _made(source: Path, made_from: Mapping[str, Any], path: Path) -> Table:
     head = {"from": made_from, "sum": zlib.crc32(rows), "version": installed, "date": date, "models": len(lines)}
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        disk.write(path, json.dumps(head).encode() + rows)
-    return Table(version=installed, date=date, models=len(lines), rows=rows)
+        disk.write_atomically(path, json.dumps(head).encode() + rows)
+    return PriceTable(version=installed, date=date, models=len(lines), rows=rows)
 
 
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode

@@ -10,14 +10,14 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 
-Line = str | Chunk | float | ModelError
+ScriptItem = str | Chunk | float | ModelError
 """Text, a whole chunk, a pause in seconds, or an error to raise at this point."""
 
-Script = Iterable[Line]
+Script = Iterable[ScriptItem]
 
 
 @dataclass
-class Scripted:
+class ScriptedModel:
     """Plays one script a call, the last one again and again; or asks `reply` for the script of each request."""
 
     scripts: list[Script] = field(default_factory=list)

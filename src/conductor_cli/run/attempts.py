@@ -16,7 +16,7 @@ from conductor_cli.core.profile import Seen
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.taint import not_shown
 from conductor_cli.core.usage import NOTHING, Usage, priced
-from conductor_cli.models.port import Model
+from conductor_cli.models.base import Model
 from conductor_cli.run.calls import estimated, tokens_of, within
 from conductor_cli.run.guarding import may_not
 

@@ -65,10 +65,10 @@ class Conductor(Setting):
 
     def _cost_limit(self) -> Decimal | None:
         """The limit on the money, of the run or of the day. Raises `ConfigError` where the day's cannot be kept."""
-        if self.daybook is None:
+        if self.daily_spend is None:
             return self.limits.cost
-        self.daybook.check()
-        return self.daybook.limits.cost if self.limits.cost is None else self.limits.cost
+        self.daily_spend.check()
+        return self.daily_spend.limits.cost if self.limits.cost is None else self.limits.cost
 
     def asks(self, question: Question) -> Request:
         """What the model is first asked to plan `question`."""

@@ -24,7 +24,7 @@ from conductor_cli.run.calls import wait_before
 from conductor_cli.run.reading import Reader, announce_step, plan_of, plan_ready
 
 if TYPE_CHECKING:
-    from conductor_cli.models.port import Model
+    from conductor_cli.models.base import Model
     from conductor_cli.run.workflow import Workflow
 
 TRIES: Final = 2

@@ -24,7 +24,7 @@ from conductor_cli.run import guarding
 from conductor_cli.run.calls import estimated, tokens_of, within
 
 if TYPE_CHECKING:
-    from conductor_cli.models.port import Model
+    from conductor_cli.models.base import Model
     from conductor_cli.run.workflow import Workflow
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."

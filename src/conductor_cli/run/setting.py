@@ -19,8 +19,8 @@ from conductor_cli.core.prompts import terms_for
 from conductor_cli.core.spellings import Terms
 from conductor_cli.core.taint import Guard
 from conductor_cli.core.usage import Price
-from conductor_cli.models.daybook import DayBook
-from conductor_cli.models.port import Model
+from conductor_cli.models.base import Model
+from conductor_cli.models.daily_spend import DailySpend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Setting:
     absent: Mapping[str, Failure] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     turns: Mapping[int, asyncio.Semaphore] | None = None
-    daybook: DayBook | None = None
+    daily_spend: DailySpend | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)

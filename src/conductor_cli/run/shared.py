@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from conductor_cli.core.ledger import NO_DAY, Ledger, Reservation, Today
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.usage import NOTHING, Price, Usage
-from conductor_cli.models.port import Model
+from conductor_cli.models.base import Model
 from conductor_cli.run.setting import Setting
 
 
@@ -19,7 +19,7 @@ class Shared:
     def __init__(self, setting: Setting) -> None:
         limits = setting.limits
         self.ledger = Ledger(limits)
-        self._daybook = setting.daybook
+        self._daily_spend = setting.daily_spend
         self.down = dict(setting.absent)
         """Workers that need not be asked again, and why."""
         self._settled = asyncio.Event()
@@ -37,7 +37,7 @@ class Shared:
         def decide(today: Today) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=call, today=today)
 
-        book = self._daybook
+        book = self._daily_spend
         while (reservation := book.reserve(decide, self.ledger.release) if book else decide(NO_DAY)) is None:
             self._settled.clear()
             await self._settled.wait()
@@ -49,8 +49,8 @@ class Shared:
         `kept`: the reply was made before, and nothing is spent on it now.
         """
         self.ledger.settle(reservation, usage)
-        if self._daybook:
-            self._daybook.settle(reservation, NOTHING if kept else usage, worker)
+        if self._daily_spend:
+            self._daily_spend.settle(reservation, NOTHING if kept else usage, worker)
         self._settled.set()
 
 

@@ -15,9 +15,9 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.usage import NOTHING, Usage, priced
-from conductor_cli.models.journal import Journal, lines
-from conductor_cli.models.kept import PULSE
-from conductor_cli.models.port import Model
+from conductor_cli.models.append_log import AppendLog, read_lines
+from conductor_cli.models.base import Model
+from conductor_cli.models.response_cache import HEARTBEAT
 from conductor_cli.run.calls import estimated, tokens_of
 
 
@@ -30,14 +30,14 @@ class TrainingBudget:
 
     def __init__(self, path: Path, limit: Decimal | None = None) -> None:
         """Read the file, or create it; lines that are cut off do not count. Raises `OSError`."""
-        self.spent = sum(map(_cost_in, lines(path)), Decimal(0))
+        self.spent = sum(map(_cost_in, read_lines(path)), Decimal(0))
         self.limit = limit
         self.reached: LimitReached | None = None
         self.error: OSError | None = None
         self._ledger = Ledger(Limits(cost=None if limit is None else limit - self.spent))
         self._under_way = 0
         self._settled = asyncio.Event()
-        self._journal = Journal(path)
+        self._journal = AppendLog(path)
 
     def reserve(self, request: Request, worker: Worker) -> Reservation | None:
         """Room for a whole call; None: not now, but calls under way may leave some. Raises `LimitReached`."""
@@ -61,7 +61,7 @@ class TrainingBudget:
         """Until a call has ended, or a `PULSE` is over."""
         self._settled.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(PULSE):
+            async with asyncio.timeout(HEARTBEAT):
                 await self._settled.wait()
 
     def settle(self, held: Reservation, usage: Usage) -> None:

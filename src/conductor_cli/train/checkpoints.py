@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import write
+from conductor_cli.models.disk import write_atomically
 
 COURSE: Final = "course.json"
 
@@ -47,7 +47,7 @@ def write_course(directory: Path, described: Mapping[str, Any]) -> None:
     """Keep what the course is beside its checkpoints. Raises as `check_course`, and `OSError`."""
     check_course(directory, described)
     directory.mkdir(parents=True, exist_ok=True)
-    write(directory / COURSE, _text(described))
+    write_atomically(directory / COURSE, _text(described))
 
 
 def _text(described: Mapping[str, Any]) -> str:

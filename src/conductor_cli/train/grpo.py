@@ -16,7 +16,7 @@ from pickle import UnpicklingError
 from typing import Any, Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.models.disk import NO_ROOM, free
+from conductor_cli.models.disk import DISK_FULL_ERRORS, free_bytes
 from conductor_cli.train import distributed
 from conductor_cli.train.base_model import quiet
 from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_course
@@ -188,9 +188,9 @@ def _no_numbers(what: str, step: int, directory: Path) -> ConfigError:
 
 
 def _lacks_room(error: Exception, directory: Path) -> bool:
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
         return True
-    return any(words in str(error) for words in UNWRITTEN) or free(directory) <= FULL
+    return any(words in str(error) for words in UNWRITTEN) or free_bytes(directory) <= FULL
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]

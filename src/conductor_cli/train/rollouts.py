@@ -20,7 +20,7 @@ from conductor_cli.core.taint import Guard
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.kept import Book
+from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.shared import turns_of
 from conductor_cli.run.stream import Run
@@ -113,7 +113,7 @@ class Rollouts:
     """
 
     conductor: Conductor
-    book: Book | None = None
+    book: ResponseCache | None = None
     purse: TrainingBudget | None = None
     format_bonus: float = VALID
     at_once: int = 64
@@ -191,7 +191,7 @@ class Rollouts:
         """First the plan is read, which asks nobody: one that is no plan costs nothing. Then it is run."""
         conductor, question = self.of(item.exercise), Question(text=item.exercise.question)
         spoken = FixedReplyModel(_plan_in(item.text), whole=item.whole)
-        reader = replace(conductor, model=spoken, guard=Guard(), daybook=None)
+        reader = replace(conductor, model=spoken, guard=Guard(), daily_spend=None)
         trace = await self.trace(reader.run(question, only_plan=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))

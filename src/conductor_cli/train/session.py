@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.models.disk import check_room
-from conductor_cli.models.kept import Book, Kept, who_is
-from conductor_cli.models.machine import memory
+from conductor_cli.models.machine import read_memory
+from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import distributed, sampler
 from conductor_cli.train.base_model import BaseModel, load_model, quiet
@@ -68,7 +68,7 @@ def _told(stage: TrainingSession) -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        said = "the memory is not enough for a step"
+        said = "the read_memory is not enough for a step"
         raise ConfigError(said, hint="--lora, more GPUs, or vLLM elsewhere: see docs/train.md") from error
     except ConnectionError as error:
         raise ConfigError(
@@ -99,7 +99,7 @@ def find_hardware() -> Hardware:
     shares = "true" in (os.environ.get("ACCELERATE_USE_FSDP"), os.environ.get("ACCELERATE_USE_DEEPSPEED"))
     count = distributed.process_count()
     if not torch.cuda.is_available():
-        return Hardware(total=memory().total // count, processes=count, shares=shares)
+        return Hardware(total=read_memory().total // count, processes=count, shares=shares)
     if torch.cuda.device_count() > 1 and count == 1:
         said = f"{torch.cuda.device_count()} GPUs are there, and one process cannot train on several"
         launch = f"accelerate launch --num_processes {torch.cuda.device_count()} -m conductor_cli train …"
@@ -117,15 +117,16 @@ def open_rollouts(
     What the book of answers knows is not asked again, what is asked is paid from a purse of `limit` US dollars, and
     held to the rules on data and the limits of a day, as with any run. Workers on one model stay on one.
     """
-    purse, book = TrainingBudget(directory / "spent.jsonl", limit), Book(directory / "answers.jsonl")
+    purse, book = TrainingBudget(directory / "spent.jsonl", limit), ResponseCache(directory / "answers.jsonl")
     models = opened.workers
-    around: dict[int, Kept] = {}
+    around: dict[int, CachedModel] = {}
     for worker in opened.pool:
         model = models[worker.name]
-        around.setdefault(id(model), Kept(BudgetedModel(model, worker, purse), book, who_is(worker)))
+        around.setdefault(id(model), CachedModel(BudgetedModel(model, worker, purse), book, model_identity(worker)))
     conductor = replace(
         bare_conductor(recipe, opened.pool, opened.limits), patience=opened.patience, guard=opened.guard,
-        daybook=opened.daybook, workers={worker.name: around[id(models[worker.name])] for worker in opened.pool},
+        daily_spend=opened.daily_spend,
+        workers={worker.name: around[id(models[worker.name])] for worker in opened.pool},
     )  # fmt: skip
     try:
         yield Rollouts(

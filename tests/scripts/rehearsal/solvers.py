@@ -9,7 +9,7 @@ from typing import Any
 from conductor_cli.core.chat import Request
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.operations import OPERATIONS, SKILLS, Skill
 from conductor_cli.rehearsal.phrasings import WAYS, Form
 
@@ -42,13 +42,13 @@ def solve(skill: Skill, prompt: str) -> str:
     return "NO"
 
 
-def specialist(skill: Skill) -> Scripted:
-    return Scripted(reply=lambda request: [solve(skill, _prompt(request))])
+def specialist(skill: Skill) -> ScriptedModel:
+    return ScriptedModel(reply=lambda request: [solve(skill, _prompt(request))])
 
 
-def generalist() -> Scripted:
+def generalist() -> ScriptedModel:
     """One that knows the facts, and of letters nothing but how many there are."""
-    return Scripted(reply=lambda request: [_little(_prompt(request))])
+    return ScriptedModel(reply=lambda request: [_little(_prompt(request))])
 
 
 def _little(prompt: str) -> str:
@@ -60,7 +60,7 @@ def _prompt(request: Request) -> str:
     return request.messages[0].content
 
 
-def solvers() -> tuple[Pool, dict[str, Scripted]]:
+def solvers() -> tuple[Pool, dict[str, ScriptedModel]]:
     """A pool with cards as they would be measured, and its models."""
     cards: dict[str, Any] = {skill: {other: float(other == skill) for other in SKILLS} for skill in SKILLS}
     names = (*SKILLS, "generalist")
@@ -71,5 +71,5 @@ def solvers() -> tuple[Pool, dict[str, Scripted]]:
             for name in names
         )
     )
-    models: dict[str, Scripted] = {skill: specialist(skill) for skill in SKILLS}
+    models: dict[str, ScriptedModel] = {skill: specialist(skill) for skill in SKILLS}
     return pool, {**models, "generalist": generalist()}

@@ -164,11 +164,11 @@ def _prove(
 
 def looked(looks: Sequence[Look], settings: Settings) -> list[Check]:
     """What all looks find, in their order: each in a thread of its own, left behind where it does not end."""
-    from conductor_cli.keys.keyring import seconds_of
+    from conductor_cli.keys.keyring import keyring_timeout
 
     queues = [_begun(look, settings) for look in looks]
     try:
-        seconds = SECONDS + seconds_of(settings.environ)
+        seconds = SECONDS + keyring_timeout(settings.environ)
     except ConductorError:
         seconds = SECONDS  # the look at the keyring tells it
     checks: list[Check] = []

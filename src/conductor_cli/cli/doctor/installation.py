@@ -59,13 +59,13 @@ def versions(settings: Settings) -> list[Check]:
 def keyring(settings: Settings) -> list[Check]:
     """Whether the system's keyring keeps what it is given. Without one, only keys that are in it are lost."""
     from conductor_cli.cli.keys.rows import stored_keys
-    from conductor_cli.keys.keyring import KeyringFault
-    from conductor_cli.keys.probe import round_trip
+    from conductor_cli.keys.keyring import KeyringError
+    from conductor_cli.keys.probe import probe_keyring
 
     inside = [name for name, entry in stored_keys(settings).entries().items() if entry.where == "keyring"]
     try:
-        probed = round_trip(settings.environ)
-    except KeyringFault as fault:
+        probed = probe_keyring(settings.environ)
+    except KeyringError as fault:
         found = f"{fault.message}; it has the keys of {', '.join(inside)}" if inside else fault.message
         state, code = ("failed", fault.exit_code) if inside else ("warning", 0)
         return [Check(name="keyring", state=state, found=found, hint=fault.hint, code=code)]
@@ -75,9 +75,9 @@ def keyring(settings: Settings) -> list[Check]:
 
 def prices(settings: Settings) -> list[Check]:
     """The table that prices come from, and of when it is."""
-    from conductor_cli.models.prices import open_table
+    from conductor_cli.models.prices import load_prices
 
-    table = open_table(settings.paths.cache)
+    table = load_prices(settings.paths.cache)
     if table.problem:
         hint = "install it again: pip install --force-reinstall litellm"
         return [Check(name="prices", state="warning", found=table.problem, hint=hint)]
@@ -114,7 +114,7 @@ def _room(name: str, directory: Path, wanted: int) -> Check:
 
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
-        free = disk.free(directory)
+        free = disk.free_bytes(directory)
         with tempfile.TemporaryFile(dir=there) as probe:  # it has no name, or loses it at once
             probe.write(b"conductor")
             probe.flush()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from conductor_cli.app.opened_conductor import OpenedConductor
-    from conductor_cli.cli.workers.testing import Tested
+    from conductor_cli.cli.workers.testing import WorkerTest
     from conductor_cli.config import ConfiguredWorker, Settings
     from conductor_cli.core.events import Event
     from conductor_cli.core.trace import Trace
-    from conductor_cli.keys.safe import Safe
+    from conductor_cli.keys.key_store import KeyStore
     from conductor_cli.run import Run
 
 Tell = Callable[[Check], None]
@@ -151,7 +151,7 @@ def none_listed(*, offline: bool) -> Check:
     return Check(name="workers", state="warning", found=found, hint=hint)
 
 
-def unasked(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Check:
+def unasked(item: ConfiguredWorker, settings: Settings, safe: KeyStore) -> Check:
     """A worker as far as can be told without asking it: whether its key is there."""
     from conductor_cli.cli.keys.rows import key_state
 
@@ -165,7 +165,7 @@ def unasked(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Check:
     return Check(name=name, state="ok", found=f"{found}, not asked")
 
 
-async def _worker(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Check:
+async def _worker(item: ConfiguredWorker, settings: Settings, safe: KeyStore) -> Check:
     from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.cli.workers.testing import test_worker
 
@@ -177,7 +177,7 @@ async def _worker(item: ConfiguredWorker, settings: Settings, safe: Safe) -> Che
     return _answered(check, await test_worker(item.worker, settings.environ, safe))
 
 
-def _answered(check: Check, tested: Tested) -> Check:
+def _answered(check: Check, tested: WorkerTest) -> Check:
     said = check.found.removesuffix(", not asked")
     if tested.failure is None:
         return replace(check, found=f"{said}, answered in {tested.seconds:.2f} s", seconds=tested.seconds)

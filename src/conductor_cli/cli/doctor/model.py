@@ -33,7 +33,7 @@ def llama(settings: Settings) -> list[Check]:
     """The installed llama.cpp: its version, and what of the processor it uses."""
     from conductor_cli.cli.installing import build
     from conductor_cli.models.llama.build_info import RANGE
-    from conductor_cli.models.machine import features
+    from conductor_cli.models.machine import cpu_features
 
     del settings
     name = "llama.cpp"
@@ -47,7 +47,7 @@ def llama(settings: Settings) -> list[Check]:
     if not found.supported:
         hint = f"it was tested with {RANGE}; when something fails, install one of these"
         return [Check(name=name, state="warning", found=text, hint=hint)]
-    lacking = sorted(features() & WANTED - found.features) if found.features else []
+    lacking = sorted(cpu_features() & WANTED - found.features) if found.features else []
     if lacking:
         text = f"{text}; built without {' '.join(lacking)}, which the processor has"
         return [Check(name=name, state="warning", found=text, hint=build(found.version, here()))]
@@ -56,13 +56,13 @@ def llama(settings: Settings) -> list[Check]:
 
 def gpu(settings: Settings) -> list[Check]:
     """What the machine has beside what llama.cpp can use of it."""
-    from conductor_cli.models.machine import gpus
+    from conductor_cli.models.machine import find_gpus
 
     try:
         found = _build()
     except ModelError:
         return []  # it was said
-    return [gpu_check(found, gpus(settings.environ), here())]
+    return [gpu_check(found, find_gpus(settings.environ), here())]
 
 
 def gpu_check(build: BuildInfo, gpus: tuple[Gpu, ...], place: Place) -> Check:
@@ -86,13 +86,12 @@ def gpu_check(build: BuildInfo, gpus: tuple[Gpu, ...], place: Place) -> Check:
 
 def memory(settings: Settings) -> list[Check]:
     """The RAM beside what the chosen model needs."""
-    from conductor_cli.models.machine import memory as memory_of
-    from conductor_cli.models.machine import processor
+    from conductor_cli.models.machine import processor_name, read_memory
 
-    had = memory_of()
+    had = read_memory()
     if not had.total:
         return []
-    found = f"{format_size(had.total)}, {format_size(had.available)} free; {processor()}"
+    found = f"{format_size(had.total)}, {format_size(had.available)} free; {processor_name()}"
     need = _need(settings)
     if need == 0:
         return [Check(name="memory", state="ok", found=found)]
@@ -108,9 +107,9 @@ def memory(settings: Settings) -> list[Check]:
 
 def too_large(settings: Settings) -> str:
     """What to say of a local conductor that this machine has no memory for at all; empty for any other."""
-    from conductor_cli.models.machine import memory as memory_of
+    from conductor_cli.models.machine import read_memory
 
-    need, total = _need(settings), memory_of().total
+    need, total = _need(settings), read_memory().total
     if not 0 < total < need or _uses_gpu():
         return ""
     return f"the model needs {format_size(need)}, and this machine has {format_size(total)}"

@@ -174,15 +174,15 @@ class Evaluating:
 
     def _spec(self, opened: OpenedConductor, systems: Sequence[System], remarks: tuple[str, ...]) -> EvaluationSpec:
         from conductor_cli.evals.cases import hash_cases
-        from conductor_cli.models.kept import who_is
+        from conductor_cli.models.response_cache import model_identity
 
         conductor, planner = opened.conductor, opened.planner
         return EvaluationSpec(
             cases=self.order.source, digest=hash_cases(self.order.cases), count=len(self.order.cases),
             systems=tuple(system.name for system in systems), runs=_runs(systems, self.order.cases),
             planning=tuple(system.name for system in systems if system.plan is None), seed=self.order.seed,
-            pool=conductor.pool, who={worker.name: who_is(worker) for worker in conductor.pool},
-            planner=who_is(planner) if planner is not None else "",
+            pool=conductor.pool, who={worker.name: model_identity(worker) for worker in conductor.pool},
+            planner=model_identity(planner) if planner is not None else "",
             conductor=conductor.name if planner is not None else "",
             profile=conductor.profile.name if planner is not None else "",
             limits=conductor.limits, patience=conductor.patience, rehearsal=self.order.rehearsal,

@@ -13,7 +13,7 @@ from conductor_cli.core.redact import LEAST
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.keys.safe import Safe
+    from conductor_cli.keys.key_store import KeyStore
 
 app = typer.Typer(help="Keys of providers: where they are, and whether they are good.", no_args_is_help=True)
 
@@ -29,11 +29,11 @@ def _settings(context: typer.Context) -> Settings:
     return load_settings(os.environ, {}, context.obj.config)
 
 
-def _safe() -> Safe:
+def _safe() -> KeyStore:
     from conductor_cli.config import app_paths
-    from conductor_cli.keys.safe import Safe
+    from conductor_cli.keys.key_store import KeyStore
 
-    return Safe(app_paths(os.environ).data, os.environ)
+    return KeyStore(app_paths(os.environ).data, os.environ)
 
 
 @app.command("set", context_settings=MORE)
@@ -81,10 +81,10 @@ def set_(
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that are at hand: where each is, and how old. No key is shown."""
-    from conductor_cli.cli.keys.rows import rows_of
+    from conductor_cli.cli.keys.rows import list_keys
     from conductor_cli.cli.output import print_error, print_json, print_notice, print_table
 
-    rows, fault = rows_of(_settings(context), _safe())
+    rows, fault = list_keys(_settings(context), _safe())
     if json:
         print_json([row.data() for row in rows])
     elif rows:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from conductor_cli.core.errors import ConductorError, KeyMissing
-from conductor_cli.keys.entry import Entry, same_address
-from conductor_cli.keys.safe import Safe, State
+from conductor_cli.keys.entry import KeyEntry, same_address
+from conductor_cli.keys.key_store import KeyStore, State
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Kind = Literal["environment", "keyring", "file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class KeyRow:
     """One key: of whom, where it is, since when, what it is sent to. `key` is known only for a variable."""
 
     provider: str
@@ -56,17 +56,17 @@ class Row:
         }  # fmt: skip
 
 
-def rows_of(settings: Settings, safe: Safe) -> tuple[list[Row], ConductorError | None]:
+def list_keys(settings: Settings, safe: KeyStore) -> tuple[list[KeyRow], ConductorError | None]:
     """Every key at hand, those that win first; and why the keyring could not be asked. Raises `ConfigError`."""
     entries = safe.entries()
     states, fault = safe.states()
     stored = [stored_row(entry, safe.path, _said(entry, states[name], settings)) for name, entry in entries.items()]
     order = list(PRESETS)
-    rows = [*in_variables(settings), *of_workers(settings), *stored]
+    rows = [*keys_in_variables(settings), *keys_of_workers(settings), *stored]
     return sorted(rows, key=lambda row: order.index(row.provider) if row.provider in order else len(order)), fault
 
 
-def _said(entry: Entry, state: State, settings: Settings) -> str:
+def _said(entry: KeyEntry, state: State, settings: Settings) -> str:
     """What to say of a stored key: whether it is there, and which variable wins over it."""
     if state != "kept":
         return "gone" if state == "gone" else "not known"
@@ -75,38 +75,38 @@ def _said(entry: Entry, state: State, settings: Settings) -> str:
     return f"{winner[0]} wins" if winner else "stored"
 
 
-def in_variables(settings: Settings) -> Iterator[Row]:
+def keys_in_variables(settings: Settings) -> Iterator[KeyRow]:
     """The keys in the providers' own variables; of two for one provider the first wins."""
     for provider, preset in PRESETS.items():
         names = variables_set(provider, settings.environ)
         for name in names:
             state = "set" if name == names[0] else f"{names[0]} wins"
-            yield Row(
+            yield KeyRow(
                 provider=provider, kind="environment", source=name, base_url=preset.base_url, state=state,
                 key=settings.environ[name],
             )  # fmt: skip
 
 
-def of_workers(settings: Settings) -> Iterator[Row]:
+def keys_of_workers(settings: Settings) -> Iterator[KeyRow]:
     """The keys in variables that workers name."""
     for worker in (item.worker for item in settings.workers if item.enabled):
         name = str(worker.options.get("key_env") or "")
         if name and worker.kind in PRESETS and settings.environ.get(name, "").strip():
-            yield Row(
+            yield KeyRow(
                 provider=worker.kind, kind="environment", source=name, base_url=base_url_of(worker), state="set",
                 worker=worker.name, ca_file=str(worker.options.get("ca_file") or ""), key=settings.environ[name],
             )  # fmt: skip
 
 
-def stored_row(entry: Entry, path: Path, state: str) -> Row:
+def stored_row(entry: KeyEntry, path: Path, state: str) -> KeyRow:
     """The row of a stored key."""
-    return Row(
+    return KeyRow(
         provider=entry.provider, kind=entry.where, source=kept_in(entry, path).removeprefix("the "),
         base_url=entry.base_url, state=state, since=entry.since,
     )  # fmt: skip
 
 
-def kept_in(entry: Entry, path: Path) -> str:
+def kept_in(entry: KeyEntry, path: Path) -> str:
     """Where a stored key is, in words."""
     if entry.where == "file":
         return f"{path}, not encrypted"
@@ -118,15 +118,15 @@ def variables_set(provider: str, environ: Mapping[str, str]) -> list[str]:
     return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()] if provider in PRESETS else []
 
 
-def key_state(worker: Worker, environ: Mapping[str, str], safe: Safe) -> str:
+def key_state(worker: Worker, environ: Mapping[str, str], safe: KeyStore) -> str:
     """`not needed`, the name of the variable that holds the key, where it is stored, or `missing`. Never the key."""
-    from conductor_cli.models.catalog import key_of
+    from conductor_cli.models.catalog import api_key_of
 
     if worker.kind not in PRESETS:
         return "not needed"
     entry = None if worker.options.get("key_env") else safe.entry(worker.kind, base_url_of(worker))
     try:
-        key = key_of(worker, environ, lambda _kind, _url: entry.where if entry else None)
+        key = api_key_of(worker, environ, lambda _kind, _url: entry.where if entry else None)
     except KeyMissing:
         return "missing"
     if entry is not None and key == entry.where:
@@ -135,7 +135,7 @@ def key_state(worker: Worker, environ: Mapping[str, str], safe: Safe) -> str:
     return next((name for name in names if key and environ.get(name, "").strip() == key), "not needed")
 
 
-def stored_keys(settings: Settings) -> Safe:
+def stored_keys(settings: Settings) -> KeyStore:
     """What gives the workers of these settings their stored keys; all that they may need with the first one."""
     workers = [item.worker for item in settings.workers if item.enabled]
 
@@ -144,11 +144,11 @@ def stored_keys(settings: Settings) -> Safe:
             return stored_at_hand(safe)
         return {worker.kind for worker in workers if _asks(worker, settings.environ)}
 
-    safe = Safe(settings.paths.data, settings.environ, wanted)
+    safe = KeyStore(settings.paths.data, settings.environ, wanted)
     return safe
 
 
-def stored_at_hand(safe: Safe) -> tuple[str, ...]:
+def stored_at_hand(safe: KeyStore) -> tuple[str, ...]:
     """The providers with a key that is stored for their own address."""
     return tuple(name for name, preset in PRESETS.items() if preset.base_url and safe.entry(name, preset.base_url))
 

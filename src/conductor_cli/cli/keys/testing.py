@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.keys.rows import Row, in_variables, of_workers, stored_row
+from conductor_cli.cli.keys.rows import KeyRow, keys_in_variables, keys_of_workers, stored_row
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.core.redact import SECRETS
 from conductor_cli.keys.entry import checked_key, same_address
-from conductor_cli.models.keycheck import Checked, check_key
+from conductor_cli.models.key_check import Checked, check_key
 from conductor_cli.models.presets import PRESETS
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.keys.safe import Safe
+    from conductor_cli.keys.key_store import KeyStore
 
 PATIENCE: Final = 15.0
 """Seconds that a provider may take."""
@@ -31,10 +31,10 @@ REFUSED: Final = frozenset({"wrong", "expired"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class KeyTest:
     """One key and what came of it."""
 
-    row: Row
+    row: KeyRow
     state: str
     seconds: float | None = None
     said: str = ""
@@ -54,7 +54,7 @@ class Tested:
         }  # fmt: skip
 
 
-def test_keys(settings: Settings, safe: Safe, providers: Sequence[str]) -> list[Tested]:
+def test_keys(settings: Settings, safe: KeyStore, providers: Sequence[str]) -> list[KeyTest]:
     """Test the keys of these providers, or all. Raises `KeyMissing` where there is none, and `ConfigError`."""
     rows, unreadable = _with_keys(settings, safe, providers)
     missing = [
@@ -68,16 +68,18 @@ def test_keys(settings: Settings, safe: Safe, providers: Sequence[str]) -> list[
     return [*asyncio.run(_all(rows)), *unreadable]
 
 
-def exit_code(tested: Sequence[Tested]) -> int:
+def exit_code(tested: Sequence[KeyTest]) -> int:
     """0 where every key is good; 4 where one is refused or cannot be read; else what else failed."""
     codes = {_CODES.get(item.state, 0) for item in tested}
     return 4 if 4 in codes else max(codes, default=0)
 
 
-def _with_keys(settings: Settings, safe: Safe, providers: Sequence[str]) -> tuple[list[Row], list[Tested]]:
+def _with_keys(settings: Settings, safe: KeyStore, providers: Sequence[str]) -> tuple[list[KeyRow], list[KeyTest]]:
     """The rows to ask about, each with its key, none twice; and those that cannot be read."""
     rows = [
-        row for row in (*in_variables(settings), *of_workers(settings)) if not providers or row.provider in providers
+        row
+        for row in (*keys_in_variables(settings), *keys_of_workers(settings))
+        if not providers or row.provider in providers
     ]
     names = [name for name in safe.entries() if not providers or name in providers]
     unreadable = []
@@ -87,27 +89,27 @@ def _with_keys(settings: Settings, safe: Safe, providers: Sequence[str]) -> tupl
             rows.append(replace(row, key=held.key))
         else:
             unreadable.append(
-                Tested(row=row, state="unreadable", said=f"{held.fault.message}; {_one(held.fault.hint)}")
+                KeyTest(row=row, state="unreadable", said=f"{held.fault.message}; {_one(held.fault.hint)}")
             )
     first = {(row.provider, row.base_url, row.key.strip()): row for row in reversed(rows)}
     return list(first.values())[::-1], unreadable
 
 
-async def _all(rows: Sequence[Row]) -> list[Tested]:
+async def _all(rows: Sequence[KeyRow]) -> list[KeyTest]:
     return list(await asyncio.gather(*map(_test, rows)))
 
 
-async def _test(row: Row) -> Tested:
+async def _test(row: KeyRow) -> KeyTest:
     SECRETS.add(row.key.strip())
     try:
         key = checked_key(row.key)
     except UsageError as error:
-        return Tested(row=row, state="wrong", said=error.message)
+        return KeyTest(row=row, state="wrong", said=error.message)
     checked = await check_key(row.provider, row.base_url, key, seconds=PATIENCE, ca_file=row.ca_file)
-    return Tested(row=row, state=checked.verdict, seconds=checked.seconds, said=_said(row, checked), left=checked.left)
+    return KeyTest(row=row, state=checked.verdict, seconds=checked.seconds, said=_said(row, checked), left=checked.left)
 
 
-def _said(row: Row, checked: Checked) -> str:
+def _said(row: KeyRow, checked: Checked) -> str:
     """What the provider said, or what is left; and what to do."""
     if checked.verdict == "good":
         return f"{checked.left} left" if checked.left else ""
@@ -117,7 +119,7 @@ def _said(row: Row, checked: Checked) -> str:
     return f"{checked.said}; {hint}" if hint else checked.said
 
 
-def _renewed(row: Row) -> str:
+def _renewed(row: KeyRow) -> str:
     """How another key takes the place of one that is refused."""
     if row.kind == "environment":
         return f"set {row.source} anew"

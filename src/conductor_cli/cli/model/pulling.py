@@ -93,11 +93,11 @@ def _terms(entry: RegistryModel, offer: Quote) -> list[str]:
 
 
 def _fit(entry: RegistryModel, settings: Settings) -> list[str]:
-    """The memory it needs beside what the machine has, and a smaller model where that is too much."""
-    from conductor_cli.models.machine import memory
+    """The read_memory it needs beside what the machine has, and a smaller model where that is too much."""
+    from conductor_cli.models.machine import read_memory
     from conductor_cli.models.weights.registry import load_registry
 
-    found = memory()
+    found = read_memory()
     if not found.total or not entry.memory:
         return [f"memory: needs about {format_size(entry.memory)}"] if entry.memory else []
     line = f"memory: needs about {format_size(entry.memory)}; this machine has {format_size(found.total)}"

@@ -29,7 +29,7 @@ def _settings(context: typer.Context) -> Settings:
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the pools, and those that ship with this tool."""
     from conductor_cli.cli.output import print_json, print_notice, print_table
-    from conductor_cli.models.pools import shipped_pools
+    from conductor_cli.models.builtin_pools import shipped_pools
 
     settings = _settings(context)
     rest = [pool for name, pool in shipped_pools().items() if name not in {pool.name for pool in settings.pools}]
@@ -76,7 +76,7 @@ def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show who is in a pool; one that ships, with its sources."""
     from conductor_cli.cli.workers.picturing import show_named, show_shipped
     from conductor_cli.config.pools import pool_named
-    from conductor_cli.models.pools import shipped_pools
+    from conductor_cli.models.builtin_pools import shipped_pools
 
     settings = _settings(context)
     if name not in {pool.name for pool in settings.pools} and name in shipped_pools():

@@ -8,7 +8,7 @@ from conductor_cli.core.errors import KeyMissing, UsageError
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.models.pools import ShippedPool, ShippedWorker
+    from conductor_cli.models.builtin_pools import ShippedPool, ShippedWorker
 
 
 def supply(name: str, settings: Settings, *, everyone: bool) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _stands_for(worker: ShippedWorker) -> str:
 
 
 def _shipped(name: str) -> ShippedPool:
-    from conductor_cli.models.pools import shipped_pools
+    from conductor_cli.models.builtin_pools import shipped_pools
 
     pools = shipped_pools()
     if name not in pools:

@@ -12,7 +12,7 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.keys.rows import Row
+    from conductor_cli.cli.keys.rows import KeyRow
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
     from conductor_cli.models.machine import Gpu, Memory
@@ -32,7 +32,7 @@ class Found:
     downloads: Path
     free: int
     keyring: str
-    keys: tuple[Row, ...]
+    keys: tuple[KeyRow, ...]
     at_hand: tuple[Worker, ...]
     planner: str
 
@@ -67,18 +67,18 @@ class Found:
 def look(settings: Settings) -> Found:
     """Look at this machine; takes no longer than its keyring is allowed. Raises `ConfigError`."""
     from conductor_cli.models import disk
-    from conductor_cli.models.machine import gpus, memory, physical_cores
+    from conductor_cli.models.machine import find_gpus, physical_cores, read_memory
     from conductor_cli.models.weights.cache import Cache
 
     ring = _Ring(settings)
     keys, discovered_workers = keys_of(settings), workers_at_hand(settings)
     downloads = Cache.of(settings.environ).directory
     try:
-        free = disk.free(downloads)
+        free = disk.free_bytes(downloads)
     except OSError:
         free = 0
     return Found(
-        memory=memory(), cores=physical_cores(), gpus=gpus(settings.environ), downloads=downloads, free=free,
+        memory=read_memory(), cores=physical_cores(), gpus=find_gpus(settings.environ), downloads=downloads, free=free,
         keyring=ring.name(), keys=keys, at_hand=discovered_workers, planner=planner_name(settings),
     )  # fmt: skip
 
@@ -93,10 +93,10 @@ class _Ring:
         self._thread.start()
 
     def _ask(self) -> None:
-        from conductor_cli.keys.probe import round_trip
+        from conductor_cli.keys.probe import probe_keyring
 
         try:
-            self._name = round_trip(self._environ).backend
+            self._name = probe_keyring(self._environ).backend
         except ConductorError:
             self._name = ""
 
@@ -105,12 +105,12 @@ class _Ring:
         return self._name
 
 
-def keys_of(settings: Settings) -> tuple[Row, ...]:
+def keys_of(settings: Settings) -> tuple[KeyRow, ...]:
     """The keys that would be used, by the list of those that are stored; no keyring is asked. Raises `ConfigError`."""
-    from conductor_cli.cli.keys.rows import in_variables, of_workers, stored_keys, stored_row
+    from conductor_cli.cli.keys.rows import keys_in_variables, keys_of_workers, stored_keys, stored_row
 
     safe = stored_keys(settings)
-    rows = [*in_variables(settings), *of_workers(settings)]
+    rows = [*keys_in_variables(settings), *keys_of_workers(settings)]
     rows += [stored_row(entry, safe.path, "stored") for entry in safe.entries().values()]
     return tuple({row.provider: row for row in reversed(rows)}.values())[::-1]
 

@@ -233,13 +233,13 @@ class Readiness:
         return pool
 
     def tasks(self) -> TaskCurriculum:
-        from conductor_cli.models.kept import who_is
+        from conductor_cli.models.response_cache import model_identity
         from conductor_cli.train.tasks import TaskCurriculum
 
         pool = self.pool()
         if not self._cases:
             raise Unknown("not known without cases")
-        who = {worker.name: [who_is(worker), worker.about, dict(worker.card.strengths)] for worker in pool}
+        who = {worker.name: [model_identity(worker), worker.about, dict(worker.card.strengths)] for worker in pool}
         return TaskCurriculum(recipe=self.order.recipe, cases=self._cases, names=pool.names, who=who)
 
     def quote(self) -> cost.CostEstimate:

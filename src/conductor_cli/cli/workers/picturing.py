@@ -14,7 +14,7 @@ from conductor_cli.core.wire import dump
 
 if TYPE_CHECKING:
     from conductor_cli.config import ConfiguredWorker, NamedPool, Settings
-    from conductor_cli.models.pools import ShippedPool, ShippedWorker
+    from conductor_cli.models.builtin_pools import ShippedPool, ShippedWorker
 
 
 def rows_of(item: ConfiguredWorker, key: str, price: str, settings: Settings) -> list[list[str]]:
@@ -100,9 +100,9 @@ def show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
 def _carded(worker: ShippedWorker) -> Worker:
     from dataclasses import replace
 
-    from conductor_cli.models.priors import prior
+    from conductor_cli.models.builtin_cards import builtin_card
 
-    return replace(worker.worker, card=prior(worker.worker))
+    return replace(worker.worker, card=builtin_card(worker.worker))
 
 
 def _data(worker: ShippedWorker, key: str) -> dict[str, Any]:

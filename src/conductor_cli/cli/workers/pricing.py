@@ -44,15 +44,15 @@ def _amount(value: Decimal | None) -> str:
 
 def origin(before: Worker, price: Price | None, settings: Settings) -> str:
     """Where a worker's price is from, in words; `before` is the worker as the settings have it."""
-    from conductor_cli.models.presets import HERE, PRESETS, is_free
-    from conductor_cli.models.prices import open_table
+    from conductor_cli.models.presets import PRESETS, THIS_MACHINE, is_free
+    from conductor_cli.models.prices import load_prices
 
     preset = PRESETS.get(before.kind)
     if before.price is not None:
-        return HERE if is_free(before) and not any(before.price.amounts()) else "the settings"
+        return THIS_MACHINE if is_free(before) and not any(before.price.amounts()) else "the settings"
     if price is not None:
         longer = "; more for long prompts" if price.longer else ""
-        return open_table(settings.paths.cache).about + longer
+        return load_prices(settings.paths.cache).about + longer
     stated = preset is not None and preset.cost == "stated"
     return "not known; each call says what it cost" if stated else NOT_KNOWN
 

@@ -32,7 +32,7 @@ A provider that streams its thinking is stopped at the first token of it; others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class WorkerTest:
     """What one worker did with one small question.
 
     `seconds` are those to its first token, or to what went wrong; `notes` is what its adapter had to say.
@@ -74,7 +74,7 @@ class Tested:
         }  # fmt: skip
 
 
-def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
+def test_workers(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
     from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.keys.rows import stored_keys
@@ -90,16 +90,16 @@ def test_workers(settings: Settings, names: Sequence[str]) -> list[Tested]:
     return asyncio.run(_test_all(pool, settings.environ, stored_keys(settings)))
 
 
-async def _test_all(pool: Pool, environ: Mapping[str, str], stored: StoredKeys) -> list[Tested]:
+async def _test_all(pool: Pool, environ: Mapping[str, str], stored: StoredKeys) -> list[WorkerTest]:
     return list(await asyncio.gather(*(test_worker(worker, environ, stored) for worker in pool)))
 
 
-async def test_worker(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> Tested:
+async def test_worker(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> WorkerTest:
     """Ask for one word, with the worker's own settings; any token is good, and the first one ends it."""
     from conductor_cli.models.catalog import open_model
 
     started = time.monotonic()
-    found = Tested(name=worker.name, seconds=0.0)
+    found = WorkerTest(name=worker.name, seconds=0.0)
     try:
         model = open_model(worker, environ=environ, stored=stored)
         try:
@@ -115,7 +115,7 @@ async def test_worker(worker: Worker, environ: Mapping[str, str], stored: Stored
     return replace(found, seconds=time.monotonic() - started)
 
 
-async def _first(chunks: AsyncIterator[Chunk], found: Tested) -> Tested:
+async def _first(chunks: AsyncIterator[Chunk], found: WorkerTest) -> WorkerTest:
     """What came up to the first token."""
     async for chunk in chunks:
         notes = (*found.notes, chunk.note) if chunk.note else found.notes

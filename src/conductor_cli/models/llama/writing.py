@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.disk import NO_ROOM
+from conductor_cli.models.disk import DISK_FULL_ERRORS
 
 Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 """What a key may hold. A whole number has 32 bits without a sign, in a list with one, as llama.cpp wants both."""
@@ -96,7 +96,7 @@ def write(path: Path, values: Mapping[str, Value], tensors: Sequence[Tensor]) ->
 
 def _refused(path: Path, error: OSError, size: int) -> ModelError:
     hint = "check that the directory is there and can be written to"
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL_ERRORS:
         hint = f"make room on the disk: {size / 1e6:.0f} MB are needed"
     return ModelError("file", f"{path} cannot be written: {error.strerror}", hint=hint)
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models import disk
-from conductor_cli.models.lock import alone
+from conductor_cli.models.lock import exclusive_lock
 
 _WORD: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
 _REPO: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
@@ -144,7 +144,7 @@ class Cache:
         if place.exists() and place.samefile(blob):
             return
         place.parent.mkdir(parents=True, exist_ok=True)
-        with disk.fresh(place) as new:
+        with disk.temporary_path(place) as new:
             try:
                 if not self.links:
                     raise OSError  # noqa: TRY301 - as on a system that has none
@@ -153,7 +153,7 @@ class Cache:
                 if move:
                     blob.replace(new)
                 else:
-                    disk.linked(blob, new)
+                    disk.link_or_copy(blob, new)
             new.replace(place)
 
     def refer(self, repo: str, revision: str, commit: str) -> None:
@@ -162,7 +162,7 @@ class Cache:
         if revision == commit or _read(path) == commit:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write(path, commit)
+        disk.write_atomically(path, commit)
 
     def turn(self, repo: str, file: str) -> Path:
         """The lock file of whoever brings a file."""
@@ -176,7 +176,7 @@ class Cache:
 @contextmanager
 def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
     """Hold one of these locks, which whoever shares the cache may hold, too; see `alone`."""
-    with alone(path, wait, mode=0o664):
+    with exclusive_lock(path, wait, mode=0o664):
         yield
 
 

@@ -17,8 +17,8 @@ from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
-from conductor_cli.models.http import Answer, Server, host_of
-from conductor_cli.models.refusal import cleaned, retry_after
+from conductor_cli.models.api_errors import clean_excerpt, retry_after
+from conductor_cli.models.http import HttpClient, HttpResponse, host_of
 from conductor_cli.models.weights.cache import is_on, key_of, settings_directory
 
 OFFICIAL: Final = "https://huggingface.co"
@@ -155,7 +155,9 @@ async def _headers(hub: Hub, url: str, seconds: float) -> dict[str, str]:
         async with reached(hub, "HEAD", url, seconds=seconds) as answer:
             status, headers = answer.status, answer.headers
         if status >= 400:
-            raise Refused(host_of(url), status, headers, cleaned(headers.get("x-error-message", ""), (hub.token,)))
+            raise Refused(
+                host_of(url), status, headers, clean_excerpt(headers.get("x-error-message", ""), (hub.token,))
+            )
         keep = ("x-repo-commit", "x-linked-etag", "x-linked-size", "x-xet-hash", "etag")
         known |= {name: headers[name] for name in keep if name in headers}
         if not (300 <= status < 400 and headers.get("location")):
@@ -189,12 +191,12 @@ async def reached(  # noqa: PLR0913 - the parts of a request
     headers: Mapping[str, str] | None = None,
     seconds: float | None = None,
     limit: int = WORDS_LIMIT,
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[HttpResponse]:
     """The answer of one address, whatever its status; redirects are for the caller. Raises `ModelError`."""
     parts = urlsplit(url)
     own = hub.token and _origin(url) == _origin(hub.endpoint)
     who = {"authorization": f"Bearer {hub.token}"} if own else {}
-    server = Server(f"{parts.scheme}://{parts.netloc}", headers=who, secrets=(hub.token,))
+    server = HttpClient(f"{parts.scheme}://{parts.netloc}", headers=who, secrets=(hub.token,))
     try:
         path = parts._replace(scheme="", netloc="", fragment="").geturl()
         async with server.open(method, path, headers=headers, seconds=seconds, limit=limit, every=True) as answer:

@@ -228,7 +228,7 @@ def _kept(files: Sequence[ModelFile], folder: Path, *, copy: bool) -> tuple[Mode
 
 def _link(file: ModelFile, target: Path) -> None:
     """A second name for the file. Raises `OSError` where the file system has none."""
-    with disk.fresh(target) as new:
+    with disk.temporary_path(target) as new:
         os.link(file.path.resolve(), new)
         new.replace(target)
 
@@ -236,7 +236,7 @@ def _link(file: ModelFile, target: Path) -> None:
 def _copy(file: ModelFile, target: Path) -> None:
     """A copy, under its name only once it is whole and what was checked. Raises `OSError` or `ModelError`."""
     digest = hashlib.sha256()
-    with disk.fresh(target) as new:
+    with disk.temporary_path(target) as new:
         with new.open("xb") as copy:
             for piece in pieces(file.path):
                 digest.update(piece)
@@ -275,7 +275,7 @@ def _converted(given: ImportRequest, store: ModelStore, environ: Mapping[str, st
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with disk.fresh(target) as new:
+        with disk.temporary_path(target) as new:
             convert(given.path, whole, new)
             check_adapter(new, gguf.check_model_file(whole), whole)
             hashed = _hashed(new, lambda _, done, size: tell(target, done, size))

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.models import disk
-from conductor_cli.models.lock import alone
+from conductor_cli.models.lock import exclusive_lock
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""
@@ -277,7 +277,7 @@ def _alone(directory: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(alone(directory / ".lock"))
+            held.enter_context(exclusive_lock(directory / ".lock"))
         except OSError as error:
             raise _cannot_write(directory, error) from None
         yield
@@ -289,7 +289,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        disk.write(path, _HEAD + tomli_w.dumps(values))
+        disk.write_atomically(path, _HEAD + tomli_w.dumps(values))
     except OSError as error:
         raise _cannot_write(path, error) from None
 

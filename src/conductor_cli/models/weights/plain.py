@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.http import Answer, host_of
-from conductor_cli.models.refusal import cleaned
+from conductor_cli.models.api_errors import clean_excerpt
+from conductor_cli.models.http import HttpResponse, host_of
 from conductor_cli.models.weights.hub import REDIRECTS, Download, Refused, follow, reached
 from conductor_cli.models.weights.progress import Meter, RetryPolicy
 
@@ -96,12 +96,12 @@ class _Getter:
             url = follow(url, target)
         return ModelError("missing", f"{download.hub.host} redirects without end", hint="check HF_ENDPOINT")
 
-    async def _take(self, answer: Answer, begun: int, host: str) -> Exception | None:
+    async def _take(self, answer: HttpResponse, begun: int, host: str) -> Exception | None:
         if answer.status == 416:
             return self._beyond(answer, begun, host)
         if answer.status not in {200, 206}:
             body = await self._words(answer)
-            return Refused(host, answer.status, answer.headers, cleaned(body, (self._download.hub.token,)))
+            return Refused(host, answer.status, answer.headers, clean_excerpt(body, (self._download.hub.token,)))
         start, size = _range(answer)
         wanted = self._download.found.size or size
         if size and size != wanted:
@@ -112,7 +112,7 @@ class _Getter:
         self._etag = "" if etag.startswith("W/") else etag
         return await self._write(answer, start, wanted, host)
 
-    def _beyond(self, answer: Answer, begun: int, host: str) -> Exception | None:
+    def _beyond(self, answer: HttpResponse, begun: int, host: str) -> Exception | None:
         """There is nothing after what we have: then it is whole, or it is none of this file's."""
         whole = _RANGE.fullmatch(answer.headers.get("content-range", ""))
         if whole and whole[3] == str(begun):
@@ -127,14 +127,14 @@ class _Getter:
             f"that it has {download.found.size:,}", hint="try another HF_ENDPOINT",
         )  # fmt: skip
 
-    async def _words(self, answer: Answer) -> bytes:
+    async def _words(self, answer: HttpResponse) -> bytes:
         try:
             async with asyncio.timeout(self._pace.stall):
                 return (await answer.piece())[:4096]
         except (TimeoutError, ModelError):
             return b""
 
-    async def _write(self, answer: Answer, start: int, size: int, host: str) -> Exception | None:
+    async def _write(self, answer: HttpResponse, start: int, size: int, host: str) -> Exception | None:
         part = self._download.part
         done = start
         try:
@@ -158,12 +158,12 @@ class _Getter:
     def _silent(self, host: str) -> ModelError:
         return ModelError("timeout", f"no byte for {self._pace.stall:.0f} s from {host}")
 
-    async def _piece(self, answer: Answer) -> bytes:
+    async def _piece(self, answer: HttpResponse) -> bytes:
         async with asyncio.timeout(self._pace.stall):
             return await answer.piece()
 
 
-def _range(answer: Answer) -> tuple[int, int]:
+def _range(answer: HttpResponse) -> tuple[int, int]:
     """Where the answer's bytes begin, and how many the whole file has, 0 if that is not said."""
     if answer.status == 200:
         length = answer.headers.get("content-length", "")

@@ -37,7 +37,9 @@ def quote(entry: RegistryModel, environ: Mapping[str, str]) -> Quote:
     cache = Cache.of(environ)
     cached = bool(_commit(cache, entry, [part.sha256 for part in entry.parts]))
     missing = 0 if cached else sum(_missing(cache, entry, part) for part in entry.parts)
-    return Quote(entry=entry, missing=missing, free=disk.free(cache.directory), where=cache.directory, cached=cached)
+    return Quote(
+        entry=entry, missing=missing, free=disk.free_bytes(cache.directory), where=cache.directory, cached=cached
+    )
 
 
 def pull(
@@ -173,7 +175,7 @@ class _Pull:
 
 
 def _cannot_store(directory: Path, error: OSError) -> ConductorUnusable:
-    if error.errno in disk.NO_ROOM:
+    if error.errno in disk.DISK_FULL_ERRORS:
         return ConductorUnusable(
             f"the disk of {directory} is full, or the file may not be so large",
             hint="free the disk, or name another: HF_HOME; a pull goes on where it stopped",

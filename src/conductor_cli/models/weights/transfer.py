@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from conductor_cli.models.disk import NO_ROOM
+from conductor_cli.models.disk import DISK_FULL_ERRORS
 from conductor_cli.models.weights import plain
 from conductor_cli.models.weights.cache import is_on
 from conductor_cli.models.weights.hub import Download
@@ -70,7 +70,7 @@ def _by_child(download: Download, environ: Mapping[str, str], pace: RetryPolicy,
     with _child(order, environ) as lines:
         trouble = _watch(lines, pace, lambda: meter.at(download.begun))
     number = trouble.get("errno")
-    if number in NO_ROOM:
+    if number in DISK_FULL_ERRORS:
         raise OSError(number, "no room", str(download.part))
     if not trouble and found.size and download.begun != found.size:
         return f"{download.begun:,} bytes came of {found.size:,}"

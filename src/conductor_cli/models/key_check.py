@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.http import Server
-from conductor_cli.models.refusal import Refusal
+from conductor_cli.models.api_errors import ApiError
+from conductor_cli.models.http import HttpClient
 
 Verdict = Literal["good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed"]
 """`restricted`: a key that is known and may not list models; `failed`: an answer that says nothing of the key."""
@@ -49,7 +49,7 @@ class Checked:
 
 async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> Checked:
     """Ask a provider with a key. Whatever happens is part of the result."""
-    server = Server(base_url, headers=credentials(provider, key), secrets=(key,), ca_file=ca_file)
+    server = HttpClient(base_url, headers=credentials(provider, key), secrets=(key,), ca_file=ca_file)
     began = time.monotonic()
     try:
         async with server.open("GET", PATHS.get(provider, "/models"), seconds=seconds, limit=LIMIT) as answer:
@@ -71,8 +71,8 @@ def credentials(provider: str, key: str) -> dict[str, str]:
 
 def verdict_of(error: ModelError) -> Verdict:
     """What a failed request says of the key. Gemini and xAI answer 400 to a key that is wrong. Pure."""
-    text = f"{error.message} {' '.join(error.said.codes)}" if isinstance(error, Refusal) else ""
-    status = error.status if isinstance(error, Refusal) else 0
+    text = f"{error.message} {' '.join(error.said.codes)}" if isinstance(error, ApiError) else ""
+    status = error.status if isinstance(error, ApiError) else 0
     if status == 402 or (status in (403, 429) and _NO_CREDIT.search(text)):
         return "no credit"
     if error.reason == "rate":

@@ -16,9 +16,9 @@ from typing import Final, Literal
 
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.redact import SECRETS
-from conductor_cli.keys import book
-from conductor_cli.keys.entry import Entry, same_address
-from conductor_cli.keys.keyring import ABSENT, KeyringFault, ask
+from conductor_cli.keys import key_index
+from conductor_cli.keys.entry import KeyEntry, same_address
+from conductor_cli.keys.keyring import ABSENT, KeyringError, ask
 from conductor_cli.models.presets import PRESETS
 
 State = Literal["kept", "gone", "unknown"]
@@ -28,10 +28,10 @@ _AGAIN: Final = "conductor keys set {provider}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class StoredKey:
     """A kept key that was read; `fault` says why one could not be."""
 
-    entry: Entry
+    entry: KeyEntry
     key: str = ""
     fault: KeyMissing | None = None
 
@@ -39,26 +39,26 @@ class Held:
         return f"Held({self.entry.provider})"
 
 
-class Safe:
+class KeyStore:
     """The kept keys of one user. Nothing is read before it is asked for, and the keyring only where the list says so.
 
     `wanted` gives the providers whose keys may be asked for: they are read with the first, in one go.
     """
 
     def __init__(self, data: Path, environ: Mapping[str, str], wanted: Callable[[], Iterable[str]] = tuple) -> None:
-        self.path = book.book_of(data)
+        self.path = key_index.book_of(data)
         self._environ = environ
         self._wanted = wanted
-        self._entries: dict[str, Entry] | None = None
-        self._held: dict[str, Held] = {}
+        self._entries: dict[str, KeyEntry] | None = None
+        self._held: dict[str, StoredKey] = {}
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, KeyEntry]:
         """What is kept, by provider, as the list says. Raises `ConfigError`."""
         if self._entries is None:
-            self._entries = book.read(self.path)
+            self._entries = key_index.read(self.path)
         return self._entries
 
-    def entry(self, provider: str, base_url: str) -> Entry | None:
+    def entry(self, provider: str, base_url: str) -> KeyEntry | None:
         """The entry of a provider's key, if there is one for this address. Raises `ConfigError`."""
         found = self.entries().get(provider)
         return found if found is not None and same_address(found.base_url, base_url) else None
@@ -74,20 +74,20 @@ class Safe:
             return None
         return held.key
 
-    def read(self, *providers: str) -> dict[str, Held]:
+    def read(self, *providers: str) -> dict[str, StoredKey]:
         """The kept keys of these providers, as far as there are any; those in the keyring in one go.
 
         That one cannot be read is no error here: its `fault` says so. Raises `ConfigError` for the list.
         """
         kept = {name: entry for name, entry in self.entries().items() if name in providers}
         new = [entry for name, entry in kept.items() if name not in self._held]
-        self._held |= {entry.provider: Held(entry=entry, key=entry.key) for entry in new if entry.where == "file"}
+        self._held |= {entry.provider: StoredKey(entry=entry, key=entry.key) for entry in new if entry.where == "file"}
         ringed = [entry for entry in new if entry.where == "keyring"]
         if ringed:
             self._held |= {held.entry.provider: held for held in self._from_keyring(ringed)}
         return {name: self._held[name] for name in kept}
 
-    def states(self) -> tuple[dict[str, State], KeyringFault | None]:
+    def states(self) -> tuple[dict[str, State], KeyringError | None]:
         """Whether each key of the list is still there, and why the keyring cannot say so. No key leaves the keyring."""
         entries = self.entries()
         states: dict[str, State] = dict.fromkeys(entries, "kept")
@@ -96,24 +96,24 @@ class Safe:
             return states, None
         try:
             results = ask([("has", name) for name in ringed], self._environ, _variables_of(ringed)).results
-        except KeyringFault as fault:
+        except KeyringError as fault:
             return states | dict.fromkeys(ringed, "unknown"), fault
         return states | {name: "kept" if has else "gone" for name, has in zip(ringed, results, strict=True)}, None
 
-    def set(self, provider: str, base_url: str, key: str, *, plaintext: bool = False) -> Entry:
+    def set(self, provider: str, base_url: str, key: str, *, plaintext: bool = False) -> KeyEntry:
         """Keep a key in the keyring, read back, or in the list itself. Raises `KeyMissing` or `ConfigError`."""
         SECRETS.add(key)
-        entry = Entry(provider=provider, base_url=base_url, since=_now(), where="file" if plaintext else "keyring")
+        entry = KeyEntry(provider=provider, base_url=base_url, since=_now(), where="file" if plaintext else "keyring")
         with self._changing() as entries:
             before = entries.get(provider)
             entry = replace(entry, key=key) if plaintext else replace(entry, backend=self._put(entry, key))
             if plaintext and before is not None and before.where == "keyring":
-                with suppress(KeyringFault):  # it may be why a file is wanted
+                with suppress(KeyringError):  # it may be why a file is wanted
                     ask([("rm", provider)], self._environ, variable_of(provider))
             entries[provider] = entry
         return entry
 
-    def remove(self, provider: str) -> tuple[Entry, KeyringFault | None]:
+    def remove(self, provider: str) -> tuple[KeyEntry, KeyringError | None]:
         """Forget a kept key, also one that the keyring lost, or whose keyring is not there: then the fault says so.
 
         Raises `UsageError` where no key is kept, and `KeyMissing` for a keyring that is there and does not remove it.
@@ -130,25 +130,25 @@ class Safe:
                 absent = self._take_out(provider)
         return entry, absent
 
-    def _take_out(self, provider: str) -> KeyringFault | None:
+    def _take_out(self, provider: str) -> KeyringError | None:
         """Remove an item of the keyring; why that cannot be where there is no keyring to remove it from."""
         try:
             ask([("rm", provider)], self._environ, variable_of(provider))
-        except KeyringFault as fault:
+        except KeyringError as fault:
             if fault.state in ABSENT:
                 return fault
             mend = fault.hint.partition("\n")[0] if fault.state in ("locked", "no answer") else "mend the keyring"
             hint = f"{mend}; then again: conductor keys rm {provider}\nthe key of {provider} is still in the list"
-            raise KeyringFault(fault.message, hint=hint, state=fault.state) from None
+            raise KeyringError(fault.message, hint=hint, state=fault.state) from None
         return None
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Entry]]:
+    def _changing(self) -> Iterator[dict[str, KeyEntry]]:
         self._entries, self._held = None, {}
-        with book.changing(self.path) as entries:
+        with key_index.changing(self.path) as entries:
             yield entries
 
-    def _put(self, entry: Entry, key: str) -> str:
+    def _put(self, entry: KeyEntry, key: str) -> str:
         """Write an item of the keyring and read it back; the keyring's name."""
         payload = json.dumps({"key": key, "base_url": entry.base_url, "since": entry.since})
         answer = ask([("set", entry.provider, payload)], self._environ, variable_of(entry.provider))
@@ -159,29 +159,29 @@ class Safe:
             raise KeyMissing(f"the keyring ({answer.backend}) took the key and does not give it back", hint=hint)
         return answer.backend
 
-    def _from_keyring(self, entries: list[Entry]) -> Iterable[Held]:
+    def _from_keyring(self, entries: list[KeyEntry]) -> Iterable[StoredKey]:
         orders = [("get", entry.provider) for entry in entries]
         try:
             results = ask(orders, self._environ, _variables_of(entry.provider for entry in entries)).results
-        except (KeyringFault, ConfigError) as fault:
+        except (KeyringError, ConfigError) as fault:
             missing = fault if isinstance(fault, KeyMissing) else KeyMissing(fault.message, hint=fault.hint)
-            return [Held(entry=entry, fault=missing) for entry in entries]
+            return [StoredKey(entry=entry, fault=missing) for entry in entries]
         return [_held(entry, result) for entry, result in zip(entries, results, strict=True)]
 
 
-def _held(entry: Entry, text: object) -> Held:
+def _held(entry: KeyEntry, text: object) -> StoredKey:
     """What an item of the keyring holds."""
     if text is None:
-        return Held(entry=entry, fault=_missing(entry, "the keyring no longer holds"))
+        return StoredKey(entry=entry, fault=_missing(entry, "the keyring no longer holds"))
     with suppress(ValueError, KeyError, TypeError):
         item = json.loads(str(text))
         key, base_url, since = (str(item[name]) for name in ("key", "base_url", "since"))
         SECRETS.add(key)
-        return Held(entry=replace(entry, base_url=base_url, since=since), key=key)
-    return Held(entry=entry, fault=_missing(entry, "the keyring holds something else than"))
+        return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
+    return StoredKey(entry=entry, fault=_missing(entry, "the keyring holds something else than"))
 
 
-def _missing(entry: Entry, how: str) -> KeyMissing:
+def _missing(entry: KeyEntry, how: str) -> KeyMissing:
     return KeyMissing(f"{how} the key of {entry.provider}", hint=_AGAIN.format(provider=entry.provider))
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.redact import SECRETS
-from conductor_cli.keys.entry import Entry
-from conductor_cli.models.lock import alone
+from conductor_cli.keys.entry import KeyEntry
+from conductor_cli.models.lock import exclusive_lock
 
 NAME: Final = "keys.json"
 _FIELDS: Final = ("base_url", "since", "where", "backend", "key")
@@ -28,7 +28,7 @@ def book_of(data: Path) -> Path:
     return data / NAME
 
 
-def read(path: Path) -> dict[str, Entry]:
+def read(path: Path) -> dict[str, KeyEntry]:
     """Every kept key by its provider. Raises `ConfigError` for a list that is damaged or that others can read."""
     try:
         with path.open("rb") as file:
@@ -49,20 +49,20 @@ def read(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _entry(provider: str, item: Mapping[str, Any]) -> Entry:
+def _entry(provider: str, item: Mapping[str, Any]) -> KeyEntry:
     fields = {name: item[name] for name in _FIELDS if name in item}
     if not all(isinstance(value, str) for value in fields.values()) or fields["where"] not in ("keyring", "file"):
         raise ValueError(provider)
-    return Entry(provider=provider, **fields)
+    return KeyEntry(provider=provider, **fields)
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[dict[str, Entry]]:
+def changing(path: Path) -> Iterator[dict[str, KeyEntry]]:
     """The entries, to be changed in place; one process at a time. Raises `ConfigError`."""
     with ExitStack() as held:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(alone(path.with_name(f".{NAME}.lock")))
+            held.enter_context(exclusive_lock(path.with_name(f".{NAME}.lock")))
         except OSError as error:
             raise _cannot_write(path, error) from None
         entries = read(path)
@@ -72,14 +72,14 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
             _write(path, entries)
 
 
-def _write(path: Path, entries: Mapping[str, Entry]) -> None:
+def _write(path: Path, entries: Mapping[str, KeyEntry]) -> None:
     from conductor_cli.models import disk  # only where something is written
 
     kept = {
         name: {field: value for field in _FIELDS if (value := getattr(entry, field))} for name, entry in entries.items()
     }
     try:
-        disk.write(path, json.dumps({"keys": kept}, indent=1), mode=0o600)
+        disk.write_atomically(path, json.dumps({"keys": kept}, indent=1), mode=0o600)
     except OSError as error:
         raise _cannot_write(path, error) from None
 

@@ -20,7 +20,7 @@ _CONDITIONS: Final = {"reasoning_effort", "thinking_budget"}
 """The settings of how hard a model thinks: figures with one say nothing of another."""
 
 
-def prior(worker: Worker) -> Card:
+def builtin_card(worker: Worker) -> Card:
     """The card of a worker's model, empty where none is known. Behind another address a name may be any model's."""
     if worker.kind not in PRESETS or not is_own_address(worker):
         return Card()

@@ -18,9 +18,9 @@ from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Patience, Worker
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.kept import Book, Kept, key_of, who_is
-from conductor_cli.models.port import Model
-from conductor_cli.models.scripted import Scripted
+from conductor_cli.models.base import Model
+from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, request_key
+from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.calls import within
 from tests.run.kit import virtually
 
@@ -31,8 +31,8 @@ def asked(text: str = "hi", **fields: Any) -> Request:
     return Request(messages=(Message(role="user", content=text),), **fields)
 
 
-def says(*texts: str, usage: Usage = USED) -> Scripted:
-    return Scripted(reply=lambda _: [*texts, Chunk(usage=usage, finish="stop")])
+def says(*texts: str, usage: Usage = USED) -> ScriptedModel:
+    return ScriptedModel(reply=lambda _: [*texts, Chunk(usage=usage, finish="stop")])
 
 
 async def heard(model: Model, request: Request) -> list[Chunk]:
@@ -59,8 +59,8 @@ def text(chunks: list[Chunk]) -> str:
 
 def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
     """A second time the reply comes from the book, whole, with what it took the first time, and says so."""
-    model, book = says("one ", "two"), Book(tmp_path / "calls.jsonl")
-    kept = Kept(model, book, "who")
+    model, book = says("one ", "two"), ResponseCache(tmp_path / "calls.jsonl")
+    kept = CachedModel(model, book, "who")
     first, second = reply(kept, asked()), reply(kept, asked())
     assert (text(first), text(second)) == ("one two", "one two")
     assert first[-1] == Chunk(usage=USED, finish="stop")
@@ -71,19 +71,19 @@ def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
 def test_a_book_is_read_again(tmp_path: Path) -> None:
     """What one process kept another one finds, thinking and odds too."""
     whole = Chunk(text="B\u2028é", thinking="hm", odds={"A": 0.25, "B": 0.75})
-    model = Scripted(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
-    book = Book(tmp_path / "calls.jsonl")
-    first = reply(Kept(model, book, "who"), asked())
+    model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
+    book = ResponseCache(tmp_path / "calls.jsonl")
+    first = reply(CachedModel(model, book, "who"), asked())
     book.close()
-    again = Book(tmp_path / "calls.jsonl")
+    again = ResponseCache(tmp_path / "calls.jsonl")
     *pieces, last = first
-    assert reply(Kept(Scripted(), again, "who"), asked()) == [*pieces, replace(last, kept=True)]
+    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [*pieces, replace(last, kept=True)]
     assert kept_in(tmp_path / "calls.jsonl") == 1
 
 
 def test_only_its_owner_may_read_a_book(tmp_path: Path) -> None:
     """Replies may hold what a user asked about."""
-    Book(tmp_path / "deep" / "calls.jsonl").close()
+    ResponseCache(tmp_path / "deep" / "calls.jsonl").close()
     assert (tmp_path / "deep" / "calls.jsonl").stat().st_mode & 0o077 == 0
 
 
@@ -99,19 +99,19 @@ def test_only_its_owner_may_read_a_book(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_request_that_differs_is_another_one(other: dict[str, Any]) -> None:
     """Everything that a reply depends on is part of what was asked."""
-    assert key_of("who", asked()) != key_of("who", replace(asked(), **other))
-    assert key_of("who", asked()) != key_of("someone else", asked())
+    assert request_key("who", asked()) != request_key("who", replace(asked(), **other))
+    assert request_key("who", asked()) != request_key("someone else", asked())
 
 
 def test_what_a_reply_does_not_depend_on_is_not_asked() -> None:
     """How long a call may take and where a prefix ends say nothing about the reply."""
-    assert key_of("who", asked()) == key_of("who", asked(deadline=3.0, cuts=(1,)))
+    assert request_key("who", asked()) == request_key("who", asked(deadline=3.0, cuts=(1,)))
 
 
 def test_a_sampled_reply_without_a_seed_is_drawn_anew(tmp_path: Path) -> None:
     """Who samples wants another reply each time; with a seed the reply is one."""
     model = says("x")
-    kept = Kept(model, Book(tmp_path / "calls.jsonl"), "who")
+    kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
     for _ in range(2):
         reply(kept, asked(temperature=0.7))
         reply(kept, asked(temperature=0.7, seed=3))
@@ -121,7 +121,7 @@ def test_a_sampled_reply_without_a_seed_is_drawn_anew(tmp_path: Path) -> None:
 
 def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
     """A model that does not say how long it took is timed, and the book says the same later."""
-    kept = Kept(Scripted(reply=lambda _: [0.02, "x"]), Book(tmp_path / "calls.jsonl"), "who")
+    kept = CachedModel(ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who")
     first, second = reply(kept, asked()), reply(kept, asked())
     assert first[-1].usage is not None
     assert first[-1].usage.seconds >= 0.02
@@ -130,9 +130,9 @@ def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     """A call that failed, at once or in the middle, is made again, and its error comes out as it is."""
-    model = Scripted([[ModelError("rate", "slow down")], ["half", ModelError("broken", "cut off")], ["whole"]])
-    book = Book(tmp_path / "calls.jsonl")
-    kept = Kept(model, book, "who")
+    model = ScriptedModel([[ModelError("rate", "slow down")], ["half", ModelError("broken", "cut off")], ["whole"]])
+    book = ResponseCache(tmp_path / "calls.jsonl")
+    kept = CachedModel(model, book, "who")
     for reason in ("rate", "broken"):
         with pytest.raises(ModelError) as error:
             reply(kept, asked())
@@ -145,26 +145,26 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
 def test_a_reply_without_text_is_not_kept(tmp_path: Path, finish: Finish) -> None:
     """Whoever is told nothing, or has heard only thoughts, asks again, and hears what the model says then."""
     blank = [Chunk(thinking="hm", text=" \n"), Chunk(usage=USED, finish=finish)]
-    kept = Kept(Scripted([blank, ["four"]]), Book(tmp_path / "calls.jsonl"), "who")
+    kept = CachedModel(ScriptedModel([blank, ["four"]]), ResponseCache(tmp_path / "calls.jsonl"), "who")
     assert [text(reply(kept, asked())) for _ in range(3)] == [" \n", "four", "four"]
 
 
 def test_a_blank_reply_in_an_old_book_does_not_count(tmp_path: Path) -> None:
     """A file may hold some from before they were left out."""
     path = tmp_path / "calls.jsonl"
-    book = Book(path)
-    reply(Kept(says("four"), book, "who"), asked())
+    book = ResponseCache(path)
+    reply(CachedModel(says("four"), book, "who"), asked())
     book.close()
     path.write_text(path.read_text().replace("four", " "))
-    assert text(reply(Kept(says("five"), Book(path), "who"), asked())) == "five"
+    assert text(reply(CachedModel(says("five"), ResponseCache(path), "who"), asked())) == "five"
 
 
 def test_a_reply_that_nobody_waited_for_is_not_kept(tmp_path: Path) -> None:
     """A stream that is closed early is no whole reply; the model's stream is closed with it."""
-    model, book = says("one", "two"), Book(tmp_path / "calls.jsonl")
+    model, book = says("one", "two"), ResponseCache(tmp_path / "calls.jsonl")
 
     async def first_piece() -> None:
-        async with aclosing(Kept(model, book, "who").stream(asked())) as chunks:
+        async with aclosing(CachedModel(model, book, "who").stream(asked())) as chunks:
             async for _ in chunks:
                 break
 
@@ -175,12 +175,12 @@ def test_a_reply_that_nobody_waited_for_is_not_kept(tmp_path: Path) -> None:
 def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
     """The second waits for the first; if that one fails, it asks itself."""
     failing = iter([True, False])
-    model = Scripted(
+    model = ScriptedModel(
         reply=lambda _: (
             [0.01, ModelError("rate", "no")] if next(failing, False) else [0.01, "x", Chunk(usage=USED, finish="stop")]
         )
     )
-    kept = Kept(model, Book(tmp_path / "calls.jsonl"), "who")
+    kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
     async def all_at_once() -> list[Any]:
         return await asyncio.gather(*(heard(kept, asked()) for _ in range(4)), return_exceptions=True)
@@ -193,8 +193,8 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
 
 def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path) -> None:
     """Empty chunks at a steady pace, so that no patience ends; whoever stops waiting stands in nobody's way."""
-    slow = Scripted(reply=lambda _: [3.0, "x", Chunk(usage=USED, finish="stop")])
-    kept = Kept(slow, Book(tmp_path / "calls.jsonl"), "who")
+    slow = ScriptedModel(reply=lambda _: [3.0, "x", Chunk(usage=USED, finish="stop")])
+    kept = CachedModel(slow, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
     async def second() -> list[Chunk]:
         await asyncio.sleep(0.01)
@@ -219,22 +219,22 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
 def test_a_book_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
     """Whole lines before the cut are known, the one that was cut is asked again, and what is added after it is safe."""
     path = tmp_path / "calls.jsonl"
-    book = Book(path)
+    book = ResponseCache(path)
     for name in ("a", "b"):
-        reply(Kept(says(f"reply to {name}"), book, "who"), asked(name))
+        reply(CachedModel(says(f"reply to {name}"), book, "who"), asked(name))
     book.close()
     data = path.read_bytes()
     first = data.index(b"\n", 1)
     for cut in range(len(data) + 1):
         path.write_bytes(data[:cut])
         known = (cut >= first) + (cut >= len(data))
-        book, model = Book(path), says("more")
+        book, model = ResponseCache(path), says("more")
         for name in ("a", "b", "c"):
-            reply(Kept(model, book, "who"), asked(name))
+            reply(CachedModel(model, book, "who"), asked(name))
         book.close()
         assert len(model.requests) == 3 - known
-        again = Book(path)
-        assert text(reply(Kept(Scripted(), again, "who"), asked("c"))) == "more"
+        again = ResponseCache(path)
+        assert text(reply(CachedModel(ScriptedModel(), again, "who"), asked("c"))) == "more"
         again.close()
 
 
@@ -243,16 +243,16 @@ def test_lines_that_are_no_reply_do_not_count(tmp_path: Path, line: str) -> None
     """A file that somebody damaged is read as far as it makes sense."""
     path = tmp_path / "calls.jsonl"
     path.write_text(line)
-    book = Book(path)
-    reply(Kept(says("x"), book, "who"), asked())
+    book = ResponseCache(path)
+    reply(CachedModel(says("x"), book, "who"), asked())
     book.close()
-    assert text(reply(Kept(Scripted(), Book(path), "who"), asked())) == "x"
+    assert text(reply(CachedModel(ScriptedModel(), ResponseCache(path), "who"), asked())) == "x"
 
 
 def _add(path: Path, name: str) -> None:
-    book = Book(path)
+    book = ResponseCache(path)
     for number in range(50):
-        reply(Kept(says(name * 3000), book, name), asked(str(number)))
+        reply(CachedModel(says(name * 3000), book, name), asked(str(number)))
     book.close()
 
 
@@ -271,10 +271,10 @@ def test_processes_share_a_book(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_costs_the_memory_only(tmp_path: Path) -> None:
     """A reply that cannot be written is given all the same, and the book says why it is not kept for ever."""
-    book = Book(tmp_path / "calls.jsonl")
+    book = ResponseCache(tmp_path / "calls.jsonl")
     book.close()  # every write is refused from here on
     model = says("x")
-    kept = Kept(model, book, "who")
+    kept = CachedModel(model, book, "who")
     assert text(reply(kept, asked())) == text(reply(kept, asked())) == "x"
     assert book.error is not None
     assert len(model.requests) == 1
@@ -283,36 +283,38 @@ def test_a_disk_that_is_full_costs_the_memory_only(tmp_path: Path) -> None:
 def test_who_a_worker_is_holds_no_secret() -> None:
     """Its name does not count; address, model, options and own headers do, these by a hash."""
     one = Worker(name="a", kind="openai", model="m", options={"headers": {"X-Key": "secret"}})
-    assert who_is(one) == who_is(replace(one, name="b"))
-    assert who_is(one) != who_is(replace(one, options={"headers": {"X-Key": "other"}}))
-    assert set(who_is(one)) <= set("0123456789abcdef")
-    assert who_is(replace(one, options={"headers": {}})) == who_is(replace(one, options={"headers": {}}, name="b"))
-    assert who_is(one) != who_is(replace(one, model="n"))
-    assert who_is(one) != who_is(replace(one, options={"base_url": "http://127.0.0.1"}))
+    assert model_identity(one) == model_identity(replace(one, name="b"))
+    assert model_identity(one) != model_identity(replace(one, options={"headers": {"X-Key": "other"}}))
+    assert set(model_identity(one)) <= set("0123456789abcdef")
+    assert model_identity(replace(one, options={"headers": {}})) == model_identity(
+        replace(one, options={"headers": {}}, name="b")
+    )
+    assert model_identity(one) != model_identity(replace(one, model="n"))
+    assert model_identity(one) != model_identity(replace(one, options={"base_url": "http://127.0.0.1"}))
 
 
 def test_a_file_that_was_written_anew_is_another_model(tmp_path: Path) -> None:
     """Model and adapter are known by size and time, beside their names."""
     files = {name: tmp_path / f"{name}.gguf" for name in ("model", "adapter")}
     local = Worker(name="l", kind="llama", model=str(files["model"]), options={"adapter": str(files["adapter"])})
-    seen = {who_is(local)}
+    seen = {model_identity(local)}
     for path in files.values():
         for content in ("a", "ab"):
             path.write_text(content)
-            seen.add(who_is(local))
+            seen.add(model_identity(local))
     os.utime(files["adapter"], ns=(1, 1))
-    assert len(seen | {who_is(local)}) == 6
+    assert len(seen | {model_identity(local)}) == 6
 
 
 def test_closing_closes_the_model(tmp_path: Path) -> None:
     """Whoever closes what it was given closes the model behind it."""
 
-    class Closable(Scripted):
+    class Closable(ScriptedModel):
         ended = False
 
         async def close(self) -> None:
             self.ended = True
 
     model = Closable()
-    asyncio.run(Kept(model, Book(tmp_path / "calls.jsonl"), "who").close())
+    asyncio.run(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who").close())
     assert model.ended

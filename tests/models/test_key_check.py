@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from conductor_cli.models.keycheck import Checked, check_key, left_of, verdict_of
-from conductor_cli.models.refusal import read_refusal
+from conductor_cli.models.api_errors import error_of_response
+from conductor_cli.models.key_check import Checked, check_key, left_of, verdict_of
 from tests.servers import Loopback, Seen, Wire, loopback
 
 KEY = "sk-test-0123456789abcdef"
@@ -59,7 +59,7 @@ REFUSALS = {
 @pytest.mark.parametrize(("status", "body", "verdict"), REFUSALS.values(), ids=REFUSALS)
 def test_each_providers_refusal_is_told_apart(status: int, body: object, verdict: str) -> None:
     """Wrong, expired, without credit, limited, restricted, in trouble: whatever the status, 400 among them."""
-    assert verdict_of(read_refusal("x", status, {}, json.dumps(body).encode())) == verdict
+    assert verdict_of(error_of_response("x", status, {}, json.dumps(body).encode())) == verdict
 
 
 def test_a_good_key_is_good() -> None:

@@ -10,15 +10,15 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.redact import MARK, SECRETS
-from conductor_cli.keys import book
-from conductor_cli.keys.safe import Safe
+from conductor_cli.keys import key_index
+from conductor_cli.keys.key_store import KeyStore
 
 KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
 
 
-def safe(place: Path) -> Safe:
-    return Safe(place, os.environ)
+def safe(place: Path) -> KeyStore:
+    return KeyStore(place, os.environ)
 
 
 def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """A key that others may have had is told, with what to do."""
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
-    path = book.book_of(tmp_path)
+    path = key_index.book_of(tmp_path)
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="others can read it") as error:
         safe(tmp_path)("openai", URL)
@@ -63,7 +63,7 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_a_damaged_list_is_told_and_left(tmp_path: Path, text: str) -> None:
     """What is no list of ours is an error that names the file; nothing is written over it."""
-    path = book.book_of(tmp_path)
+    path = key_index.book_of(tmp_path)
     path.write_text(text)
     with pytest.raises(ConfigError, match="is damaged"):
         safe(tmp_path).entries()
@@ -90,7 +90,7 @@ def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
     """Setting it anew in a file does not depend on a keyring that has gone since."""
     kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring", "backend": "x"}
-    book.book_of(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
+    key_index.book_of(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
     assert safe(tmp_path)("openai", URL) == KEY
     assert safe(tmp_path).entries()["openai"].where == "file"

@@ -22,12 +22,12 @@ from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.core.wire import WireError, dump, load
-from conductor_cli.models.journal import Journal, lines
-from conductor_cli.models.port import Model
+from conductor_cli.models.append_log import AppendLog, read_lines
+from conductor_cli.models.base import Model
 
 ASKED: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
 """The fields of a request that a reply depends on."""
-PULSE: Final = 0.1
+HEARTBEAT: Final = 0.1
 """Seconds between two signs of life to whoever waits for the reply to an equal request: far less than any patience."""
 
 
@@ -50,7 +50,7 @@ class _Reply:
         )
 
 
-class Book:
+class ResponseCache:
     """Replies by what was asked.
 
     Several processes may write the same file; each knows what stood in it when it was opened, and what it added.
@@ -62,12 +62,12 @@ class Book:
         """Why a reply could not be written: it is known for as long as this book is open, and not longer."""
         self._replies: dict[str, _Reply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        for line in lines(path):
+        for line in read_lines(path):
             with suppress(ValueError, RecursionError, WireError):
                 reply = load(_Reply, json.loads(line))
                 if reply.text.strip():
                     self._replies[reply.key] = reply
-        self._journal = Journal(path)
+        self._journal = AppendLog(path)
 
     def find(self, key: str) -> _Reply | None:
         """The reply, where there is one."""
@@ -94,16 +94,16 @@ class Book:
         self._journal.close()
 
 
-class Kept:
+class CachedModel:
     """`model` with a memory. Two with the same `who` answer for each other: see `who_is`."""
 
-    def __init__(self, model: Model, book: Book, who: str) -> None:
+    def __init__(self, model: Model, book: ResponseCache, who: str) -> None:
         self.model = model
         self.book = book
         self.who = who
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        key = key_of(self.who, request)
+        key = request_key(self.who, request)
         if key is None:
             async with aclosing(_timed(self.model, request)) as chunks:
                 async for chunk in chunks:
@@ -142,7 +142,7 @@ class Kept:
 async def _taken(turn: asyncio.Lock) -> bool:
     """Whether the lock was free, or became so, within a `PULSE`; it is then held."""
     try:
-        async with asyncio.timeout(PULSE):
+        async with asyncio.timeout(HEARTBEAT):
             return await turn.acquire()
     except TimeoutError:
         return False
@@ -181,7 +181,7 @@ async def _timed(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
                 yield replace(chunk, usage=replace(chunk.usage, seconds=round(time.monotonic() - began, 6)))
 
 
-def key_of(who: str, request: Request) -> str | None:
+def request_key(who: str, request: Request) -> str | None:
     """The name of a request in the book; None for one whose reply is drawn anew each time: sampled, without a seed."""
     if request.temperature and request.seed is None:
         return None
@@ -189,7 +189,7 @@ def key_of(who: str, request: Request) -> str | None:
     return _digest({"who": who, **asked})
 
 
-def who_is(worker: Worker) -> str:
+def model_identity(worker: Worker) -> str:
     """Which model a worker is, as far as its replies depend on it; own headers count by the hash of their values.
 
     A file is known by size and time too, since one that is trained again keeps its name.

@@ -16,15 +16,15 @@ from conductor_cli.core.chat import Request
 Form = Literal["grammar", "structured_outputs", "ebnf", "response_format", "ask"]
 """The field by which a server is told a form; `ask` where the server has to be known first."""
 
-Hold = Literal["grammar", "schema", "nothing"]
+Constraint = Literal["grammar", "schema", "nothing"]
 """What a server holds a reply to: a grammar, a JSON Schema only, or as far as is known nothing."""
 
 
 @runtime_checkable
-class Holder(Protocol):
+class SupportsConstraints(Protocol):
     """A model that can say what its replies are held to."""
 
-    async def holds(self) -> Hold:
+    async def holds(self) -> Constraint:
         """As far as is known; a server of unknown kind is asked. Raises nothing."""
         ...
 
@@ -51,40 +51,40 @@ def form_of(listed: object, model: str) -> Form:
     return OWNERS.get(_owner(listed, model), "response_format")
 
 
-def keeps_schemas(listed: object, model: str) -> bool:
+def enforces_schemas(listed: object, model: str) -> bool:
     """Whether the server that lists its models so is known to hold replies to a schema. Others may ignore one."""
-    return _owner(listed, model) in KEEPERS and not is_sent_on(model)
+    return _owner(listed, model) in KEEPERS and not is_cloud_model(model)
 
 
-def is_sent_on(model: str) -> bool:
+def is_cloud_model(model: str) -> bool:
     """Whether Ollama sends what this model is asked on to its cloud, which takes a schema and holds nothing to it."""
     return model.strip().lower().endswith("cloud")
 
 
-def is_own_chat(model: str) -> bool:
+def is_local_chat_model(model: str) -> bool:
     """Whether a model of this name answers questions on the server that lists it: no cloud's, none of embeddings."""
-    return bool(model) and not is_sent_on(model) and "embed" not in model.lower()
+    return bool(model) and not is_cloud_model(model) and "embed" not in model.lower()
 
 
-def first_chat(listed: object) -> str:
+def first_chat_model(listed: object) -> str:
     """The first of the models that a server lists (`GET /models`) that may be asked unnamed; empty for none."""
     names = (entry.get("id") for entry in _entries(listed))
-    return next((name for name in names if isinstance(name, str) and is_own_chat(name)), "")
+    return next((name for name in names if isinstance(name, str) and is_local_chat_model(name)), "")
 
 
-def hold_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Hold:
+def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Constraint:
     """What a server with this field holds a reply to, once it has refused `dropped`; `schemas` if it keeps those."""
     if form not in ("ask", "response_format") and form not in dropped:
         return "grammar"
     return "schema" if schemas and "response_format" not in dropped else "nothing"
 
 
-def is_held(request: Request) -> bool:
+def is_constrained(request: Request) -> bool:
     """Whether a request wants its reply in a form."""
     return bool(request.grammar or request.choices or request.schema)
 
 
-def held(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
+def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
     """The one field that holds the reply to its form, nothing where none may be sent: a grammar before a schema.
 
     llama-server begins with the grammar where a model would think, and reads what was written so as thinking: so a

@@ -36,14 +36,14 @@ openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 _CARRIES_BUDGET: Final = ("extra_body", "thinking", "reasoning")
 
 
-def spelled(options: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
+def request_fields(options: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
     """The fields of a request's body for effort, nucleus and thinking budget; what is not set is None or absent."""
     fields: dict[str, Any] = {name: options.get(name) for name in ("reasoning_effort", "top_p")}
     tokens = options.get("thinking_budget")
     return fields if tokens is None or not budget else fields | _SPELLED[budget](tokens)
 
 
-def setting_in(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """The worker's own setting that a field of a body carries, empty where the value is not the worker's."""
     if field in _CARRIES_BUDGET:
         return "thinking_budget" if options.get("thinking_budget") is not None else ""
@@ -51,7 +51,7 @@ def setting_in(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) 
     return field if field in _TUNED and own is not None and body.get(field) == own else ""
 
 
-def not_taken(name: str, setting: str, value: object, said: str) -> ModelError:
+def rejected_setting(name: str, setting: str, value: object, said: str) -> ModelError:
     """The error for a model called `name` that refuses a setting of its worker; `said` is why, in its own words."""
     why = f": {said}" if said else ""
     hint = f"change it, or take it out: conductor workers add … --unset {setting}"
@@ -62,7 +62,7 @@ Fault = tuple[str, str, str]
 """A setting that cannot stand as it is: its name, what is wrong with it, what may stand there."""
 
 
-def fault_in(worker: Worker) -> Fault | None:
+def find_invalid_option(worker: Worker) -> Fault | None:
     """The first setting of a remote worker that cannot stand as it is, alone or beside the others."""
     return next(chain(_alone(worker), _beside(worker), _for_anthropic(worker)), None)
 

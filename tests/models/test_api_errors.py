@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.models.refusal import (
-    Refusal,
-    Said,
-    cleaned,
-    in_band,
-    is_too_long,
-    named,
-    read_refusal,
+from conductor_cli.models.api_errors import (
+    ApiError,
+    ErrorBody,
+    clean_excerpt,
+    error_in_body,
+    error_of_response,
+    exceeds_context,
+    rejected_parameter,
     retry_after,
 )
 
@@ -36,9 +36,9 @@ BODIES: dict[str, tuple[Any, str]] = {
 """Error bodies as servers send them, and their message."""
 
 
-def refusal(status: int, body: Any = b"", secrets: tuple[str, ...] = (), **headers: str) -> Refusal:
+def refusal(status: int, body: Any = b"", secrets: tuple[str, ...] = (), **headers: str) -> ApiError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_refusal(
+    return error_of_response(
         "host", status, {name.replace("_", "-"): value for name, value in headers.items()}, data, secrets
     )
 
@@ -113,13 +113,13 @@ def test_whoever_sent_no_key_is_told_that_one_is_wanted() -> None:
 
 def test_a_value_too_short_to_be_secret_is_left_in_the_words() -> None:
     """Without a key, and with a header as short as a digit, a message stays readable."""
-    assert cleaned("Error 1 of 1", ("", "1")) == "Error 1 of 1"
+    assert clean_excerpt("Error 1 of 1", ("", "1")) == "Error 1 of 1"
 
 
 @given(text=st.text(), secret=st.text("abcdefghij", min_size=6))
 def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: str) -> None:
     """Whatever is sent, what is shown has at most 300 characters, no control character and no secret."""
-    shown = cleaned(f"{text} {secret} {text}", (secret,))
+    shown = clean_excerpt(f"{text} {secret} {text}", (secret,))
     assert len(shown) <= 300
     assert all(letter.isprintable() or letter.isspace() or ord(letter) > 127 for letter in shown)
     assert not set(shown) & set(map(chr, (*range(32), *range(127, 160), 0x202E, 0x2066)))
@@ -162,7 +162,7 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], second
 )
 def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason: str) -> None:
     """An error object in a stream means what its code says, and otherwise that the answer broke off."""
-    assert in_band("host", value).reason == reason
+    assert error_in_body("host", value).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason:
 )
 def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: str) -> None:
     """Only a parameter that was sent, and that the server names itself, is held to be the reason."""
-    assert named(Said(body), {sent: 1, "model": "m"}) == name
+    assert rejected_parameter(ErrorBody(body), {sent: 1, "model": "m"}) == name
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: 
 def test_a_form_that_a_server_does_not_take_is_found(said: str, field: str) -> None:
     """Servers speak of grammars and schemas without naming the field that held one; a call has only one."""
     body = {"error": {"message": said, "code": 400}}
-    assert named(Said(body), {field: 1, "model": "m", "stop": ["x"]}) == field
-    assert named(Said(body), {"model": "m", "stop": ["x"]}) == ""
+    assert rejected_parameter(ErrorBody(body), {field: 1, "model": "m", "stop": ["x"]}) == field
+    assert rejected_parameter(ErrorBody(body), {"model": "m", "stop": ["x"]}) == ""
 
 
 TOO_LONG: dict[str, tuple[int, Any]] = {
@@ -334,7 +334,7 @@ def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any
     error = refusal(status, body)
     assert (error.reason, error.retryable, error.failure.kind) == ("length", False, "worker")
     assert "larger context" in error.hint
-    assert in_band("host", body).reason == "length"
+    assert error_in_body("host", body).reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_what_shortening_would_not_help_is_something_else(status: int, body: Any
 
 def test_a_body_without_words_says_nothing_of_length() -> None:
     """Nothing is read into an error that says nothing."""
-    assert not is_too_long(Said(None))
+    assert not exceeds_context(ErrorBody(None))
 
 
 @pytest.mark.parametrize("status", [404, 405])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.models import discover as module
+from conductor_cli.models import discovery as module
 from conductor_cli.models import presets
-from conductor_cli.models.discover import discover, keyed, ping, served, unique
+from conductor_cli.models.discovery import discover, ping, with_unique_names, workers_of_server, workers_with_keys
 from conductor_cli.models.presets import PRESETS
 from tests.servers import Loopback, Seen, Wire, loopback
 
@@ -59,7 +59,7 @@ async def tags(seen: Seen, wire: Wire) -> None:
 
 def test_a_key_in_the_environment_is_a_worker() -> None:
     """Each provider whose key is set becomes a worker with the model it begins with, in the order of the table."""
-    found = keyed({"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"})
+    found = workers_with_keys({"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"})
     assert [(worker.name, worker.kind, worker.model) for worker in found] == [
         ("openai", "openai", PRESETS["openai"].model),
         ("gemini", "gemini", PRESETS["gemini"].model),
@@ -135,7 +135,7 @@ def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(listed=JSON, kind=st.sampled_from(["ollama", "llama-server"]))
 def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> None:
     """What a local server lists is not trusted: the workers of it can stand in a pool, and are few."""
-    found = unique(served(kind, listed, base_url="http://127.0.0.1:1/v1"))
+    found = with_unique_names(workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1"))
     assert len(Pool(workers=found)) <= 3
     assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)
 
@@ -143,7 +143,7 @@ def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> Non
 @given(names=st.lists(st.sampled_from(["a", "a-2", "a" * 40, "a" * 39 + "b"]), max_size=12))
 def test_names_are_made_unique(names: list[str]) -> None:
     """Workers with the same name get a number behind it, and stay within the length of a name."""
-    found = unique(Worker(name=name, kind="ollama") for name in names)
+    found = with_unique_names(Worker(name=name, kind="ollama") for name in names)
     assert len(Pool(workers=found)) == len(names)
     assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)
 

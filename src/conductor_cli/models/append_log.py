@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class Journal:
+class AppendLog:
     """One file. Each block is written at once and begins with a new line of its own.
 
     So what was cut off when a process was killed can spoil no block but its own, which a reader drops because it does
@@ -37,7 +37,7 @@ class Journal:
         self._file = -1
 
 
-def lines(path: Path, begin: int = 0) -> Iterator[str]:
+def read_lines(path: Path, begin: int = 0) -> Iterator[str]:
     """The lines of a journal from a byte on, blank ones left out; none where there is no file. Raises `OSError`."""
     try:
         with path.open("rb") as file:

@@ -25,9 +25,9 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import NO_DAY, Reservation, Today
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.models.append_log import AppendLog
 from conductor_cli.models.dayfile import SUFFIX, Day, Entry, entry_line, hold_line
-from conductor_cli.models.journal import Journal
-from conductor_cli.models.lock import alone
+from conductor_cli.models.lock import exclusive_lock
 from conductor_cli.models.presets import reader_of
 
 TURNS: Final = 20
@@ -40,7 +40,7 @@ def local_now() -> datetime:
     return datetime.now().astimezone()
 
 
-class DayBook:
+class DailySpend:
     """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker."""
 
     def __init__(
@@ -140,7 +140,7 @@ class DayBook:
                 raise OSError(0, "another process holds it")
 
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with alone(self.directory / ".lock", wait):
+        with exclusive_lock(self.directory / ".lock", wait):
             yield
 
     def _path(self) -> Path:
@@ -182,7 +182,7 @@ class DayBook:
         return path.parent == self.directory and path.exists() and _is_locked(path)
 
     def _append(self, path: Path, line: Mapping[str, Any]) -> None:
-        journal = Journal(path)
+        journal = AppendLog(path)
         try:
             journal.append(json.dumps(line, ensure_ascii=True, separators=(",", ":")))
         finally:

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ConductorError, Failure, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.catalog import StoredKeys, key_of, none_stored
+from conductor_cli.models.catalog import StoredKeys, api_key_of, no_stored_key
 from conductor_cli.models.http import get_json, preload
-from conductor_cli.models.keycheck import PATHS, credentials
+from conductor_cli.models.key_check import PATHS, credentials
 from conductor_cli.models.presets import PRESETS, base_url_of
-from conductor_cli.models.servers import is_own_chat
+from conductor_cli.models.structured_output import is_local_chat_model
 
 SECONDS: Final = 0.3
 """How long a server on this machine may take to answer."""
@@ -51,12 +51,12 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
     found = [
         worker
         for kind, listed in zip(LOCAL, lists, strict=True)
-        for worker in served(kind, listed, base_url=_origin(kind, environ) + "/v1")
+        for worker in workers_of_server(kind, listed, base_url=_origin(kind, environ) + "/v1")
     ]
-    return unique((*keyed(environ, stored), *found))
+    return with_unique_names((*workers_with_keys(environ, stored), *found))
 
 
-def unique(workers: Iterable[Worker]) -> tuple[Worker, ...]:
+def with_unique_names(workers: Iterable[Worker]) -> tuple[Worker, ...]:
     """The same workers, those whose name was taken with a number behind it. Pure."""
     taken: set[str] = set()
     named = []
@@ -69,7 +69,7 @@ def unique(workers: Iterable[Worker]) -> tuple[Worker, ...]:
 
 
 async def ping(
-    worker: Worker, *, environ: Mapping[str, str], seconds: float, stored: StoredKeys = none_stored
+    worker: Worker, *, environ: Mapping[str, str], seconds: float, stored: StoredKeys = no_stored_key
 ) -> Ping | None:
     """Ask a worker's server for what costs nothing and proves address and key, mostly its list of models.
 
@@ -82,7 +82,7 @@ async def ping(
     began = time.monotonic()
     failure = None
     try:
-        headers = credentials(worker.kind, key_of(worker, environ, stored))
+        headers = credentials(worker.kind, api_key_of(worker, environ, stored))
         began = time.monotonic()
         await get_json(url, headers=headers, seconds=seconds, ca_file=str(worker.options.get("ca_file") or ""))
     except ConductorError as error:
@@ -90,7 +90,7 @@ async def ping(
     return Ping(url=url, seconds=time.monotonic() - began, failure=failure)
 
 
-def keyed(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
+def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
     """A worker for each provider whose key is in the environment, or stored for its own address. Pure."""
     return tuple(
         Worker(name=kind, kind=kind, model=preset.model, about=preset.about)
@@ -99,7 +99,7 @@ def keyed(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Wor
     )
 
 
-def served(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
+def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
     """The workers for what a local server of this kind lists, which is not trusted. Pure."""
     own = base_url == PRESETS[kind].base_url
     options = {} if own else {"base_url": base_url}
@@ -151,7 +151,7 @@ def _names(listed: object) -> Iterable[str]:
 
 def _is_name(name: str) -> bool:
     """Whether a worker may be made of this: a model that answers questions, on this machine."""
-    return len(name) <= 200 and name.isprintable() and is_own_chat(name)
+    return len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 
 def _short(name: str) -> str:

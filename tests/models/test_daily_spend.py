@@ -17,7 +17,7 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import Ledger, Reservation, Today
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NOTHING, Price, Usage, priced
-from conductor_cli.models.daybook import DayBook
+from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.dayfile import Day, spent
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
@@ -31,7 +31,7 @@ class Desk:
     def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON) -> None:
         self.now = now
         self.ledger = Ledger(Limits())
-        self.book = DayBook(place, limits, now=lambda: self.now)
+        self.book = DailySpend(place, limits, now=lambda: self.now)
 
     def reserve(self, read: int = 100, answer: int = 1000) -> Reservation | None:
         def decide(today: Today) -> Reservation | None:
@@ -143,7 +143,7 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.models.test_daybook import Desk, cents
+from tests.models.test_daily_spend import Desk, cents
 desk = Desk(Path(sys.argv[1]), cents(1))
 assert desk.reserve(answer=980) is not None
 print("held", flush=True)
@@ -177,7 +177,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from conductor_cli.core.errors import LimitReached
-from tests.models.test_daybook import Desk, cents
+from tests.models.test_daily_spend import Desk, cents
 desk = Desk(Path(sys.argv[1]), cents(5))
 sys.stdin.readline()
 try:

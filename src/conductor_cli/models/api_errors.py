@@ -113,14 +113,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u20
 _TAGS: Final = re.compile(r"(?is)<(script|style)\b.*?(?:</\1>|\Z)|<[^>]*>")
 
 
-class Refusal(ModelError):
+class ApiError(ModelError):
     """An answer with an error status, or an error object inside an answer of status 200, and what it said."""
 
     status: int
-    said: Said
+    said: ErrorBody
 
 
-class Said:
+class ErrorBody:
     """The parts of an error body: the message, the code or type, and the parameters named apart from the message."""
 
     __slots__ = ("codes", "message", "names")
@@ -138,21 +138,23 @@ class Said:
         self.message = "; ".join(f"{where}: {what}" if where else what for where, what in faults) or _text(message)
 
 
-def read_refusal(
+def error_of_response(
     name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[str, ...] = ()
-) -> Refusal:
+) -> ApiError:
     """The error for an answer of the server called `name` with an error status. Header names are in lower case."""
-    said = Said(_json(body))
-    reason = kind_of(status, said)
-    words = cleaned(said.message or body, secrets)
+    said = ErrorBody(_json(body))
+    reason = kind_of_status(status, said)
+    words = clean_excerpt(said.message or body, secrets)
     does, hint = _DOES.get(reason, "failed"), _HINTS.get(reason, "")
     if reason == "auth" and not any(secrets):
         does, hint = "wants a key", _NO_KEY
     if status in {404, 405} and not _is_error(_json(body)):
         does, hint = _NO_SERVER
     if 300 <= status < 400:
-        words = cleaned(f"redirects are not followed, this one leads to {headers.get('location', 'nowhere')}", secrets)
-    refusal = Refusal(
+        words = clean_excerpt(
+            f"redirects are not followed, this one leads to {headers.get('location', 'nowhere')}", secrets
+        )
+    refusal = ApiError(
         reason,
         f"{name} {does} ({status}){f': {words}' if words else ', without a word'}",
         hint=hint,
@@ -162,18 +164,18 @@ def read_refusal(
     return refusal
 
 
-def in_band(name: str, value: object, secrets: tuple[str, ...] = ()) -> Refusal:
+def error_in_body(name: str, value: object, secrets: tuple[str, ...] = ()) -> ApiError:
     """The error for an error object inside an answer whose status was good."""
-    said = Said(value)
+    said = ErrorBody(value)
     reason: ModelErrorKind = next((kind for kind in map(_by_code, said.codes) if kind), "broken")
-    reason = "length" if is_too_long(said) else reason
-    words = cleaned(said.message, secrets)
-    refusal = Refusal(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
+    reason = "length" if exceeds_context(said) else reason
+    words = clean_excerpt(said.message, secrets)
+    refusal = ApiError(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
     refusal.status, refusal.said = 200, said
     return refusal
 
 
-def named(said: Said, body: Mapping[str, Any]) -> str:
+def rejected_parameter(said: ErrorBody, body: Mapping[str, Any]) -> str:
     """The parameter of `body` that a server names as the reason of its refusal, empty if none."""
     sent = [name for name in (*CAPS, *SPARE) if name in body]
     parts = {name.partition(".")[0] for name in said.names}
@@ -185,7 +187,7 @@ def named(said: Said, body: Mapping[str, Any]) -> str:
     return next((name for name in plain if re.search(rf"\b{name}\b", said.message)), next(form, ""))
 
 
-def cleaned(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
+def clean_excerpt(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
     """Foreign words fit to be shown: no markup, no control characters, no secrets, at most 300 characters."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -210,15 +212,15 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return _until(value, now) if wait is None else wait
 
 
-def is_too_long(said: Said) -> bool:
+def exceeds_context(said: ErrorBody) -> bool:
     """Whether a server says that the model cannot hold so many tokens: by its code, else in its words."""
     codes = [_by_code(code) for code in said.codes]
     return "length" in codes or ("rate" not in codes and _TOO_LONG.search(said.message) is not None)
 
 
-def kind_of(status: int, said: Said) -> ModelErrorKind:
+def kind_of_status(status: int, said: ErrorBody) -> ModelErrorKind:
     """What an HTTP status means."""
-    if status in (400, 413, 422, 500) and is_too_long(said):
+    if status in (400, 413, 422, 500) and exceeds_context(said):
         return "length"
     if status == 429 and any(part in code.lower() for code in said.codes for part in _NO_MONEY):
         return "refused"  # asking again does not help
@@ -229,7 +231,7 @@ def kind_of(status: int, said: Said) -> ModelErrorKind:
 
 def _by_code(code: str) -> ModelErrorKind | None:
     if code.isascii() and code.isdigit() and len(code) == 3:
-        return kind_of(int(code), Said(None)) if int(code) >= 300 else None
+        return kind_of_status(int(code), ErrorBody(None)) if int(code) >= 300 else None
     code = code.lower().replace("-", "_").replace(" ", "_")
     return next((reason for part, reason in _CODES if part in code), None)
 

@@ -28,14 +28,14 @@ CHARACTERS_PER_TOKEN: Final = 4
 
 ESTIMATED: Final = f"does not count tokens: they are estimated, {CHARACTERS_PER_TOKEN} characters each"
 
-Cost = Literal["stated", "unknown"]
+CostSource = Literal["stated", "unknown"]
 """Whether a call costs what the provider states with it, or what the worker's price says."""
 
 
-class Reply:
+class ReplyDecoder:
     """What has arrived of one reply, and what its last chunk says."""
 
-    def __init__(self, request: Request, cost: Cost = "unknown") -> None:
+    def __init__(self, request: Request, cost: CostSource = "unknown") -> None:
         self.finish: Finish | None = None
         self.estimated = False
         self._asked = sum(len(message.content) for message in request.messages)
