@@ -13,14 +13,14 @@ from typing import Final
 
 from figures import Figure, Table, show
 
-from conductor_cli.core.estimate import Planner, estimate, planning
-from conductor_cli.core.ledger import Ledger, Reservation, Today
+from conductor_cli.core.estimate import Planner, estimate_plan, estimate_planning
+from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.policy import Policy, check_limits, check_run, permitted
+from conductor_cli.core.policy import Policy, check_limits, check_pool, permitted_pool
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import Price, Usage, priced
+from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.presets import PRESETS, party_of
 from conductor_cli.models.prices import FILE, load_prices, with_prices
@@ -80,24 +80,26 @@ def remade(place: Path) -> None:
 
 def judged(workers: tuple[Worker, ...]) -> None:
     """What is decided before a run, and the estimate of its plan."""
-    pool = permitted(Pool(workers=workers), {worker.name: party_of(worker) for worker in workers}, POLICY)
+    pool = permitted_pool(Pool(workers=workers), {worker.name: party_of(worker) for worker in workers}, POLICY)
     check_limits(LIMITS)
-    check_run(pool, LIMITS)
+    check_pool(pool, LIMITS)
     steps = tuple(
         Step(worker=pool.names[number % len(pool)], subtask="Work on this part. " * 5, access=tuple(range(1, number)))
         for number in range(1, 6)
     )
     planner = Planner(read=2000, price=PRICE)
-    if (estimate(QUESTION, Plan(steps=steps), pool, WorkerProfile(), planner) + planning(planner)).unpriced:
+    if (
+        estimate_plan(QUESTION, Plan(steps=steps), pool, WorkerProfile(), planner) + estimate_planning(planner)
+    ).unpriced:
         raise SystemExit("a step has no price")
 
 
 def called(place: Path, limits: DayLimits) -> float:
     """Seconds that one call takes of the day book, from the reservation to its end."""
     book, ledger, worker = DailySpend(place, limits), Ledger(Limits()), WORKERS[0]
-    usage = priced(Usage(tokens_in=100, tokens_out=50, calls=1), PRICE)
+    usage = with_cost(Usage(tokens_in=100, tokens_out=50, calls=1), PRICE)
 
-    def decide(today: Today) -> Reservation | None:
+    def decide(today: DayBudget) -> Reservation | None:
         return ledger.reserve(100, 1000, PRICE, today=today)
 
     def call() -> None:

@@ -19,12 +19,12 @@ from loopback import paced
 
 from conductor_cli.core.events import StepStarted
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.policy import rules_for
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.policy import plan_rules
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED
-from conductor_cli.core.prompts import terms_for
+from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
@@ -77,9 +77,9 @@ def measure() -> Table:
 
 def text() -> str:
     """The plan as a conductor under a grammar writes it."""
-    rules = rules_for(POOL, Limits(), down=(), given=False, depth_left=0)
-    terms = terms_for(PROMPTED, POOL, rules, "auto", exact=True)
-    return SPELLINGS[PROMPTED.spelling].spell(PLAN, terms)
+    rules = plan_rules(POOL, Limits(), down=(), given=False, depth_left=0)
+    context = plan_format_context(PROMPTED, POOL, rules, "auto", exact=True)
+    return PLAN_FORMATS[PROMPTED.spelling].spell(PLAN, context)
 
 
 def tokens(text: str) -> list[str]:

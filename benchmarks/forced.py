@@ -13,12 +13,12 @@ from typing import Any, Final, Self
 
 from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.policy import rules_for
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.policy import plan_rules
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
-from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS
 from conductor_cli.models.llama.sampling import GrammarSampler
 
 CONTEXT: Final = 4096
@@ -93,12 +93,12 @@ def request(profile: Profile = PROMPTED, question: Question = QUESTION, mode: Mo
 
 def spelled(plan: Plan, profile: Profile = PROMPTED) -> str:
     """The plan as a conductor of this profile writes it."""
-    return SPELLINGS[profile.spelling].spell(plan, _terms(profile, "auto"))
+    return PLAN_FORMATS[profile.spelling].spell(plan, _terms(profile, "auto"))
 
 
 def _terms(profile: Profile, mode: Mode) -> Any:  # noqa: ANN401
-    rules = rules_for(POOL, Limits(), down=(), given=False, depth_left=0)
-    return terms_for(profile, POOL, rules, mode, exact=True)
+    rules = plan_rules(POOL, Limits(), down=(), given=False, depth_left=0)
+    return plan_format_context(profile, POOL, rules, mode, exact=True)
 
 
 def naive_job() -> dict[str, str]:

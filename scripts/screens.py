@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.views import run_lines
 from conductor_cli.views.live_region import Lines
 from conductor_cli.views.step_lines import StepLayout
@@ -40,7 +40,7 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     trace, settled = Trace(), list[Line]()
     for event in run:
-        trace = apply(trace, event)
+        trace = apply_event(trace, event)
         page = StepLayout(SCREEN, trace.at, {})
         settled += run_lines.settled(event, trace, page)
         if isinstance(event, ev.StepPlanned) and event.step == 1:

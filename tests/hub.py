@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import Loopback, Seen, Wire, loopback
+from tests.servers import Loopback, SeenStep, Wire, loopback
 
 SMALL = 1024
 """Files below this many bytes are kept in git, as the hub does with what is not in large file storage."""
@@ -106,7 +106,7 @@ class Hub:
         return self.front.url
 
     @property
-    def fetched(self) -> list[Seen]:
+    def fetched(self) -> list[SeenStep]:
         """The requests for bytes."""
         return [seen for seen in self.back.requests if seen.method == "GET"]
 
@@ -124,7 +124,7 @@ class Hub:
         place.revisions[revision] = name
         return name
 
-    async def _front(self, seen: Seen, wire: Wire) -> None:
+    async def _front(self, seen: SeenStep, wire: Wire) -> None:
         if self.refusals:
             refusal = self.refusals.pop(0)
             await self._say(wire, refusal.status, refusal.headers, refusal.body if seen.method != "HEAD" else b"")
@@ -145,7 +145,7 @@ class Hub:
         else:
             await self._say(wire, 404)
 
-    async def _resolve(self, seen: Seen, wire: Wire, repo: str, revision: str, file: str) -> None:
+    async def _resolve(self, seen: SeenStep, wire: Wire, repo: str, revision: str, file: str) -> None:
         place = self.repos.get(repo)
         if place is None:  # the real hub says 401 to strangers, so that nobody learns which private ones there are
             await self._say(wire, 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
@@ -160,7 +160,7 @@ class Hub:
         else:
             await self._large(wire, repo, commit, file)
 
-    async def _small(self, seen: Seen, wire: Wire, repo: str, commit: str, file: str) -> None:
+    async def _small(self, seen: SeenStep, wire: Wire, repo: str, commit: str, file: str) -> None:
         data = self.repos[repo].commits[commit][file]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.etag or git_hash(data)}"'}
         if "/resolve/" in seen.path:
@@ -183,7 +183,7 @@ class Hub:
             headers |= {"X-Xet-Hash": sha256(data), "X-Xet-Refresh-Route": f"{self.url}/api/xet/token"}
         await self._say(wire, 302, headers)
 
-    async def _back(self, seen: Seen, wire: Wire) -> None:
+    async def _back(self, seen: SeenStep, wire: Wire) -> None:
         if self.cdn_refusals:
             refusal = self.cdn_refusals.pop(0)
             await self._say(wire, refusal.status, refusal.headers, refusal.body)
@@ -194,7 +194,7 @@ class Hub:
         )
         await self._body(seen, wire, data, self.faults.pop(0) if self.faults else None)
 
-    async def _body(self, seen: Seen, wire: Wire, data: bytes, fault: Fault | None) -> None:
+    async def _body(self, seen: SeenStep, wire: Wire, data: bytes, fault: Fault | None) -> None:
         kind = fault.kind if fault else ""
         if kind == "mute":
             await wire.stall()
@@ -239,7 +239,7 @@ class Hub:
                 await asyncio.sleep(fault.pause)
                 await wire.raw(body[place : place + 64 * 1024])
 
-    async def _cas(self, seen: Seen, wire: Wire) -> None:
+    async def _cas(self, seen: SeenStep, wire: Wire) -> None:
         key, _, number = urlsplit(seen.path).path.removeprefix("/v2/reconstructions/").lstrip("/").partition("/")
         data = self._data(key)
         pieces = [data[at : at + XORB] for at in range(0, len(data), XORB)]

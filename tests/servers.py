@@ -39,7 +39,7 @@ def litellm_ready() -> None:
 
 
 @dataclass
-class Seen:
+class SeenStep:
     """One request as the server saw it. `closed` is set when the client closes before the answer is complete."""
 
     method: str
@@ -98,7 +98,7 @@ class Wire:
         self.writer.close()
 
 
-Script = Callable[[Seen, Wire], Awaitable[None]]
+Script = Callable[[SeenStep, Wire], Awaitable[None]]
 
 
 class Loopback:
@@ -106,7 +106,7 @@ class Loopback:
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
-        self.requests: list[Seen] = []
+        self.requests: list[SeenStep] = []
         self.asked = threading.Event()
         self.connections = 0
         self.port = 0
@@ -166,7 +166,7 @@ class Loopback:
         finally:
             writer.close()
 
-    async def _answer(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _answer(self, seen: SeenStep, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         wire = Wire(writer, asyncio.Event())
         watch = asyncio.create_task(_watch(reader, seen, wire))
         await self.script(seen, wire)
@@ -199,7 +199,7 @@ class _Connection(asyncio.StreamReaderProtocol):
             self._known.remove(self._own)
 
 
-async def _read(reader: asyncio.StreamReader, early: bytes) -> Seen | None:
+async def _read(reader: asyncio.StreamReader, early: bytes) -> SeenStep | None:
     try:
         head = early + await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -210,10 +210,10 @@ async def _read(reader: asyncio.StreamReader, early: bytes) -> Seen | None:
     }
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     method, path, _ = first.split(" ", 2)
-    return Seen(method, path, headers, body, time.monotonic())
+    return SeenStep(method, path, headers, body, time.monotonic())
 
 
-async def _watch(reader: asyncio.StreamReader, seen: Seen, wire: Wire) -> bytes:
+async def _watch(reader: asyncio.StreamReader, seen: SeenStep, wire: Wire) -> bytes:
     """The first byte of the next request, or the moment the client closed."""
     early = b""
     with suppress(ConnectionError, ssl.SSLError):
@@ -246,7 +246,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 class Speaker:
     """Speaks OpenAI's or Anthropic's streaming protocol, whichever the path asks for."""
 
-    seen: Seen
+    seen: SeenStep
     wire: Wire
 
     @property
@@ -285,7 +285,7 @@ class Speaker:
 def saying(*frames: Any, done: bool = True) -> Script:
     """A script that streams `frames` and ends well."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*frames, *(["[DONE]"] if done else []))
 
@@ -322,7 +322,7 @@ def aimock() -> Iterator[str]:
 def proxy(target: Loopback) -> Loopback:
     """A proxy that tunnels every CONNECT to `target`, whatever name was asked for, and answers nothing else."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         raise NotImplementedError
 
     server = Loopback(script)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from conductor_cli.core.plan import MAX_STEPS, Plan, Rules, Step
+from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.prompts import terms_for
+from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.conducting import PROFILE, conductor
@@ -114,8 +114,8 @@ def best_routing(exercise: Drill, rollouts: Rollouts) -> SampledPlan:
         )
         for hop in exercise.problem.hops
     )  # fmt: skip
-    terms = terms_for(PROFILE, pool, Rules(workers=pool.names, steps=MAX_STEPS), "auto", exact=False)
-    return SampledPlan(exercise=exercise, text=SPELLINGS[PROFILE.spelling].spell(Plan(steps=steps), terms))
+    context = plan_format_context(PROFILE, pool, PlanRules(workers=pool.names, steps=MAX_STEPS), "auto", exact=False)
+    return SampledPlan(exercise=exercise, text=PLAN_FORMATS[PROFILE.spelling].spell(Plan(steps=steps), context))
 
 
 def _right(outcomes: Sequence[Outcome]) -> float:

@@ -85,10 +85,10 @@ def train_conductor(model: Any, tokenizer: Tokenizer, school: TrainingJob) -> bo
     `model` is then the trained one. Raises as `learn`.
     """
     assert isinstance(school.practice, Practice)
-    return train(model, reader_of(tokenizer), school, _arguments(school.practice))
+    return train(model, recipient_of(tokenizer), school, _arguments(school.practice))
 
 
-def reader_of(tokenizer: Tokenizer) -> Any:  # noqa: ANN401 - a tokenizer of transformers
+def recipient_of(tokenizer: Tokenizer) -> Any:  # noqa: ANN401 - a tokenizer of transformers
     """The tokenizer as transformers has it."""
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from conductor_cli.core.plan import Step
-from conductor_cli.core.profile import Seen
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.normal import normal
 from conductor_cli.rehearsal.operations import LENGTHS, SKILLS
@@ -76,7 +76,7 @@ def _whole(problem: Problem) -> Lesson:
 
 def _direct(random: Random, problem: Problem) -> Lesson:
     """The subtask is the question; now and then somebody has tried it before, rightly or not."""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SeenStep, ...] = ()
     if random.random() < 0.12:
         tries = [problem.answer if random.random() < 0.6 else _wrong(random, problem.answer) for _ in range(2)]
         seen = tuple(_seen(at, problem.question, text) for at, text in enumerate(tries[: random.choice((1, 2))], 1))
@@ -130,11 +130,11 @@ def _with_article(hop: Hop) -> str:
     return f"the {hop.subtask}" if hop.phrasing.startswith("the ") else hop.subtask
 
 
-def _seen(number: int, subtask: str, answer: str) -> Seen:
-    return Seen(number=number, worker="", subtask=subtask, answer=answer)
+def _seen(number: int, subtask: str, answer: str) -> SeenStep:
+    return SeenStep(number=number, worker="", subtask=subtask, answer=answer)
 
 
-def _lesson(question: str, subtask: str, seen: tuple[Seen, ...], answer: str) -> Lesson:
+def _lesson(question: str, subtask: str, seen: tuple[SeenStep, ...], answer: str) -> Lesson:
     step = Step(worker="", subtask=normal(subtask))
     return Lesson(prompt=render(Question(text=question), step, seen), answer=answer)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from conductor_cli.core.plan import MAX_STEPS, Plan, Rules, Step
+from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import CONDUCTOR_CHARS, terms_for
+from conductor_cli.core.prompts import CONDUCTOR_CHARS, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS, Terms
 from conductor_cli.rehearsal.conducting import PROFILE, render
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.world import Recipe, draw
@@ -51,10 +51,10 @@ def lesson(random: Random) -> Lesson:
         for number, subtask in enumerate(subtasks)
     )
     prompt = render(Question(text=asked), WORKERS, terms, CONDUCTOR_CHARS)
-    return Lesson(prompt=prompt, answer=SPELLINGS[PROFILE.spelling].spell(Plan(steps=steps), terms))
+    return Lesson(prompt=prompt, answer=PLAN_FORMATS[PROFILE.spelling].spell(Plan(steps=steps), terms))
 
 
-def offered(random: Random) -> Terms:
+def offered(random: Random) -> PlanFormatContext:
     """Some workers in some order; now and then some of them are away, and their numbers with them."""
     names = random.sample(WORKERS.names, random.choice((1, 2, 3, 3, 4, 4, 4)))
     pool = Pool(workers=tuple(WORKERS[name] for name in names))
@@ -62,7 +62,7 @@ def offered(random: Random) -> Terms:
     if random.random() < 0.25:
         kept = random.sample(names, random.randint(1, len(names)))
         up = tuple(name for name in names if name in kept)
-    return terms_for(PROFILE, pool, Rules(workers=up, steps=MAX_STEPS), "auto", exact=False)
+    return plan_format_context(PROFILE, pool, PlanRules(workers=up, steps=MAX_STEPS), "auto", exact=False)
 
 
 def _some(random: Random, earlier: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import Seen
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
@@ -139,7 +139,7 @@ async def directly(pool: Pool, problems: Sequence[Problem]) -> dict[str, tuple[s
 
 async def decomposed(pool: Pool, problems: Sequence[Problem], best: Mapping[Skill, str]) -> tuple[str, ...]:
     """The answers along the true hops, each done by the worker that is `best` at its skill."""
-    seen: list[list[Seen]] = [[] for _ in problems]
+    seen: list[list[SeenStep]] = [[] for _ in problems]
     for at in range(max(len(problem.hops) for problem in problems)):
         groups: dict[str, list[int]] = {}
         for number, problem in enumerate(problems):
@@ -150,7 +150,7 @@ async def decomposed(pool: Pool, problems: Sequence[Problem], best: Mapping[Skil
 
 
 async def _hop(
-    worker: Worker, problems: Sequence[Problem], group: Sequence[int], seen: Sequence[list[Seen]], at: int
+    worker: Worker, problems: Sequence[Problem], group: Sequence[int], seen: Sequence[list[SeenStep]], at: int
 ) -> None:
     """Hop `at` (from 0) of the problems in `group`, done by one worker; `seen` grows by its answers."""
     prompts = []
@@ -161,4 +161,4 @@ async def _hop(
         prompts.append(render(Question(text=problems[number].question), step, visible))
     for number, answer in zip(group, await answers(worker, prompts), strict=True):
         subtask = problems[number].hops[at].subtask
-        seen[number].append(Seen(number=at + 1, worker=worker.name, subtask=subtask, answer=answer))
+        seen[number].append(SeenStep(number=at + 1, worker=worker.name, subtask=subtask, answer=answer))

@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from conductor_cli.cli import start
-from tests.servers import Loopback, Script, Seen, Wire, delta, loopback, usage
+from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, usage
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COMMAND = (sys.executable, "-m", "conductor_cli")
@@ -46,7 +46,7 @@ class Done:
 def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -> Script:
     """A model that streams `pieces`, ends well, and says how many tokens that took."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces), delta(finish=finish), usage(read, written), "[DONE]")
 
@@ -56,7 +56,7 @@ def says(*pieces: str, finish: str = "stop", read: int = 11, written: int = 7) -
 def stalls(*pieces: str) -> Script:
     """A model that streams `pieces` and then nothing until the client goes."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         await wire.stall()
@@ -67,7 +67,7 @@ def stalls(*pieces: str) -> Script:
 def breaks(*pieces: str) -> Script:
     """A model that streams `pieces` and breaks off."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, pieces))
         wire.cut()
@@ -78,7 +78,7 @@ def breaks(*pieces: str) -> Script:
 def refuses(status: int, message: str = "no") -> Script:
     """A model that answers with an error."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"error": {"message": message, "type": "some_error"}}, status)
 
     return script
@@ -87,7 +87,7 @@ def refuses(status: int, message: str = "no") -> Script:
 def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 200) -> Script:
     """A model whose whole body is `data`."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(status, kind)
         if data:
             await wire.send(data)
@@ -107,7 +107,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.server = loopback(self._serve)
 
-    async def _serve(self, seen: Seen, wire: Wire) -> None:
+    async def _serve(self, seen: SeenStep, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": "alpha"}, {"id": "beta"}]})
             return
@@ -131,7 +131,7 @@ class Stage:
     def traces(self) -> Path:
         return self.home / "state/conductor-llm/traces"
 
-    def asked(self, model: str) -> list[Seen]:
+    def asked(self, model: str) -> list[SeenStep]:
         """The requests that a model got."""
         return [seen for seen in self.server.requests if seen.method == "POST" and seen.json["model"] == model]
 

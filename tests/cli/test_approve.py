@@ -324,11 +324,11 @@ def test_the_flow_of_a_stored_run_is_told(three: Stage, tmp_path: Path) -> None:
     assert text.startswith("this machine\n  plan: conductor ")
     assert "file notes.txt (23 characters)" in text
     data = three.inside("trace", "show", "--flow", "--json").json
-    (reader,) = data["readers"]
-    assert [(call["what"], call["step"], call["worker"]) for call in reader["calls"]] == [
+    (recipient,) = data["readers"]
+    assert [(call["what"], call["step"], call["worker"]) for call in recipient["calls"]] == [
         ("plan", None, None), ("step", "1", "alpha"), ("step", "2", "beta"), ("step", "3", "alpha"),
     ]  # fmt: skip
-    assert [part["step"] for part in reader["calls"][3]["texts"] if part["text"] == "answer"] == [1, 2]
+    assert [part["step"] for part in recipient["calls"][3]["texts"] if part["text"] == "answer"] == [1, 2]
     one = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
     assert [call["step"] for entry in one["readers"] for call in entry["calls"]] == ["2"]
     gone = three.inside("trace", "show", "--flow", "--step", "7")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import TWO, Stage, explained, replies, says
-from tests.servers import Script, Seen, Wire, delta
+from tests.servers import Script, SeenStep, Wire, delta
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"
 
@@ -145,7 +145,7 @@ def test_a_flag_of_the_program_behind_the_command_is_explained(stage: Stage, fla
 
 
 def error_inside(text: str) -> Script:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*([delta(text)] if text else []), {"error": {"message": "out of order"}})
 

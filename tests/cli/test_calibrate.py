@@ -12,7 +12,7 @@ from conductor_cli.config.cards import cards_file, read_cards
 from conductor_cli.config.files import app_paths
 from conductor_cli.rehearsal import workers as rehearsal_workers
 from tests.cli.stage import Done, Stage, explained, refuses, says
-from tests.servers import Script, Seen, Wire
+from tests.servers import Script, SeenStep, Wire
 from tests.tiny_gguf import make
 
 CASES = [
@@ -24,7 +24,7 @@ CASES = [
 def repeats(*tags: str) -> Script:
     """A worker that can say what it is told to of these tags only."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         text = seen.json["messages"][-1]["content"]
         said = text.partition("Say ")[2].partition(".")[0]
         await says(said if said.partition(" ")[0] in tags else "nothing", read=30, written=5)(seen, wire)

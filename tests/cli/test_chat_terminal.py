@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.test_terminal import Gate, Terminal, terminal
-from tests.servers import Seen, Wire, delta
+from tests.servers import SeenStep, Wire, delta
 
 MARK = "\u203a"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
@@ -45,7 +45,7 @@ class Stalling:
         self.pieces = pieces
         self.gone = threading.Event()
 
-    async def __call__(self, seen: Seen, wire: Wire) -> None:
+    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*map(delta, self.pieces))
         try:

@@ -15,7 +15,7 @@ import pytest
 
 from conductor_cli.rehearsal import workers as rehearsal_workers
 from tests.cli.stage import COMMAND, Done, Stage, explained, finished, refuses, says, stalls
-from tests.servers import Script, Seen, Wire
+from tests.servers import Script, SeenStep, Wire
 from tests.tiny_gguf import make
 
 SUMS = [
@@ -28,7 +28,7 @@ SUMS = [
 def knows(*numbers: int) -> Script:
     """A worker that can add one to these numbers and says 0 of all others."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         text = " ".join(message["content"] for message in seen.json["messages"])
         right = next((number for number in numbers if f"What is {number} + 1?" in text), -1)
         await says(f"It is {right + 1}.", read=20, written=4)(seen, wire)
@@ -220,7 +220,7 @@ def held_after(stage: Stage, name: str, count: int) -> threading.Event:
     asked = 0
     waits = threading.Event()
 
-    async def held(seen: Seen, wire: Wire) -> None:
+    async def held(seen: SeenStep, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked > count:

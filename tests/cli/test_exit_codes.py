@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import ONE, PLANNER, THREE, TWO, Stage, breaks, explained, finished, refuses, says, stalls, until
-from tests.servers import Seen, Wire
+from tests.servers import SeenStep, Wire
 from tests.tiny_gguf import Extra, make
 
 
@@ -156,7 +156,7 @@ def test_7_when_no_substitute_can_finish_either(stage: Stage) -> None:
     stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer."
     answers = iter([says("found it")])
 
-    async def once(seen: Seen, wire: Wire) -> None:
+    async def once(seen: SeenStep, wire: Wire) -> None:
         await next(answers, refuses(400))(seen, wire)
 
     stage.models = {"alpha": once, "beta": refuses(400)}

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.stage import COMMAND, Stage, explained
 from tests.keys.bus import bus, gnome_keyring, lock, own_backend, wedged
-from tests.servers import Seen, Wire, loopback
+from tests.servers import SeenStep, Wire, loopback
 
 KEY = "sk-stored-0123456789abcdef"
 OTHER = "sk-other-0123456789abcdef"
@@ -352,7 +352,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         "rate-limited": (429, {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}),
     }
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         status, body = said[seen.headers["authorization"].removeprefix("Bearer sk-key-that-is-")]
         await wire.json(body, status)
 
@@ -395,7 +395,7 @@ def test_keys_are_tested_at_the_same_time(stage: Stage) -> None:
     asked = 0
     everybody = asyncio.Event()
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         nonlocal asked
         asked += 1
         if asked == 3:

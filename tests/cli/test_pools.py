@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stage import Stage, explained, refuses, says
-from tests.servers import Seen, Wire, delta
+from tests.servers import SeenStep, Wire, delta
 
 
 def settings(stage: Stage) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None
 def test_thinking_is_a_token_too(stage: Stage) -> None:
     """A worker that thinks before it speaks is well; so is one that is cut off before its first word."""
 
-    async def thinks(seen: Seen, wire: Wire) -> None:
+    async def thinks(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta(reasoning_content="Hm."))
         await wire.stall()
@@ -310,7 +310,7 @@ def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
     """Neither answers before both were asked."""
     both = asyncio.Barrier(2)
 
-    async def waits(seen: Seen, wire: Wire) -> None:
+    async def waits(seen: SeenStep, wire: Wire) -> None:
         await both.wait()
         await says("Yes.")(seen, wire)
 

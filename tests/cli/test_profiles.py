@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stage import PLANNER, TWO, Done, Stage, says
-from tests.servers import Seen, Wire
+from tests.servers import SeenStep, Wire
 
 STEPS = [
     {"worker": "A", "access": [], "subtask": "Find it out."},
@@ -21,7 +21,7 @@ def asked(stage: Stage, owner: str, *more: str) -> Done:
     """One question to a conductor whose server says that `owner` owns its models."""
     answer = stage.server.script
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             await wire.json({"object": "list", "data": [{"id": PLANNER, "owned_by": owner}]})
         else:
@@ -66,7 +66,7 @@ def test_a_server_of_which_nothing_is_known_is_asked_for_lines_and_put_right(sta
     """It is told no form; what is no plan is shown back, and the second try counts."""
     replies = iter((says("Here is | what I would do."), says(TWO)))
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await next(replies)(seen, wire)
 
     stage.models[PLANNER] = script

@@ -16,14 +16,14 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.redact import MARK, SECRETS
+from conductor_cli.core.redact import REDACTED, SECRETS
 from conductor_cli.models.catalog import api_key_of
 from tests.cli.stage import PLANNER, Done, Stage, explained, says
-from tests.servers import Script, Seen, Wire, delta, usage
+from tests.servers import Script, SeenStep, Wire, delta, usage
 
 KEY = 'sk-planted/Zq+82&71"key=='
 
-SPELLINGS = {
+PLAN_FORMATS = {
     "raw": KEY,
     "url": quote(KEY, safe=""),
     "path": quote(KEY),
@@ -44,7 +44,7 @@ TELLING = 10
 
 def told(text: str) -> str:
     """The first part of a spelling of the key that is in `text`; empty where there is none."""
-    for spelled in SPELLINGS.values():
+    for spelled in PLAN_FORMATS.values():
         core = spelled[6:-3]  # what stands around may be part of the first and last letters of base64
         for start in range(len(core) - TELLING):
             part = core[start : start + TELLING]
@@ -67,14 +67,14 @@ def searched(stage: Stage, *shown: Done) -> None:
 def error(status: int, text: str, code: str = "") -> Script:
     """A provider that repeats the key in its error."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"error": {"message": text, "type": text, "code": code or text, "param": text}}, status)
 
     return script
 
 
 def everything() -> str:
-    return " | ".join(f"{name}: {spelled}" for name, spelled in SPELLINGS.items())
+    return " | ".join(f"{name}: {spelled}" for name, spelled in PLAN_FORMATS.items())
 
 
 def streamed(text: str, size: int) -> Script:
@@ -83,7 +83,7 @@ def streamed(text: str, size: int) -> Script:
 
 
 def thinking(text: str) -> Script:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         pieces = ({"choices": [{"delta": {"reasoning_content": letter}}]} for letter in text)
         await wire.frames(*pieces, delta("done"), delta(finish="stop"), usage(1, 1), "[DONE]")
@@ -92,7 +92,7 @@ def thinking(text: str) -> Script:
 
 
 def in_band(text: str) -> Script:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames({"error": {"message": text, "code": 500}})
 
@@ -100,7 +100,7 @@ def in_band(text: str) -> Script:
 
 
 def body(text: str, kind: str, status: int = 200, **headers: str) -> Script:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(status, kind, **headers)
         await wire.send(text)
 
@@ -153,7 +153,7 @@ def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str)
     searched(keyed, *shown)
     texts = "".join(event.get("text", "") + event.get("thinking", "") for event in shown[0].events)
     assert told(texts) == ""
-    assert MARK in shown[0].out
+    assert REDACTED in shown[0].out
 
 
 def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
@@ -179,7 +179,7 @@ def test_a_conductor_that_repeats_the_key_plans_without_it(keyed: Stage) -> None
     done = keyed.inside("ask", "why?", "--format", "jsonl")
     assert done.code == 0, done.err
     [planned] = [event for event in done.events if event["kind"] == "step_planned"]
-    assert MARK in json.dumps(planned)
+    assert REDACTED in json.dumps(planned)
     searched(keyed, done)
 
 
@@ -205,7 +205,7 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
     [copy] = keyed.home.rglob("cases.jsonl")
     assert json.loads(copy.read_text())["question"] == case["question"]
     copy.unlink()
-    assert MARK in report.read_text()
+    assert REDACTED in report.read_text()
     searched(keyed, *shown)
 
 
@@ -216,7 +216,7 @@ def test_a_key_from_a_variable_is_hidden_as_well(stage: Stage, monkeypatch: pyte
     stage.models = {"alpha": streamed(f"it is {KEY}.", 5)}
     done = stage.inside("ask", "why?", "--format", "json")
     assert done.code == 0, done.err
-    assert done.json["answer"] == f"it is {MARK}."
+    assert done.json["answer"] == f"it is {REDACTED}."
     searched(stage, done)
 
 
@@ -237,7 +237,7 @@ def test_keys_that_litellm_reads_itself_are_hidden(monkeypatch: pytest.MonkeyPat
     """It knows a hundred providers by their own variables; a word that is no key stays what it is."""
     environ = {"COHERE_API_KEY": "co-0123456789", "AWS_SECRET_ACCESS_KEY": "aws/0123456789", "KEYBOARD": "dvorak-us"}
     assert api_key_of(Worker(name="w", kind="litellm", model="cohere/x"), environ) == ""
-    assert SECRETS.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{MARK} {MARK} dvorak-us"
+    assert SECRETS.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
 
 
 # where a stored key goes

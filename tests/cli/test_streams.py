@@ -21,7 +21,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, says, until
-from tests.servers import Seen, Wire, delta, usage
+from tests.servers import SeenStep, Wire, delta, usage
 
 
 def piped(stage: Stage, line: str) -> subprocess.CompletedProcess[str]:
@@ -48,7 +48,7 @@ def test_a_reader_that_stops_reading_ends_a_command_quietly(stage: Stage) -> Non
 def test_a_reader_that_stops_reading_stops_the_run(stage: Stage) -> None:
     """`--format jsonl | head -n 1`: nobody reads on, so the run stops, its trace has an end, 130."""
 
-    async def endless(seen: Seen, wire: Wire) -> None:
+    async def endless(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         while not wire.gone.is_set():
             await wire.frames(delta("more "))
@@ -124,7 +124,7 @@ def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
     """Events that a full disk refused are written as soon as there is room: the trace is whole."""
     go_on = threading.Event()
 
-    async def slow(seen: Seen, wire: Wire) -> None:
+    async def slow(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta("word " * 2000))
         await asyncio.to_thread(go_on.wait, 20)

@@ -20,7 +20,7 @@ import pyte
 import pytest
 
 from tests.cli.stage import COMMAND, PLANNER, TWO, Stage, refuses, says, stalls
-from tests.servers import Script, Seen, Wire, delta, usage
+from tests.servers import Script, SeenStep, Wire, delta, usage
 
 SIZES = [(80, 24), (40, 12)]
 PATIENCE = 20.0
@@ -108,7 +108,7 @@ class Gate:
     def let(self, count: int = 1) -> None:
         self._open.release(count)
 
-    async def __call__(self, seen: Seen, wire: Wire) -> None:
+    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         for piece in self.pieces:
             await asyncio.to_thread(self._open.acquire, timeout=PATIENCE)
@@ -123,7 +123,7 @@ def test_a_run_is_seen_from_its_plan_to_its_answer(stage: Stage, size: tuple[int
     alpha, beta = Gate("wise ", "words"), Gate("checked")
     answers: Iterator[Script] = iter([alpha, says("forty", "-two")])
 
-    async def first_then_last(seen: Seen, wire: Wire) -> None:
+    async def first_then_last(seen: SeenStep, wire: Wire) -> None:
         await next(answers)(seen, wire)
 
     stage.models = {PLANNER: plan, "alpha": first_then_last, "beta": beta}

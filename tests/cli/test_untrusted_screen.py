@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.core.clean import is_clean
+from conductor_cli.core.sanitize import is_sanitized
 from tests.cli.stage import COMMAND, TWO, Stage, replies, says
 from tests.cli.test_terminal import Gate, terminal
 from tests.servers import delta, usage
@@ -36,7 +36,7 @@ def test_nothing_of_a_worker_is_obeyed(stage: Stage, text: str, answering: bool)
     with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
         assert shown.end() == 0
         text = OURS.sub("", shown.raw)
-        assert is_clean(text)
+        assert is_sanitized(text)
         assert "end" in text or not answering
         assert len(text) < 100_000
 
@@ -59,7 +59,7 @@ def test_broken_utf_8_is_shown_as_broken(stage: Stage) -> None:
     stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
     with terminal(stage, "ask", "hi") as shown:
         assert shown.end() == 0
-        assert is_clean(OURS.sub("", shown.raw))
+        assert is_sanitized(OURS.sub("", shown.raw))
         assert "a\ufffd\ufffdb" in shown.scrolled
 
 
@@ -74,7 +74,7 @@ def test_a_run_recorded_by_script(stage: Stage, tmp_path: Path) -> None:
     subprocess.run(command, check=True, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     text = recorded.read_text(encoding="utf-8").split("\n", 1)[1]
     assert "end" in text
-    assert is_clean(OURS.sub("", text.rpartition("\nScript done")[0] or text))
+    assert is_sanitized(OURS.sub("", text.rpartition("\nScript done")[0] or text))
 
 
 def test_the_window_changes_while_a_run_goes_on(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from conductor_cli.config import app_paths, format_value, load_settings
 from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, find_setting
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.pool import Limits, Patience
+from conductor_cli.core.pool import Limits, Timeouts
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
     """The defaults of the settings are those of the limits and of the patience of a run."""
     settings = load_settings(files)
     assert settings.limits == Limits()
-    assert settings.patience == Patience()
+    assert settings.patience == Timeouts()
     assert set(settings.origins.values()) == {"default"}
 
 

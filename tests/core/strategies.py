@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message, Role
 from conductor_cli.core.errors import EXIT_CODES, Failure
-from conductor_cli.core.plan import Accept, Plan, Rules, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, Step
+from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.question import File, Given, Question, Turn
-from conductor_cli.core.spellings import Terms
 from conductor_cli.core.usage import Price, Usage
 
 text = st.text(max_size=20) | st.sampled_from(
@@ -26,7 +26,7 @@ seconds = st.floats(0, 1e7, allow_nan=False)
 dollars = st.decimals(0, 10**6, places=8, allow_nan=False)
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    lambda nested: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=6,
 )
 objects = st.dictionaries(text, json_values, max_size=3)
@@ -79,7 +79,7 @@ limits = st.builds(
     calls=st.none() | amounts,
 )
 steps = st.builds(Step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)))
-any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(Accept, reasoning=text)
+any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(KeepAnswer, reasoning=text)
 
 _step = {"at": seconds, "step": st.integers(0, 9)}
 _attempt = {**_step, "attempt": st.integers(1, 9)}
@@ -129,7 +129,7 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
         ev.StepFinished, **_attempt, text=text, usage=usages, finish=st.sampled_from(get_args(Finish))
     ),
     ev.PlanOffered: st.builds(ev.PlanOffered, at=seconds),
-    ev.PlanDecided: st.builds(ev.PlanDecided, at=seconds, verdict=st.sampled_from(get_args(ev.Verdict)), remark=text),
+    ev.PlanDecided: st.builds(ev.PlanDecided, at=seconds, verdict=st.sampled_from(get_args(ev.Verdict)), feedback=text),
     ev.Notice: st.builds(ev.Notice, **_step, text=text),
     ev.RunFinished: st.builds(
         ev.RunFinished, at=seconds, answer=text, usage=usages, partial=st.booleans(), error=st.none() | failures
@@ -137,14 +137,16 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
     ev.RunFailed: st.builds(ev.RunFailed, at=seconds, error=failures, usage=usages),
 }
 flat = st.one_of(*by_kind.values())
-by_kind[ev.Inner] = st.recursive(
-    st.builds(ev.Inner, **_step, event=flat), lambda inner: st.builds(ev.Inner, **_step, event=inner), max_leaves=4
+by_kind[ev.NestedEvent] = st.recursive(
+    st.builds(ev.NestedEvent, **_step, event=flat),
+    lambda nested: st.builds(ev.NestedEvent, **_step, event=inner),
+    max_leaves=4,
 )
-events = flat | by_kind[ev.Inner]
+events = flat | by_kind[ev.NestedEvent]
 
 
 @st.composite
-def plans_for(draw: st.DrawFn, rules: Rules, subtasks: st.SearchStrategy[str], first: int = 1) -> Plan:
+def plans_for(draw: st.DrawFn, rules: PlanRules, subtasks: st.SearchStrategy[str], first: int = 1) -> Plan:
     """A plan that obeys `rules`, with steps from number `first` on."""
     made = []
     for number in range(first, first + draw(st.integers(1, rules.steps - first + 1))):
@@ -155,12 +157,12 @@ def plans_for(draw: st.DrawFn, rules: Rules, subtasks: st.SearchStrategy[str], f
 
 
 @st.composite
-def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) -> Terms:
+def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) -> PlanFormatContext:
     """Terms over 1 to 12 workers of which some may be away, 1 to 5 steps, with and without something given."""
     count = draw(st.integers(1, 12))
     names = tuple(f"worker-{number}" for number in range(count))
     up = tuple(name for name in names if draw(st.integers(0, 9))) or names[:1]
-    rules = Rules(workers=up, steps=draw(st.integers(1, 5)), given=draw(st.booleans()))
+    rules = PlanRules(workers=up, steps=draw(st.integers(1, 5)), given=draw(st.booleans()))
     values: dict[str, Any] = {
         "rules": rules,
         "labels": labels_of(names, style),  # type: ignore[arg-type]
@@ -169,4 +171,4 @@ def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) ->
         "exact": draw(st.booleans()),
         "reasoning": draw(st.booleans()),
     }
-    return Terms(**{**values, **fixed})
+    return PlanFormatContext(**{**values, **fixed})

@@ -10,8 +10,8 @@ from conductor_cli.core.estimate import (
     SHORT_ANSWER,
     SHORT_THINKING,
     Planner,
-    estimate,
-    planning,
+    estimate_plan,
+    estimate_planning,
 )
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
@@ -30,7 +30,7 @@ POOL = Pool(
 
 def test_the_range_spans_short_and_longest_answers() -> None:
     """Tokens and dollars at both ends, counted by hand for one step."""
-    found = estimate(Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile())
+    found = estimate_plan(Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile())
     assert found.tokens == (OVERHEAD + SHORT_ANSWER, OVERHEAD + 1000)
     low, high = Decimal(OVERHEAD + 10 * SHORT_ANSWER) / 1_000_000, Decimal(OVERHEAD + 10_000) / 1_000_000
     assert (found.calls, found.cost, found.unpriced) == (1, (low, high), 0)
@@ -39,7 +39,7 @@ def test_the_range_spans_short_and_longest_answers() -> None:
 def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
     """Unpriced steps add tokens but no dollars."""
     plan = Plan(steps=(Step(worker="bob", subtask="x" * 70), Step(worker="self", subtask="y", access=(1,))))
-    found = estimate(Question(text="q"), plan, POOL, WorkerProfile())
+    found = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
     assert (found.cost, found.unpriced) == ((Decimal(0), Decimal(0)), 2)
     assert found.tokens[1] > found.tokens[0] > 2 * (OVERHEAD + SHORT_ANSWER)
 
@@ -49,7 +49,7 @@ def test_a_worker_that_thinks_writes_more_at_least() -> None:
     price = Price(input=Decimal(1), output=Decimal(10), reasoning=Decimal(30))
     thinker = Worker(name="cyd", kind="openai", price=price, options={"reasoning_effort": "high", "max_tokens": 1000})
     plan = Plan(steps=(Step(worker="cyd", subtask=""),))
-    found = estimate(Question(text=""), plan, Pool(workers=(thinker,)), WorkerProfile())
+    found = estimate_plan(Question(text=""), plan, Pool(workers=(thinker,)), WorkerProfile())
     assert found.tokens == (OVERHEAD + SHORT_ANSWER + SHORT_THINKING, OVERHEAD + 1000)
     assert found.cost[1] == Decimal(OVERHEAD + 30_000) / 1_000_000
 
@@ -59,24 +59,24 @@ def test_a_long_prompt_has_its_price() -> None:
     longer = Price(input=Decimal(2), output=Decimal(20), above=1000)
     worker = Worker(name="dan", kind="openai", price=Price(input=Decimal(1), output=Decimal(10), longer=(longer,)))
     plan = Plan(steps=(Step(worker="dan", subtask="x" * 7000),))
-    found = estimate(Question(text=""), plan, Pool(workers=(worker,)), WorkerProfile())
+    found = estimate_plan(Question(text=""), plan, Pool(workers=(worker,)), WorkerProfile())
     assert found.cost[0] == Decimal((2000 + OVERHEAD) * 2 + SHORT_ANSWER * 20) / 1_000_000
 
 
 def test_the_conductors_own_cost_is_a_range_too() -> None:
     """Its prompt, and a short or a long plan, as often as it may plan."""
-    found = planning(Planner(read=1000, price=PRICE), times=2)
+    found = estimate_planning(Planner(read=1000, price=PRICE), times=2)
     assert found.tokens == (1000 + PLANNING[0], 2 * (1000 + PLANNING[1]))
     assert found.cost == (Decimal("0.0016"), Decimal("0.008"))
-    assert (found.calls, found.unpriced, planning(Planner(read=1, price=None)).unpriced) == (2, 0, 1)
+    assert (found.calls, found.unpriced, estimate_planning(Planner(read=1, price=None)).unpriced) == (2, 0, 1)
 
 
 def test_a_step_on_the_conductor_may_accept_or_plan_anew() -> None:
     """At least it reads and accepts; at most it plans all its steps on the dearest worker."""
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="self", subtask="", access=(1,))))
-    found = estimate(Question(text=""), plan, POOL, WorkerProfile(), Planner(read=1000, price=PRICE, steps=2))
-    first = estimate(Question(text=""), Plan(steps=plan.steps[:1]), POOL, WorkerProfile())
-    low, high = (planning(Planner(read=1000 + seen, price=PRICE)) for seen in (SHORT_ANSWER, 1000))
+    found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), Planner(read=1000, price=PRICE, steps=2))
+    first = estimate_plan(Question(text=""), Plan(steps=plan.steps[:1]), POOL, WorkerProfile())
+    low, high = (estimate_planning(Planner(read=1000 + seen, price=PRICE)) for seen in (SHORT_ANSWER, 1000))
     once = Decimal(OVERHEAD + 2 * 1000 + 10_000) / 1_000_000  # sees the answer at hand and one of its own
     assert found.cost == (first.cost[0] + low.cost[0], first.cost[1] + high.cost[1] + 2 * once)
     assert (found.calls, found.unpriced) == (2, 0)
@@ -86,5 +86,5 @@ def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:
     """Not as long as it may write itself."""
     brief = Worker(name="eve", kind="openai", price=PRICE, options={"max_tokens": 50})
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="eve", subtask="", access=(1,))))
-    found = estimate(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())
+    found = estimate_plan(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())
     assert found.tokens == (2 * OVERHEAD + 2 * SHORT_ANSWER + 50, 2 * OVERHEAD + 2 * 1000 + 50)

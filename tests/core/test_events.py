@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import is_clean
+from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.usage import Usage
-from conductor_cli.core.wire import WireError
 from tests.core.strategies import by_kind, events, json_values
 
 
@@ -21,7 +21,7 @@ def test_every_event_is_one_line_and_back(kind: str, data: st.DataObject) -> Non
     event = data.draw(by_kind[ev.KINDS[kind]])
     line = ev.to_line(event)
     assert ev.from_line(line) == event
-    assert is_clean(line)
+    assert is_sanitized(line)
     assert len(line.splitlines()) == 1
     assert line.encode("utf-8").decode("utf-8") == line
     assert json.loads(line)["kind"] == kind
@@ -35,7 +35,7 @@ def test_every_kind_has_its_own_name() -> None:
 
 def test_the_kind_stands_first() -> None:
     """A reader of the file sees at once what a line is, nested ones included."""
-    event = ev.Inner(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
+    event = ev.NestedEvent(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
     assert ev.to_line(event) == '{"kind":"inner","at":1.0,"step":2,"event":{"kind":"plan_delta","at":0.5,"text":"A"}}'
 
 
@@ -65,7 +65,7 @@ def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
 )
 def test_a_line_that_is_no_event_is_refused(line: str, said: str) -> None:
     """Whatever is in a file, the reader is told what is wrong with it."""
-    with pytest.raises(WireError, match=said):
+    with pytest.raises(DecodeError, match=said):
         ev.from_line(line)
 
 
@@ -73,7 +73,7 @@ def test_a_line_nested_without_end_is_refused() -> None:
     """Depth from a hostile file is an error like any other."""
     deep = '{"kind":"inner","at":1,"step":1,"event":'
     for line in (deep * 900 + "{}" + "}" * 900, deep * 100_000, "[" * 100_000):
-        with pytest.raises(WireError):
+        with pytest.raises(DecodeError):
             ev.from_line(line)
 
 
@@ -82,7 +82,7 @@ def test_any_line_is_an_event_or_a_wire_error(line: str) -> None:
     """Nothing else comes out of reading."""
     try:
         event = ev.from_line(line)
-    except WireError:
+    except DecodeError:
         return
     assert ev.from_line(ev.to_line(event)) == event
 
@@ -97,7 +97,7 @@ def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, da
     for text in (line, line[: data.draw(st.integers(0, len(line)))]):
         try:
             ev.from_line(text)
-        except WireError:
+        except DecodeError:
             continue
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import LimitReached
-from conductor_cli.core.ledger import WORTH_ASKING, Ledger, Reservation, Today
+from conductor_cli.core.ledger import WORTH_ASKING, DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits
-from conductor_cli.core.usage import Price, Usage, priced
+from conductor_cli.core.usage import Price, Usage, with_cost
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 FREE_INPUT = Price(input=Decimal(0), output=Decimal(10))
@@ -17,7 +17,7 @@ FREE_OUTPUT = Price(input=Decimal(1), output=Decimal(0))
 
 
 def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) -> Usage:
-    return priced(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
+    return with_cost(Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=1), price)
 
 
 def test_without_limits_every_wish_is_granted() -> None:
@@ -139,14 +139,14 @@ def test_a_limit_names_the_flag_that_raises_it() -> None:
 
 def test_a_day_is_held_beside_the_run() -> None:
     """Whichever leaves less; and a run without limits is held to the day's all the same."""
-    today = Today(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
+    today = DayBudget(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
     room = Ledger(Limits(tokens=9000)).reserve(1000, 4096, DEAR, today=today)
     assert room is not None
     assert room.answer == 1000
     with pytest.raises(LimitReached, match="today's limit of 5000 tokens"):
         Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):
-        Ledger(Limits()).reserve(100, 4096, DEAR, today=Today(limits=today.limits, cost=Decimal("0.019")))
+        Ledger(Limits()).reserve(100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019")))
 
 
 calls = st.lists(

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import MAX_STEPS, Accept, Plan, Rules, Step, check, check_step
+from conductor_cli.core.plan import MAX_STEPS, KeepAnswer, Plan, PlanRules, Step, check_plan, check_step
 from tests.core.strategies import any_plans, plans_for
 
-RULES = Rules(workers=("ann", "bob"))
+RULES = PlanRules(workers=("ann", "bob"))
 
 
 def plan(*steps: Step) -> Plan:
@@ -21,7 +21,7 @@ def test_a_plan_of_one_to_five_steps_is_fine() -> None:
     """Each step may see any of those before it."""
     steps = [Step(worker="ann", subtask="do", access=tuple(range(1, number))) for number in range(1, MAX_STEPS + 1)]
     for count in range(1, MAX_STEPS + 1):
-        check(plan(*steps[:count]), RULES)
+        check_plan(plan(*steps[:count]), RULES)
 
 
 @pytest.mark.parametrize(
@@ -49,31 +49,31 @@ def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) 
 def test_an_unknown_worker_is_told_who_is_known() -> None:
     """The hint is for whoever edits a plan file."""
     with pytest.raises(PlanError) as caught:
-        check(plan(Step(worker="eve", subtask="do")), RULES)
+        check_plan(plan(Step(worker="eve", subtask="do")), RULES)
     assert caught.value.hint == "known: ann, bob"
 
 
 def test_item_0_exists_only_where_something_was_given() -> None:
     """So do accepts."""
     given_rules = replace(RULES, given=True)
-    check(plan(Step(worker="ann", subtask="do", access=(0,))), given_rules)
-    check(Accept(), given_rules)
+    check_plan(plan(Step(worker="ann", subtask="do", access=(0,))), given_rules)
+    check_plan(KeepAnswer(), given_rules)
     with pytest.raises(PlanError, match="accept needs an answer at hand, and there is none"):
-        check(Accept(), RULES)
+        check_plan(KeepAnswer(), RULES)
 
 
 def test_a_plan_without_steps_is_none() -> None:
     """It would have no answer."""
     with pytest.raises(PlanError, match="at least one step"):
-        check(plan(), RULES)
+        check_plan(plan(), RULES)
 
 
 @given(any_plans, st.booleans())
-def test_any_plan_passes_or_is_refused_by_name(drawn: Plan | Accept, has_given: bool) -> None:
+def test_any_plan_passes_or_is_refused_by_name(drawn: Plan | KeepAnswer, has_given: bool) -> None:
     """Nothing but `PlanError` comes out, and what passes is what the rules say."""
     rules = replace(RULES, given=has_given)
     try:
-        check(drawn, rules)
+        check_plan(drawn, rules)
     except PlanError:
         return
     if isinstance(drawn, Plan):
@@ -88,4 +88,4 @@ def test_any_plan_passes_or_is_refused_by_name(drawn: Plan | Accept, has_given: 
 @given(plans_for(replace(RULES, steps=3, given=True), st.text(min_size=1).filter(str.strip)))
 def test_what_obeys_the_rules_passes(drawn: Plan) -> None:
     """Whatever its subtasks say."""
-    check(drawn, replace(RULES, steps=3, given=True))
+    check_plan(drawn, replace(RULES, steps=3, given=True))

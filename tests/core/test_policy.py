@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConfigError, PolicyError
-from conductor_cli.core.plan import Rules
+from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.policy import (
     NO_POLICY,
     Party,
     Policy,
     check_limits,
-    check_run,
+    check_pool,
     check_selectors,
-    is_meant,
-    permitted,
-    rules_for,
+    permitted_pool,
+    plan_rules,
+    selector_matches,
     substitutes,
 )
 from conductor_cli.core.pool import Limits, Pool, Worker
@@ -34,29 +34,29 @@ def test_a_pool_needs_somebody_who_works() -> None:
     """The conductor alone cannot do the work of a plan."""
     for empty in (pool(), pool(SELF)):
         with pytest.raises(PolicyError, match="the pool holds no worker"):
-            check_run(empty, Limits())
-    check_run(pool(ANN, SELF), Limits())
+            check_pool(empty, Limits())
+    check_pool(pool(ANN, SELF), Limits())
 
 
 def test_a_limit_of_money_needs_prices() -> None:
     """Workers without one are named; the conductor itself needs none."""
     with pytest.raises(PolicyError, match="no price is known for ann"):
-        check_run(pool(ANN, BOB, SELF), Limits(cost=Decimal(1)))
-    check_run(pool(BOB, SELF), Limits(cost=Decimal(1)))
-    check_run(pool(ANN), Limits(tokens=100))
+        check_pool(pool(ANN, BOB, SELF), Limits(cost=Decimal(1)))
+    check_pool(pool(BOB, SELF), Limits(cost=Decimal(1)))
+    check_pool(pool(ANN), Limits(tokens=100))
 
 
 def test_the_name_self_is_taken() -> None:
     """Name and kind go together, so that a plan's word for the conductor means nothing else."""
     for wrong in (Worker(name="self", kind="openai"), Worker(name="me", kind="self")):
         with pytest.raises(ConfigError, match="'self' as name or kind means the conductor itself"):
-            check_run(pool(ANN, wrong), Limits())
+            check_pool(pool(ANN, wrong), Limits())
 
 
 def test_a_worker_must_have_a_place() -> None:
     """With none it would be waited for without end."""
     with pytest.raises(ConfigError, match="worker ann must be allowed at least 1 step at once, not 0"):
-        check_run(pool(Worker(name="ann", kind="x", parallel=0)), Limits())
+        check_pool(pool(Worker(name="ann", kind="x", parallel=0)), Limits())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_only_what_a_model_writes_is_held_to_five_steps() -> None:
     check_limits(Limits(steps=9), planned=False)
     with pytest.raises(ConfigError, match="steps must lie between 1 and 5, not 0"):
         check_limits(Limits(steps=0), planned=False)
-    assert rules_for(pool(ANN), Limits(steps=9), down=(), given=False, depth_left=0).steps == 5
+    assert plan_rules(pool(ANN), Limits(steps=9), down=(), given=False, depth_left=0).steps == 5
 
 
 def test_sensible_limits_pass() -> None:
@@ -103,15 +103,15 @@ def test_rules_hold_who_may_be_named() -> None:
     """Workers that are up, and the conductor itself while there is depth."""
     limits = Limits(steps=2)
     everybody = pool(ANN, BOB, SELF)
-    assert rules_for(everybody, limits, down=(), given=True, depth_left=1) == Rules(
+    assert plan_rules(everybody, limits, down=(), given=True, depth_left=1) == PlanRules(
         workers=("ann", "bob", "self"), steps=2, given=True
     )
-    assert rules_for(everybody, limits, down=["ann"], given=False, depth_left=0).workers == ("bob",)
+    assert plan_rules(everybody, limits, down=["ann"], given=False, depth_left=0).workers == ("bob",)
 
 
 def test_with_everybody_down_all_workers_may_be_named() -> None:
     """A plan is still written, and the run says what is wrong with them; depth stays a bound."""
-    assert rules_for(pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0).workers == ("ann",)
+    assert plan_rules(pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0).workers == ("ann",)
 
 
 def test_substitutes_are_the_others_in_order() -> None:
@@ -123,7 +123,7 @@ def test_substitutes_are_the_others_in_order() -> None:
 
 def test_whom_the_policy_bars_cannot_be_named() -> None:
     """Not even where everybody else is down."""
-    rules = rules_for(pool(ANN, BOB), Limits(), down=["bob"], given=False, depth_left=0, barred=["ann"])
+    rules = plan_rules(pool(ANN, BOB), Limits(), down=["bob"], given=False, depth_left=0, barred=["ann"])
     assert rules.workers == ("bob",)
 
 
@@ -149,7 +149,7 @@ OWN = Party(name="own", reader="this machine", kind="ollama", local=True)
 )
 def test_a_selector_means_by_name_tag_or_provider(selector: str, party: Party, meant: bool) -> None:
     """A provider is who reads it; of a server on this machine it is its kind too."""
-    assert is_meant(selector, party) is meant
+    assert selector_matches(selector, party) is meant
 
 
 def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
@@ -171,14 +171,14 @@ def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
     """At most four by name; a pool of nobody is somebody else's business."""
     parties = {name: Party(name=name, reader="x", kind="x") for name in ("ann", "bob")}
     with pytest.raises(PolicyError) as caught:
-        permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
+        permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
     local = "policy.local_only keeps everything on this machine, and x is not"
     assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
-    assert permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",))).names == ("bob", "self")
-    assert permitted(pool(ANN, BOB, SELF), parties, Policy(deny=("self",))).names == ("ann", "bob")
+    assert permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",))).names == ("bob", "self")
+    assert permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("self",))).names == ("ann", "bob")
     many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(6)))
     with pytest.raises(PolicyError, match=r"w3: .*; and 2 more"):
-        permitted(many, {name: Party(name=name, reader="x") for name in many.names}, Policy(local_only=True))
+        permitted_pool(many, {name: Party(name=name, reader="x") for name in many.names}, Policy(local_only=True))
 
 
 def test_selectors_that_mean_nobody_are_told() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.usage import Price, Usage, priced
+from conductor_cli.core.usage import Price, Usage, with_cost
 from tests.core.strategies import prices, usages
 
 
@@ -65,7 +65,7 @@ def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -
 
 def test_an_unknown_price_does_not_hide_a_known_one() -> None:
     """The sum of what is known is kept, and what is not is counted."""
-    known, unknown = Usage(cost=Decimal("0.5"), calls=1), priced(Usage(calls=1), None)
+    known, unknown = Usage(cost=Decimal("0.5"), calls=1), with_cost(Usage(calls=1), None)
     assert (known + unknown).cost == (unknown + known).cost == Decimal("0.5")
     assert (known + unknown).unpriced == 1
     assert (unknown + unknown).cost is None
@@ -74,20 +74,20 @@ def test_an_unknown_price_does_not_hide_a_known_one() -> None:
 def test_a_price_is_for_a_million_tokens() -> None:
     """What the provider had cached has its own price, or that of other input."""
     usage = Usage(tokens_in=1_000_000, tokens_cached=400_000, tokens_out=500_000, calls=1)
-    assert priced(usage, Price(input=Decimal(1), output=Decimal(4))).cost == 3
-    assert priced(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
+    assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4))).cost == 3
+    assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
 
 
 def test_a_cost_that_was_told_is_kept() -> None:
     """The provider knows better than a table."""
     usage = Usage(tokens_in=100, cost=Decimal("0.25"), calls=1)
-    assert priced(usage, Price(input=Decimal(9), output=Decimal(9))) == usage
-    assert priced(usage, None).unpriced == 0
+    assert with_cost(usage, Price(input=Decimal(9), output=Decimal(9))) == usage
+    assert with_cost(usage, None).unpriced == 0
 
 
 @given(usages, prices)
 def test_nothing_costs_less_than_nothing(usage: Usage, price: Price) -> None:
     """Also when a provider says that more was cached than was read."""
-    cost = priced(usage, price).cost
+    cost = with_cost(usage, price).cost
     assert cost is not None
     assert cost >= 0

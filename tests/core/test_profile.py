@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.profile import GOOD, PROFILES, Profile, labels_for, labels_of, speciality
-from conductor_cli.core.spellings import SPELLINGS
 
 
 def test_letters_go_on_after_z() -> None:
@@ -50,11 +50,11 @@ def test_a_label_may_be_the_card_in_short() -> None:
 def test_every_profile_is_found_by_name_and_has_its_spelling(profile: Profile) -> None:
     """Numbers belong to the published lists, which hold whole numbers only."""
     assert PROFILES[profile.name] is profile
-    assert profile.spelling in SPELLINGS
+    assert profile.spelling in PLAN_FORMATS
     assert sorted(profile.order) == ["access", "subtask", "worker"]
     assert profile.spelling != "published" or profile.labels == "numbers"
 
 
 def test_every_spelling_is_found_by_its_name() -> None:
     """The table's keys are the names."""
-    assert all(name == spelling.name for name, spelling in SPELLINGS.items())
+    assert all(name == spelling.name for name, spelling in PLAN_FORMATS.items())

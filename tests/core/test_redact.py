@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.redact import LEAST, MARK, SECRETS, Secrets, Stream, spellings
+from conductor_cli.core.redact import LEAST, REDACTED, SECRETS, Secrets, StreamRedactor, encodings_of
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
 HARD = 'k/e+y="q\\u&<==/+'
@@ -49,10 +49,10 @@ def test_a_key_is_found_in_every_spelling(spell: object, key: str) -> None:
     """Raw, in a URL, in JSON, in HTML, in base64, in hexadecimal: a mark stands in its place."""
     text = spell(key)  # type: ignore[operator]
     shown = known(key).redact(f"before {text} behind")
-    assert MARK in shown
+    assert REDACTED in shown
     assert text not in shown
     # In base64 the last letters may depend on what follows; they say less than a byte of the key.
-    assert len(shown) <= len(f"before {MARK} behind") + 4
+    assert len(shown) <= len(f"before {REDACTED} behind") + 4
 
 
 @pytest.mark.parametrize("user", ["", "u", "us", "user:"])
@@ -61,15 +61,15 @@ def test_a_key_is_found_in_base64_behind_and_before_other_text(user: str, behind
     """Basic authentication writes `user:key`: the key's own part is found wherever it begins."""
     text = base64.b64encode(f"{user}{PLAIN}{behind}".encode()).decode()
     shown = known(PLAIN).redact(text)
-    assert MARK in shown
-    assert len(shown) <= len(text) - len(PLAIN) + len(MARK)
+    assert REDACTED in shown
+    assert len(shown) <= len(text) - len(PLAIN) + len(REDACTED)
 
 
 @given(key=KEYS, before=AROUND, behind=AROUND)
 def test_no_spelling_of_a_key_is_left(key: str, before: str, behind: str) -> None:
     """Whatever stands around it, the key itself is gone, and so is its escaped form."""
     shown = known(key).redact(f"{before}{key}{behind} {before}{urllib.parse.quote(key, safe='')}{behind}")
-    assert key not in shown.replace(MARK, "\n")
+    assert key not in shown.replace(REDACTED, "\n")
 
 
 @given(text=AROUND)
@@ -85,13 +85,13 @@ def test_a_word_is_no_key() -> None:
 
 def test_the_longer_of_two_keys_goes_first() -> None:
     """A key that begins as another one does leaves no rest."""
-    assert known("abcdefgh", "abcdefghijkl").redact("abcdefghijkl abcdefgh") == f"{MARK} {MARK}"
+    assert known("abcdefgh", "abcdefghijkl").redact("abcdefghijkl abcdefgh") == f"{REDACTED} {REDACTED}"
 
 
 def test_data_is_redacted_in_all_its_texts() -> None:
     """Texts, lists and names of fields; numbers and the like stay what they are."""
     data = {"a": [PLAIN, 1, None, True], PLAIN: {"b": (f"x{PLAIN}y",)}}
-    assert known(PLAIN).redact_data(data) == {"a": [MARK, 1, None, True], MARK: {"b": [f"x{MARK}y"]}}
+    assert known(PLAIN).redact_data(data) == {"a": [REDACTED, 1, None, True], REDACTED: {"b": [f"x{REDACTED}y"]}}
 
 
 KIN = known(PLAIN, HARD, "abcdefgh", "abcdefghijklmnop", "defghijkl", "aaaaaaaaa", "abababababab")
@@ -100,7 +100,7 @@ KIN = known(PLAIN, HARD, "abcdefgh", "abcdefghijklmnop", "defghijkl", "aaaaaaaaa
 
 def streamed(secrets: Secrets, text: str, cuts: Sequence[int]) -> str:
     """`text` through a stream, cut there."""
-    stream = Stream(secrets)
+    stream = StreamRedactor(secrets)
     places = sorted(cuts)
     pieces = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
     return "".join(stream.feed(piece) for piece in pieces) + stream.close()
@@ -111,10 +111,10 @@ def test_a_stream_lets_no_key_through_however_it_is_cut(
     key: str, before: str, behind: str, data: st.DataObject
 ) -> None:
     """The pieces joined are the whole text redacted, wherever the cuts are."""
-    text = f"{before}{data.draw(st.sampled_from(list(spellings(key))))}{behind}"
+    text = f"{before}{data.draw(st.sampled_from(list(encodings_of(key))))}{behind}"
     shown = streamed(known(key), text, data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     assert shown == known(key).redact(text)
-    assert MARK in shown
+    assert REDACTED in shown
 
 
 @given(data=st.data())
@@ -124,39 +124,44 @@ def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject
     text = "".join(data.draw(st.lists(part | st.sampled_from(KIN.forms) | AROUND, max_size=5)))
     shown = streamed(KIN, text, data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
     assert shown == KIN.redact(text)
-    assert not any(form in piece for form in KIN.forms for piece in shown.split(MARK))
+    assert not any(form in piece for form in KIN.forms for piece in shown.split(REDACTED))
 
 
 def test_a_stream_waits_whether_a_longer_key_follows() -> None:
     """A key that begins as another does is no mark while it may still become that one."""
-    stream = Stream(known("abcdefgh", "abcdefghijklmnop"))
-    assert [stream.feed("abcdefgh"), stream.feed("ijklmnop"), stream.close()] == ["", MARK, ""]
-    assert [stream.feed("abcdefgh"), stream.feed("i"), stream.feed("t"), stream.close()] == ["", "", f"{MARK}it", ""]
-    assert [stream.feed("abcdefgh"), stream.close()] == ["", MARK]
+    stream = StreamRedactor(known("abcdefgh", "abcdefghijklmnop"))
+    assert [stream.feed("abcdefgh"), stream.feed("ijklmnop"), stream.close()] == ["", REDACTED, ""]
+    assert [stream.feed("abcdefgh"), stream.feed("i"), stream.feed("t"), stream.close()] == [
+        "",
+        "",
+        f"{REDACTED}it",
+        "",
+    ]
+    assert [stream.feed("abcdefgh"), stream.close()] == ["", REDACTED]
 
 
 def test_the_padding_of_base64_is_part_of_the_key_in_a_stream() -> None:
     """Escaped for a URL it comes behind what is base64 already."""
     text = urllib.parse.quote(base64.b64encode(PLAIN.encode()).decode(), safe="")
     assert text.endswith("%3D%3D")
-    assert streamed(known(PLAIN), text, range(len(text))) == MARK
+    assert streamed(known(PLAIN), text, range(len(text))) == REDACTED
 
 
 def test_keys_that_overlap_have_one_mark() -> None:
     """Of two keys that share a part neither leaves a rest, in one text and in pieces."""
     keys, text = known("abcdefgh", "efghijklmnop"), "(abcdefghijklmnop)"
-    assert keys.redact(text) == streamed(keys, text, range(len(text))) == f"({MARK})"
+    assert keys.redact(text) == streamed(keys, text, range(len(text))) == f"({REDACTED})"
 
 
 def test_a_stream_holds_nothing_back_where_no_key_is_known() -> None:
     """Without a key every piece goes on as it comes."""
-    stream = Stream(Secrets())
+    stream = StreamRedactor(Secrets())
     assert [stream.feed("s"), stream.feed("k-"), stream.close()] == ["s", "k-", ""]
 
 
 def test_a_stream_holds_back_only_what_may_become_a_key() -> None:
     """The beginning of a key waits, and comes when it goes on otherwise."""
-    stream = Stream(known(PLAIN))
+    stream = StreamRedactor(known(PLAIN))
     assert [stream.feed("look: sk-"), stream.feed("proj no"), stream.close()] == ["look: ", "sk-proj no", ""]
 
 
@@ -166,5 +171,5 @@ def test_a_key_that_is_added_twice_is_known_once() -> None:
     before = found.forms
     found.add(PLAIN)
     assert found.forms is before
-    assert set(before) == set(spellings(PLAIN))
-    assert SECRETS.redact(MARK) == MARK
+    assert set(before) == set(encodings_of(PLAIN))
+    assert SECRETS.redact(REDACTED) == REDACTED

@@ -5,11 +5,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.plan import Plan, Rules, check
+from conductor_cli.core.plan import Plan, PlanRules, check_plan
 from conductor_cli.core.schedule import Schedule
 from tests.core.strategies import plans_for
 
-RULES = Rules(workers=("a", "b", "c"))
+RULES = PlanRules(workers=("a", "b", "c"))
 
 
 def test_steps_without_sources_start_at_once_in_order() -> None:
@@ -70,7 +70,7 @@ def test_a_step_may_be_added_while_others_run() -> None:
 @given(plans_for(RULES, st.just("do")), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_every_plan_comes_to_its_end(plan: Plan, parallel: int, own: int, draw: random.Random) -> None:
     """Each step starts once, after what it sees, within both bounds, in whatever order the running ones end."""
-    check(plan, RULES)
+    check_plan(plan, RULES)
     schedule = Schedule(parallel, {"a": own})
     for number, step in enumerate(plan.steps, start=1):
         schedule.add(number, step.worker, step.access)

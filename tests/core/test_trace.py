@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure, FailureKind
-from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import StepRecord, Trace, _step, apply
+from conductor_cli.core.trace import StepRecord, Trace, _step, apply_event
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
@@ -36,7 +36,7 @@ STARTED = ev.RunStarted(
 def folded(*events: ev.Event) -> Trace:
     trace = Trace()
     for event in events:
-        trace = apply(trace, event)
+        trace = apply_event(trace, event)
     return trace
 
 
@@ -67,7 +67,7 @@ def test_planning_is_text_steps_rejections_and_a_plan() -> None:
     assert (trace.plan_text, trace.rejected, trace.plan) == ("A | - |", (rejected,), plan)
     assert trace.planning == trace.usage == SPENT + SPENT
     assert (trace.state, trace.at) == ("running", 3.0)
-    assert folded(ev.PlanReady(at=0.0, plan=Accept(), usage=SPENT)).plan == Accept()
+    assert folded(ev.PlanReady(at=0.0, plan=KeepAnswer(), usage=SPENT)).plan == KeepAnswer()
 
 
 def test_a_step_goes_from_waiting_to_done() -> None:
@@ -127,14 +127,14 @@ def test_a_failure_for_good_and_a_step_that_never_started() -> None:
 
 def test_a_nested_run_is_a_trace_inside_its_step() -> None:
     """Its events fold into it, to any depth, and its cost counts once, at the step's end."""
-    inner = ev.Inner(at=2.5, step=1, event=STARTED)
-    deeper = ev.Inner(at=3.0, step=1, event=ev.Inner(at=0.5, step=1, event=STARTED))
-    trace = folded(planned(), started(), inner, ev.Inner(at=2.6, step=1, event=planned()), deeper)
-    assert trace.steps[0].inner is not None
-    assert trace.steps[0].inner.run == "r1"
-    assert trace.steps[0].inner.steps[0].inner == folded(STARTED)
+    inner = ev.NestedEvent(at=2.5, step=1, event=STARTED)
+    deeper = ev.NestedEvent(at=3.0, step=1, event=ev.NestedEvent(at=0.5, step=1, event=STARTED))
+    trace = folded(planned(), started(), inner, ev.NestedEvent(at=2.6, step=1, event=planned()), deeper)
+    assert trace.steps[0].nested is not None
+    assert trace.steps[0].nested.run == "r1"
+    assert trace.steps[0].nested.steps[0].nested == folded(STARTED)
     rejected = ev.PlanRejected(at=2.0, attempt=1, text="?", problem="no", hint="", usage=SPENT)
-    assert folded(planned(), started(), ev.Inner(at=3.0, step=1, event=rejected)).usage == Usage()
+    assert folded(planned(), started(), ev.NestedEvent(at=3.0, step=1, event=rejected)).usage == Usage()
 
 
 def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
@@ -146,7 +146,7 @@ def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
     """The type checker says so first; at run time it does not pass in silence."""
     nothing: Any = SimpleNamespace(at=0.0)
     with pytest.raises(AssertionError):
-        apply(Trace(), nothing)
+        apply_event(Trace(), nothing)
     with pytest.raises(AssertionError):
         _step(StepRecord(number=1, step=Step(worker="a", subtask="b"), last=True, planned=0.0), nothing)
 

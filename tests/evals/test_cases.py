@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.evals import cases as module
 from conductor_cli.evals.cases import Case, GoldStep, hash_cases, is_correct, read_cases, said, write_cases
 

@@ -22,7 +22,7 @@ from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.models.stream_decoder import ReplyDecoder
 from tests.evals.kit import Timed, all_of, case, conductor, evaluated, evaluation, pool, worker_model
 from tests.run.kit import play, says
-from tests.servers import Seen, Wire, delta, loopback, usage
+from tests.servers import SeenStep, Wire, delta, loopback, usage
 
 
 def outcome_of(name: str, **fields: Any) -> Any:
@@ -69,10 +69,10 @@ def test_every_other_end_of_a_run_is_unknown() -> None:
 )
 def test_a_failed_run_is_judged_by_its_reason(error: ConductorError) -> None:
     """Without any other event the reason of the end decides."""
-    from conductor_cli.core.trace import Trace, apply
+    from conductor_cli.core.trace import Trace, apply_event
 
     failure = error.failure
-    trace = apply(Trace(), ev.RunFailed(at=1.0, error=failure, usage=Usage()))
+    trace = apply_event(Trace(), ev.RunFailed(at=1.0, error=failure, usage=Usage()))
     assert lost(trace, (), planned=False) == ("429" if failure.message == "429" else "")
 
 
@@ -99,7 +99,7 @@ def test_a_failure_inside_a_nested_run_counts() -> None:
 def test_nested_events_are_seen_in_their_place() -> None:
     """However deep an event lies, it is met."""
     deep = ev.Notice(at=0.0, text="deep")
-    once = ev.Inner(at=0.0, step=1, event=ev.Inner(at=0.0, step=2, event=deep))
+    once = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
     assert list(flat([once, deep])) == [deep, deep]
 
 
@@ -130,7 +130,7 @@ def test_money_is_counted_by_the_workers_prices(tmp_path: Path) -> None:
 def test_a_provider_on_this_machine_is_evaluated_and_asked_once(tmp_path: Path) -> None:
     """Through the real adapter: tokens as the server counts them, a failure told apart, nothing asked twice."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.json["model"] == "broken":
             await wire.json({"error": {"message": "no capacity"}}, status=503)
             return

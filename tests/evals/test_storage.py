@@ -13,8 +13,8 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.pool import Limits, Patience
-from conductor_cli.core.usage import NOTHING
+from conductor_cli.core.pool import Limits, Timeouts
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas
 from conductor_cli.evals.systems import select_systems
@@ -73,7 +73,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
         ev.PlanDelta(at=1.0, text="a"), ev.PlanDelta(at=2.0, text="b"),
         ev.StepDelta(at=3.0, step=1, attempt=1, text="x"), ev.StepDelta(at=3.0, step=2, attempt=1, text="y"),
         ev.StepDelta(at=4.0, step=1, attempt=1, text="z", thinking="t"),
-        ev.StepStopped(at=5.0, step=1, reason="unneeded", usage=NOTHING),
+        ev.StepStopped(at=5.0, step=1, reason="unneeded", usage=NO_USAGE),
     ]  # fmt: skip
     assert list(merge_deltas(events)) == [
         ev.PlanDelta(at=5.0, text="ab"), ev.StepDelta(at=5.0, step=1, attempt=1, text="xz", thinking="t"),
@@ -87,7 +87,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
         ({"seed": 9}, "seed"), ({"digest": "0", "count": 1}, "cases"), ({"systems": ("moa",)}, "systems"),
         ({"conductor": "x", "planner": "1"}, "conductor"), ({"profile": "x"}, "profile"),
         ({"pool": pool("ann"), "who": {}}, "workers or cards"), ({"who": {"ann": "1", "bob": "3"}}, "model of bob"),
-        ({"limits": Limits(steps=2)}, "limits"), ({"patience": Patience(idle=1.0)}, "patience"),
+        ({"limits": Limits(steps=2)}, "limits"), ({"patience": Timeouts(idle=1.0)}, "patience"),
         ({"rehearsal": True}, "workers or cards"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

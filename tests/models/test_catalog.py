@@ -21,7 +21,7 @@ from conductor_cli.models.catalog import api_key_of, kinds, open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
-from tests.servers import Seen, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.servers import SeenStep, Wire, delta, litellm_ready, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
 
@@ -222,7 +222,7 @@ def test_a_scripted_worker_says_what_it_is_told_and_is_called_so() -> None:
 def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
     """OpenAI's own address gets `max_completion_tokens`; an address of one's own gets what most servers know."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
 
     model = open_model(worker("openai"), environ={"OPENAI_API_KEY": "k"})

@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.scripted import ScriptedModel
-from tests.servers import LITELLM_IGNORES, Loopback, Script, Seen, Speaker, Wire, aimock, litellm_ready, loopback
+from tests.servers import LITELLM_IGNORES, Loopback, Script, SeenStep, Speaker, Wire, aimock, litellm_ready, loopback
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
 
@@ -193,7 +193,7 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
     """The seconds of Retry-After reach whoever decides when to ask again."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
         await wire.json(body, 429, retry_after="7")
 
@@ -207,7 +207,7 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
 def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
     """Nothing guesses that a model has lost its way: a table of zeros is carried whole."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         for _ in range(150):
@@ -223,7 +223,7 @@ def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
 def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
     """A reply that breaks off is an error after what had come, never a short answer."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
         await speaker.say("Ye")
@@ -271,11 +271,11 @@ def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
         assert server.requests[0].closed.wait(1.0)
 
 
-async def silent(seen: Seen, wire: Wire) -> None:
+async def silent(seen: SeenStep, wire: Wire) -> None:
     await wire.stall()
 
 
-async def endless(seen: Seen, wire: Wire) -> None:
+async def endless(seen: SeenStep, wire: Wire) -> None:
     speaker = Speaker(seen, wire)
     await speaker.begin()
     await speaker.say("and ")

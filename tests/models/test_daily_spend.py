@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import ConfigError, LimitReached
-from conductor_cli.core.ledger import Ledger, Reservation, Today
+from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
-from conductor_cli.core.usage import NOTHING, Price, Usage, priced
+from conductor_cli.core.usage import NO_USAGE, Price, Usage, with_cost
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.dayfile import Day, spent
 
@@ -34,13 +34,13 @@ class Desk:
         self.book = DailySpend(place, limits, now=lambda: self.now)
 
     def reserve(self, read: int = 100, answer: int = 1000) -> Reservation | None:
-        def decide(today: Today) -> Reservation | None:
+        def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(read, answer, DEAR, today=today)
 
         return self.book.reserve(decide, self.ledger.release)
 
     def settle(self, reservation: Reservation, written: int) -> None:
-        usage = priced(Usage(tokens_in=100, tokens_out=written, calls=1), DEAR)
+        usage = with_cost(Usage(tokens_in=100, tokens_out=written, calls=1), DEAR)
         self.ledger.settle(reservation, usage)
         self.book.settle(reservation, usage, ANN)
 
@@ -212,7 +212,7 @@ def test_without_limits_calls_are_written_down_all_the_same(place: Path) -> None
     desk.call(written=5)
     room = desk.reserve()
     assert room is not None
-    desk.book.settle(room, NOTHING, ANN)
+    desk.book.settle(room, NO_USAGE, ANN)
     (row,), damaged = spent(place, NOON.date())
     assert (row.day, row.provider, row.worker, row.model, damaged) == (NOON.date(), "openai", "ann", "gpt-x", 0)
     assert (row.usage.tokens_in, row.usage.tokens_out, row.usage.cost) == (100, 5, Decimal("0.00015"))

@@ -17,7 +17,7 @@ from conductor_cli.models import discovery as module
 from conductor_cli.models import presets
 from conductor_cli.models.discovery import discover, ping, with_unique_names, workers_of_server, workers_with_keys
 from conductor_cli.models.presets import PRESETS
-from tests.servers import Loopback, Seen, Wire, loopback
+from tests.servers import Loopback, SeenStep, Wire, loopback
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -45,7 +45,7 @@ def at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
         monkeypatch.setitem(presets._providers(), name, changed)
 
 
-async def tags(seen: Seen, wire: Wire) -> None:
+async def tags(seen: SeenStep, wire: Wire) -> None:
     names = [
         "qwen3:8b",
         "nomic-embed-text:latest",
@@ -83,7 +83,7 @@ def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch)
 def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A llama-server is found by its list of models, of which the file's name is kept."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})
 
     with loopback(script) as server:
@@ -102,16 +102,16 @@ def test_ollama_host_moves_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0].options == {"base_url": f"http://127.0.0.1:{server.port}/v1"}
 
 
-async def page(seen: Seen, wire: Wire) -> None:
+async def page(seen: SeenStep, wire: Wire) -> None:
     await wire.head(200, "text/html")
     await wire.send("<html>")
 
 
-async def refused(seen: Seen, wire: Wire) -> None:
+async def refused(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"error": "no"}, 401)
 
 
-async def stalled(seen: Seen, wire: Wire) -> None:
+async def stalled(seen: SeenStep, wire: Wire) -> None:
     await wire.stall()
 
 
@@ -160,7 +160,7 @@ def pinged(server: Loopback, kind: str, key: str = "sk-123456") -> Any:
 def test_a_ping_asks_for_the_models_with_the_key(kind: str, path: str, header: str) -> None:
     """A worker's server is reached without asking a question; how long it took is said."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"data": []})
 
     with loopback(script) as server:

@@ -17,10 +17,10 @@ import pytest
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.http import REASONS, HttpClient, get_json, host_of, reason_of
-from tests.servers import Authority, Seen, Wire, authority, loopback, proxy
+from tests.servers import Authority, SeenStep, Wire, authority, loopback, proxy
 
 
-async def fine(seen: Seen, wire: Wire) -> None:
+async def fine(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"said": "yes"})
 
 
@@ -100,7 +100,7 @@ def test_a_connection_is_used_again_once_its_answer_was_read() -> None:
 def test_an_answer_that_is_left_is_closed() -> None:
     """Leaving an answer before its end closes the connection at once."""
 
-    async def endless(seen: Seen, wire: Wire) -> None:
+    async def endless(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.send("x")
         await wire.stall()
@@ -135,21 +135,21 @@ def test_an_address_that_is_none_is_said_to_be(url: str, reason: str) -> None:
     assert failure(HttpClient(url)).reason == reason
 
 
-async def half(seen: Seen, wire: Wire) -> None:
+async def half(seen: SeenStep, wire: Wire) -> None:
     await wire.head()
     await wire.raw(b"100\r\nhalf of it")
     wire.cut()
 
 
-async def nothing(seen: Seen, wire: Wire) -> None:
+async def nothing(seen: SeenStep, wire: Wire) -> None:
     wire.cut()
 
 
-async def noise(seen: Seen, wire: Wire) -> None:
+async def noise(seen: SeenStep, wire: Wire) -> None:
     await wire.raw(b"\x00\x01 this is not HTTP\r\n\r\n")
 
 
-async def badly_packed(seen: Seen, wire: Wire) -> None:
+async def badly_packed(seen: SeenStep, wire: Wire) -> None:
     await wire.head(200, "application/json", content_encoding="gzip")
     await wire.send("this is not gzip")
 
@@ -165,7 +165,7 @@ def test_an_answer_that_is_broken_is_a_broken_one(script: Any) -> None:
 def test_the_time_for_a_call_bounds_all_of_it(when: str) -> None:
     """A server that says nothing, or stops in the middle, is left when the time is over, and sees the close."""
 
-    async def slow(seen: Seen, wire: Wire) -> None:
+    async def slow(seen: SeenStep, wire: Wire) -> None:
         if when == "within":
             await wire.head()
             await wire.send("x")
@@ -179,7 +179,7 @@ def test_the_time_for_a_call_bounds_all_of_it(when: str) -> None:
 def test_a_redirect_is_not_followed() -> None:
     """A redirect is an error that says where it leads; the key is not sent there."""
 
-    async def elsewhere(seen: Seen, wire: Wire) -> None:
+    async def elsewhere(seen: SeenStep, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=f"{other.url}/v1")
 
     with loopback(fine) as other, loopback(elsewhere) as server:
@@ -192,7 +192,7 @@ def test_a_redirect_is_not_followed() -> None:
 def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
     """An endless error page is cut off; its first words are the message."""
 
-    async def endless(seen: Seen, wire: Wire) -> None:
+    async def endless(seen: SeenStep, wire: Wire) -> None:
         await wire.head(500, "text/plain", retry_after="3")
         while not wire.gone.is_set():
             await wire.send("no " * 10_000)
@@ -208,7 +208,7 @@ def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
 def test_an_answer_beyond_the_limit_is_left() -> None:
     """More bytes than an answer may have are not kept."""
 
-    async def long(seen: Seen, wire: Wire) -> None:
+    async def long(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         while not wire.gone.is_set():
             await wire.send(b"x" * 10_000)
@@ -221,7 +221,7 @@ def test_an_answer_beyond_the_limit_is_left() -> None:
 def test_a_body_that_unpacks_to_too_much_is_left() -> None:
     """The limit is on what a body unpacks to, not on what is sent."""
 
-    async def bomb(seen: Seen, wire: Wire) -> None:
+    async def bomb(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, "application/json", content_encoding="gzip")
         await wire.send(gzip.compress(b" " * 5_000_000))
 
@@ -297,7 +297,7 @@ def test_a_server_on_this_machine_is_never_asked_through_a_proxy(monkeypatch: py
 def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy that does not open its tunnel is named as the reason."""
 
-    async def refuse(seen: Seen, wire: Wire) -> None:
+    async def refuse(seen: SeenStep, wire: Wire) -> None:
         await wire.head(407, "text/plain")
 
     with loopback(refuse) as server:
@@ -310,7 +310,7 @@ def test_a_proxy_that_refuses_is_a_failure_to_connect(monkeypatch: pytest.Monkey
 def test_json_is_fetched_within_its_time() -> None:
     """One call gets a JSON value with its headers sent, and anything else is a `ModelError` without the key."""
 
-    async def raw(seen: Seen, wire: Wire) -> None:
+    async def raw(seen: SeenStep, wire: Wire) -> None:
         if seen.path == "/good":
             return await wire.json([1, 2])
         await wire.head(200, "text/plain")

@@ -9,13 +9,13 @@ import pytest
 
 from conductor_cli.models.api_errors import error_of_response
 from conductor_cli.models.key_check import Checked, check_key, left_of, verdict_of
-from tests.servers import Loopback, Seen, Wire, loopback
+from tests.servers import Loopback, SeenStep, Wire, loopback
 
 KEY = "sk-test-0123456789abcdef"
 
 
 def answering(status: int, body: object, **headers: str) -> Loopback:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json(body, status, **headers)
 
     return loopback(script)
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_unreachable() -> None:
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
     """The time that is given bounds it all."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.stall()
 
     assert checked(loopback(script), seconds=0.2).verdict == "unreachable"

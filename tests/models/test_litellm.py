@@ -17,7 +17,7 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.litellm import LiteLLM, preload
 from conductor_cli.models.litellm_errors import REASONS, error_kind
-from tests.servers import LITELLM_IGNORES, Seen, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
+from tests.servers import LITELLM_IGNORES, SeenStep, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
 
@@ -30,7 +30,7 @@ def _litellm() -> None:
     litellm_ready()
 
 
-async def fine(seen: Seen, wire: Wire) -> None:
+async def fine(seen: SeenStep, wire: Wire) -> None:
     speaker = Speaker(seen, wire)
     await speaker.begin()
     await speaker.say("Yes.")
@@ -112,7 +112,7 @@ def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
 def test_no_money_is_not_waited_for() -> None:
     """A 429 because the account is empty is a refusal."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429)
 
     with loopback(script) as server:
@@ -147,7 +147,7 @@ def test_what_a_provider_does_not_know_is_left_out_remembered_and_said() -> None
 def test_what_a_server_refuses_is_left_out_remembered_and_said() -> None:
     """A parameter that only the server knows to be wrong is left out after its refusal."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if "temperature" in seen.json:
             error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
             return await wire.json({"type": "error", "error": error}, 400)
@@ -163,7 +163,7 @@ def test_what_a_server_refuses_is_left_out_remembered_and_said() -> None:
 def test_a_refusal_for_another_reason_is_asked_once() -> None:
     """The retries of litellm are off, and nothing is left out for nothing."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500)
 
     with loopback(script) as server:
@@ -193,7 +193,7 @@ def test_a_model_that_litellm_does_not_know_is_refused() -> None:
 def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
     """A provider's server that redirects is an error; the host that it leads to sees neither key nor question."""
 
-    async def elsewhere(seen: Seen, wire: Wire) -> None:
+    async def elsewhere(seen: SeenStep, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path)
 
     with loopback(fine) as other, loopback(elsewhere) as server:

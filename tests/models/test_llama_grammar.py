@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.core.spellings import SPELLINGS
+from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.loading import LlamaOptions, Loaded
 from tests.core.strategies import terms_for_tests
@@ -29,7 +29,7 @@ def compiled(loaded: Loaded, grammar: str) -> Any:
     return loaded.lib.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
 
 
-@pytest.mark.parametrize("name", tuple(SPELLINGS))
+@pytest.mark.parametrize("name", tuple(PLAN_FORMATS))
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_llama_accepts_every_grammar_that_we_generate(
@@ -39,9 +39,9 @@ def test_llama_accepts_every_grammar_that_we_generate(
     single = name == "native" and data.draw(st.booleans())
     style = "numbers" if name == "published" else "letters"
     fixed = {"single": True, "reasoning": False} if single else {}
-    terms = data.draw(terms_for_tests(style, exact=True, **fixed))
-    terms = replace(terms, first=data.draw(st.integers(1, terms.rules.steps)))
-    grammar = SPELLINGS[name].grammar(terms)
+    context = data.draw(terms_for_tests(style, exact=True, **fixed))
+    context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
+    grammar = PLAN_FORMATS[name].grammar(context)
     sampler = compiled(loaded, grammar)
     assert sampler
     loaded.lib.llama_sampler_free(sampler)

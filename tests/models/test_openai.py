@@ -15,7 +15,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.server_quirks import ServerQuirks
-from tests.servers import Loopback, Script, Seen, Wire, delta, loopback, saying, usage
+from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
@@ -30,7 +30,7 @@ async def chunks_of(made: OpenAI, request: Request) -> list[Chunk]:
         return [chunk async for chunk in stream]
 
 
-def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[Seen]]:
+def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenStep]]:
     """The chunks of one reply after the other by the same model, and what the server saw."""
 
     async def go(server: Loopback) -> list[list[Chunk]]:
@@ -94,7 +94,7 @@ def test_the_bound_on_tokens_goes_under_the_name_that_the_server_knows() -> None
 def test_a_stream_is_read_as_it_comes() -> None:
     """Each frame is handed on when it arrives, before the server says the next."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta("Y"))
         await asyncio.to_thread(read.wait, 5)
@@ -116,7 +116,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
 def test_an_answer_in_one_piece_is_understood() -> None:
     """A server that does not stream answers with one JSON body: the same chunks come of it."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         message = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
         await wire.json({"choices": [{"message": message, "finish_reason": "length"}], "usage": usage()["usage"]})
 
@@ -130,7 +130,7 @@ def test_an_answer_in_one_piece_is_understood() -> None:
 def test_a_stream_under_a_wrong_name_is_a_stream(kind: str) -> None:
     """What an answer is, is told by what stands in it."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, kind)
         await wire.send(": ping\n\n")
         await wire.frames(*YES, "[DONE]")
@@ -149,46 +149,46 @@ def test_an_end_is_an_end_by_either_sign(frames: tuple[Any, ...], done: bool) ->
     assert (text(chunks), chunks[-1].finish) == ("Yes.", "stop")
 
 
-async def without_end(seen: Seen, wire: Wire) -> None:
+async def without_end(seen: SeenStep, wire: Wire) -> None:
     await wire.head()
     await wire.frames(delta("Ye"))
 
 
-async def half_a_frame(seen: Seen, wire: Wire) -> None:
+async def half_a_frame(seen: SeenStep, wire: Wire) -> None:
     await without_end(seen, wire)
     await wire.send('data: {"choices": [{"delta": {"cont')
 
 
-async def cut_off(seen: Seen, wire: Wire) -> None:
+async def cut_off(seen: SeenStep, wire: Wire) -> None:
     await without_end(seen, wire)
     await wire.raw(b"40\r\ndata: {")
     wire.cut()
 
 
-async def garbage(seen: Seen, wire: Wire) -> None:
+async def garbage(seen: SeenStep, wire: Wire) -> None:
     await without_end(seen, wire)
     await wire.frames("{nonsense")
 
 
-async def no_object(seen: Seen, wire: Wire) -> None:
+async def no_object(seen: SeenStep, wire: Wire) -> None:
     await without_end(seen, wire)
     await wire.frames("17")
 
 
-async def empty_body(seen: Seen, wire: Wire) -> None:
+async def empty_body(seen: SeenStep, wire: Wire) -> None:
     await wire.head()
 
 
-async def half_json(seen: Seen, wire: Wire) -> None:
+async def half_json(seen: SeenStep, wire: Wire) -> None:
     await wire.head(200, "application/json")
     await wire.send('{"choices": [')
 
 
-async def other_json(seen: Seen, wire: Wire) -> None:
+async def other_json(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"hello": "world"})
 
 
-async def endless_line(seen: Seen, wire: Wire) -> None:
+async def endless_line(seen: SeenStep, wire: Wire) -> None:
     await wire.head()
     while not wire.gone.is_set():
         await wire.send("x" * 65536)
@@ -211,7 +211,7 @@ def test_what_is_no_reply_is_broken(script: Script) -> None:
 def test_what_came_before_a_fault_was_handed_on() -> None:
     """Text that arrived in the same piece as a fault comes out before the error."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.send('data: {"choices": [{"delta": {"content": "Ye"}}]}\n\ndata: {nonsense\n\n')
 
@@ -232,7 +232,7 @@ def test_what_came_before_a_fault_was_handed_on() -> None:
 def test_a_web_page_is_no_reply() -> None:
     """A page with status 200 means a wrong address; the error shows its first words and what to look at."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, "text/html")
         await wire.send("\n<!doctype html><html><title>Welcome</title><script>x()</script><p>to the router")
 
@@ -247,7 +247,7 @@ def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
     """An error object under status 200 has the meaning of its code."""
     error = {"error": {"message": "Slow down, sk-123456", "code": "rate_limit_exceeded"}}
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if whole:
             return await wire.json(error)
         await wire.head()
@@ -261,7 +261,7 @@ def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
 def test_an_error_status_is_told_with_the_wait_that_it_asks_for() -> None:
     """429 carries the seconds of Retry-After and the provider's words."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"error": {"message": "Too many"}}, 429, retry_after="7")
 
     error = failure(script)
@@ -285,7 +285,7 @@ def test_tokens_that_are_not_counted_are_said_once() -> None:
 def refusing(*names: str, status: int = 400, **answer: Any) -> Script:
     """A server that refuses each of these parameters, one at a time, and takes the rest."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         for name in names:
             if name in seen.json:
                 words = answer or {"error": {"message": f"Unsupported parameter: '{name}'.", "param": name}}
@@ -342,11 +342,11 @@ def test_a_refusal_for_another_reason_is_not_asked_again() -> None:
     """A 400 that names no parameter of ours is an error after one request, and nothing is remembered."""
     words: Mapping[str, Any] = {"error": {"message": "The question is not welcome.", "code": "invalid_request"}}
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         asked.append(seen)
         await wire.json(words, 400)
 
-    asked: list[Seen] = []
+    asked: list[SeenStep] = []
     assert failure(script, Request(messages=ASKED.messages, temperature=0.5)).reason == "refused"
     assert len(asked) == 1
 
@@ -355,11 +355,11 @@ def test_a_question_that_is_too_long_is_told_as_that_and_asked_once() -> None:
     """Though the server names the bound on tokens beside it: another name of the bound would change nothing."""
     said = "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease `max_tokens`"
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         asked.append(seen)
         await wire.json({"error": {"message": said, "type": "invalid_request_error"}}, 400)
 
-    asked: list[Seen] = []
+    asked: list[SeenStep] = []
     error = failure(script, Request(messages=ASKED.messages, max_tokens=8192))
     assert (error.reason, error.retryable, error.failure.kind) == ("length", False, "worker")
     assert said in error.message
@@ -369,7 +369,7 @@ def test_a_question_that_is_too_long_is_told_as_that_and_asked_once() -> None:
 def test_the_time_for_a_call_holds_over_all_its_requests() -> None:
     """The deadline bounds the call, from its first request to its last word."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta("Y"))
         await wire.stall()
@@ -394,7 +394,7 @@ def test_the_connection_is_kept_for_the_next_question() -> None:
 def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() -> None:
     """After [DONE] the reply is complete, whatever the server does with the connection."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(*YES, "[DONE]")
         await wire.stall()
@@ -405,7 +405,7 @@ def test_a_server_that_does_not_close_after_its_last_word_is_not_waited_for() ->
 def test_questions_are_asked_side_by_side() -> None:
     """Two streams of one model are open at the same time."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         met.append(seen)
         await wire.head()
         if len(met) == 2:
@@ -419,7 +419,7 @@ def test_questions_are_asked_side_by_side() -> None:
         await made.close()
         return [text(chunks) for chunks in replies]
 
-    met: list[Seen] = []
+    met: list[SeenStep] = []
     both = asyncio.Event()
     with loopback(script) as server:
         assert asyncio.run(go(server)) == ["Yes.", "Yes."]
@@ -429,7 +429,7 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
     """A server given by its address alone is asked which model it has, once: none of a cloud, none of embeddings."""
     models = [{"id": "gpt-oss:120b-cloud"}, {"id": "nomic-embed-text"}, {"id": "first"}, {"id": "second"}]
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.path == "/v1/models":
             return await wire.json({"data": models})
         return await saying(*YES)(seen, wire)
@@ -446,7 +446,7 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
 def test_a_server_that_lists_no_model_is_told_so(listed: Any) -> None:
     """Where the model cannot be known, the error says that it has to be named."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json(listed)
 
     error = failure(script, model="")
@@ -460,7 +460,7 @@ KEY = "sk-supersecret-123456"
 def test_a_key_that_a_server_echoes_is_in_no_error() -> None:
     """A gateway that answers with the headers of the request tells nobody the key."""
 
-    async def echo(seen: Seen, wire: Wire) -> None:
+    async def echo(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"headers": dict(seen.headers)})
 
     error = failure(echo, key=KEY)

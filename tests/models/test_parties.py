@@ -32,12 +32,12 @@ from conductor_cli.models.presets import party_of
     ],
 )
 def test_a_party_is_known_by_who_reads_what_it_is_sent(
-    kind: str, values: dict[str, str], reader: str, local: bool
+    kind: str, values: dict[str, str], recipient: str, local: bool
 ) -> None:
     """An address of its own counts, whatever the kind says and through whatever library."""
     model = values.pop("model", "")
     party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
-    assert (party.reader, party.local, party.kind, party.tags) == (reader, local, kind, ("eu",))
+    assert (party.recipient, party.local, party.kind, party.tags) == (recipient, local, kind, ("eu",))
 
 
 def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.core.plan import Rules
+from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED
-from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.tiny_gguf import Extra, make
@@ -57,8 +57,10 @@ async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
         for seed in range(SEEDS):
             workers, limit = seed % 12 + 1, seed % 5 + 1
             pool = Pool(workers=tuple(Worker(name=f"worker-{index}", kind="openai") for index in range(workers)))
-            terms = terms_for(PROMPTED, pool, Rules(workers=pool.names, steps=limit), "auto", exact=True)
-            request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, terms)
+            context = plan_format_context(
+                PROMPTED, pool, PlanRules(workers=pool.names, steps=limit), "auto", exact=True
+            )
+            request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, context)
             request = replace(request, temperature=1.0, seed=seed, max_tokens=5200)
             text, finish = "", ""
             async with aclosing(llama.stream(request)) as chunks:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.usage import FREE, Price, Usage, priced
+from conductor_cli.core.usage import FREE, Price, Usage, with_cost
 from conductor_cli.models.prices import FILE, load_prices, price_of, with_prices
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
@@ -101,7 +101,7 @@ def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
     )
     used = Usage(tokens_in=1000, tokens_cached=600, tokens_stored=100, tokens_out=50, tokens_reasoning=20, calls=1)
     by_hand = (300 * 2 + 600 * Decimal("0.2") + 100 * Decimal("2.5") + 30 * 10 + 20 * 30) / Decimal(1_000_000)
-    assert priced(used, found).cost == by_hand
+    assert with_cost(used, found).cost == by_hand
     assert price_of(row(cache_read_input_token_cost=0, output_cost_per_reasoning_token=0)) == TWO_AND_TEN
 
 
@@ -116,7 +116,7 @@ def test_long_prompts_cost_what_the_table_says() -> None:
     assert [found.at(count).input for count in (512, 513, 200_000, 200_001)] == [2, 3, 3, 4]
     assert [found.at(count).output for count in (513, 200_001)] == [10, 15]
     assert found.at(200_001).cached == Decimal("0.2")
-    assert priced(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal("1.215")
+    assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal("1.215")
 
 
 def test_tiers_by_range_are_read_too() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Patience, Worker
+from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, request_key
@@ -198,7 +198,7 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
 
     async def second() -> list[Chunk]:
         await asyncio.sleep(0.01)
-        patience = Patience(first=1.0, idle=1.0, total=10.0)
+        patience = Timeouts(first=1.0, idle=1.0, total=10.0)
         async with within(kept.stream(asked()), patience) as chunks:
             return [chunk async for chunk in chunks]
 

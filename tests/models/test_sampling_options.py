@@ -13,7 +13,18 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import check_options, open_model
-from tests.servers import LITELLM_IGNORES, Script, Seen, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.servers import (
+    LITELLM_IGNORES,
+    Script,
+    SeenStep,
+    Speaker,
+    Wire,
+    delta,
+    litellm_ready,
+    loopback,
+    saying,
+    usage,
+)
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
 
@@ -49,7 +60,7 @@ def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **o
     return caught.value
 
 
-async def claude(seen: Seen, wire: Wire) -> None:
+async def claude(seen: SeenStep, wire: Wire) -> None:
     speaker = Speaker(seen, wire)
     await speaker.begin()
     await speaker.say("Yes.")
@@ -57,7 +68,7 @@ async def claude(seen: Seen, wire: Wire) -> None:
 
 
 def no(words: str, **more: Any) -> Script:
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"error": {"type": "invalid_request_error", "message": words} | more}, 400)
 
     return script
@@ -147,7 +158,7 @@ def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
 def test_what_the_run_asked_for_is_still_left_out() -> None:
     """A temperature that is not the worker's own gives way, with a note."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if "temperature" in seen.json:
             return await wire.json({"error": {"message": "no", "param": "temperature"}}, 400)
         return await FINE(seen, wire)

@@ -18,26 +18,26 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError, PlanError
-from conductor_cli.core.plan import Plan, Rules
+from conductor_cli.core.plan import Plan, PlanRules
+from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
+from conductor_cli.core.plan_formats.base import BLANK, CONTROL, signs_but
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
-from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS, Terms
-from conductor_cli.core.spellings.terms import BLANK, CONTROL, signs_but
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.server_quirks import ServerQuirks
 from conductor_cli.models.structured_output import OWNERS, enforces_schemas, for_xgrammar, form_of
-from tests.core.spellings.gbnf import Grammar
-from tests.core.spellings.reading import plan_in
+from tests.core.plan_formats.gbnf import Grammar
+from tests.core.plan_formats.reading import plan_in
 from tests.core.strategies import terms_for_tests
 from tests.servers import (
     LITELLM_IGNORES,
     Loopback,
     Script,
-    Seen,
+    SeenStep,
     Speaker,
     Wire,
     delta,
@@ -66,7 +66,7 @@ fine = saying(*YES)
 def owned(owner: str | None, then: Script = fine) -> Script:
     """A server that says who owns its models, and otherwise answers as `then` does."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.path.endswith("/models"):
             more = {} if owner is None else {"owned_by": owner}
             return await wire.json({"object": "list", "data": [{"id": "m", "object": "model"} | more]})
@@ -75,7 +75,7 @@ def owned(owner: str | None, then: Script = fine) -> Script:
     return script
 
 
-def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[Seen]]:
+def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenStep]]:
     """The chunks of one reply after the other by the same model, and what the server saw."""
 
     async def go(server: Loopback) -> list[list[Chunk]]:
@@ -102,7 +102,7 @@ def notes(chunks: list[Chunk]) -> list[str]:
     return [chunk.note for chunk in chunks if chunk.note]
 
 
-def form(seen: Seen) -> dict[str, Any]:
+def form(seen: SeenStep) -> dict[str, Any]:
     """The fields of a request that hold the reply to a form."""
     return {name: value for name, value in seen.json.items() if name in (*FIELDS, *UNTHINKING)}
 
@@ -149,28 +149,28 @@ def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None
     assert "ebnf" in seen[1].json
 
 
-async def hangs(seen: Seen, wire: Wire) -> None:
+async def hangs(seen: SeenStep, wire: Wire) -> None:
     await wire.stall()
 
 
-async def forbidden(seen: Seen, wire: Wire) -> None:
+async def forbidden(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"error": "no"}, 403)
 
 
-async def page(seen: Seen, wire: Wire) -> None:
+async def page(seen: SeenStep, wire: Wire) -> None:
     await wire.head(200, "text/html")
     await wire.send("<html>")
 
 
-async def cut(seen: Seen, wire: Wire) -> None:
+async def cut(seen: SeenStep, wire: Wire) -> None:
     wire.cut()
 
 
-async def nowhere(seen: Seen, wire: Wire) -> None:
+async def nowhere(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"error": "no such thing"}, 404)
 
 
-async def loading(seen: Seen, wire: Wire) -> None:
+async def loading(seen: SeenStep, wire: Wire) -> None:
     await wire.json({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
 
 
@@ -185,7 +185,7 @@ def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
     """The call goes on with a schema. It is asked again only where the answer may be another a moment later."""
     monkeypatch.setattr("conductor_cli.models.openai.LIST_SECONDS", 0.2)
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await (listing if seen.path.endswith("/models") else fine)(seen, wire)
 
     both, seen = replies(script, JSON, JSON)
@@ -196,9 +196,9 @@ def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
 
 def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
     """llama-server listens before it has loaded, and says 503 to everything until then."""
-    ready: list[Seen] = []
+    ready: list[SeenStep] = []
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         await (owned("llamacpp") if ready else loading)(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
@@ -382,7 +382,7 @@ async def _ask_and_close(made: Any, request: Request) -> list[Chunk]:
 def refusing(**said: str) -> Script:
     """A server that refuses each of these fields with these words, and takes the rest."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         for name, words in said.items():
             if name in seen.json:
                 return await wire.json({"error": {"message": words, "code": 400}}, 400)
@@ -424,7 +424,7 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
     """SGLang takes a streamed call with status 200 before it has compiled the grammar."""
     said = "Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none"
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if "ebnf" not in seen.json:
             return await fine(seen, wire)
         error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
@@ -447,7 +447,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
 def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
     """llama-server reads a grammar's text as thinking where the template has opened one: the plan would be lost."""
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if "grammar" in seen.json:
             return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
         return await fine(seen, wire)
@@ -488,13 +488,13 @@ def test_a_class_of_nearly_all_signs_is_named_by_what_it_leaves_out() -> None:
         assert for_xgrammar(other) == other
 
 
-@given(data=st.data(), name=st.sampled_from(sorted(SPELLINGS)), chance=st.integers(0, 2**32).map(random.Random))
+@given(data=st.data(), name=st.sampled_from(sorted(PLAN_FORMATS)), chance=st.integers(0, 2**32).map(random.Random))
 def test_what_a_grammar_admits_its_form_for_xgrammar_admits_too(
     data: st.DataObject, name: str, chance: random.Random
 ) -> None:
     """Beside its classes it is the same text, and no class in it names a sign beyond ASCII."""
-    terms = data.draw(terms_for_tests("numbers" if name == "published" else "letters", exact=True))
-    grammar = SPELLINGS[name].grammar(terms)
+    context = data.draw(terms_for_tests("numbers" if name == "published" else "letters", exact=True))
+    grammar = PLAN_FORMATS[name].grammar(context)
     adapted = for_xgrammar(grammar)
     assert r"\U" not in adapted
     classes = re.compile(r"\[\^?(?:\\[xU][0-9A-F]+-\\[xU][0-9A-F]+)+\]")
@@ -522,7 +522,7 @@ def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
 
     llama = llama_cpp.Llama(str(path), n_ctx=8192, n_threads=1, verbose=False)
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         body = seen.json
         grammar = body.get("grammar")
         if schema := body.get("response_format", {}).get("json_schema", {}).get("schema"):
@@ -540,28 +540,32 @@ def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
         llama.close()
 
 
-def planned(server: Loopback, profile: Profile, *, mini: bool = False, most: int = 1200) -> tuple[str, Terms]:
+def planned(
+    server: Loopback, profile: Profile, *, mini: bool = False, most: int = 1200
+) -> tuple[str, PlanFormatContext]:
     """What the conductor behind `server` writes, and the terms in which it is to be read."""
     pool = Pool(workers=tuple(Worker(name=name, kind="openai") for name in ("ann", "bob", "cy")))
-    terms = terms_for(profile, pool, Rules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", exact=False)
-    request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, terms), seed=7, max_tokens=most)
-    return text(asyncio.run(_ask_and_close(OpenAI("m", f"{server.url}/v1"), request))), terms
+    context = plan_format_context(
+        profile, pool, PlanRules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", exact=False
+    )
+    request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, context), seed=7, max_tokens=most)
+    return text(asyncio.run(_ask_and_close(OpenAI("m", f"{server.url}/v1"), request))), context
 
 
 def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Path, tiny: Path) -> None:
     """Held by the grammar alone, in lines and in JSON and in one label; without it the same model writes nonsense."""
     with llama_cpp_server(brief) as server:
         for profile, mini in ((PROMPTED, False), (PROMPTED_JSON, False), (PROMPTED, True)):
-            written, terms = planned(server, profile, mini=mini)
-            plan = plan_in("native" if mini else profile.spelling, written, terms)
+            written, context = planned(server, profile, mini=mini)
+            plan = plan_in("native" if mini else profile.spelling, written, context)
             assert isinstance(plan, Plan)
             assert {step.worker for step in plan.steps} <= {"ann", "cy"}
         assert all("grammar" in one.json for one in server.requests if one.method == "POST")
     with llama_cpp_server(tiny, owner="nobody") as server:
-        written, terms = planned(server, PROMPTED, most=100)
+        written, context = planned(server, PROMPTED, most=100)
         assert form(server.requests[-1]) == {}
         with pytest.raises(PlanError):
-            plan_in("native", written, terms)
+            plan_in("native", written, context)
 
 
 def test_a_schema_holds_the_same_model_to_the_shape_of_a_plan(tiny: Path) -> None:
@@ -576,7 +580,7 @@ def test_a_schema_holds_the_same_model_to_the_shape_of_a_plan(tiny: Path) -> Non
 # litellm
 
 
-async def _fine(seen: Seen, wire: Wire) -> None:
+async def _fine(seen: SeenStep, wire: Wire) -> None:
     speaker = Speaker(seen, wire)
     await speaker.begin()
     await speaker.say('{"a":1}')
@@ -602,7 +606,7 @@ def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
     litellm_ready()
     said = {"error": {"message": "This response_format type is unavailable now", "type": "invalid_request_error"}}
 
-    async def script(seen: Seen, wire: Wire) -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
         if "response_format" in seen.json:
             return await wire.json(said, 400)
         return await fine(seen, wire)

@@ -8,11 +8,11 @@ import pytest
 
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import Plan, Rules, Step
+from conductor_cli.core.plan import Plan, PlanRules, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import conductor_request, terms_for
+from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS, Terms
 from conductor_cli.rehearsal.conducting import CONTEXT, PROFILE, conductor, path_of
 
 CARDS = {
@@ -32,32 +32,32 @@ WANTED = Plan(
 TEXT = "capital of FRANCE|-|a1\nspell it backwards|1|l2"
 
 
-def terms(*up: str, exact: bool = False, single: bool = False) -> Terms:
-    rules = Rules(workers=up or POOL.names)
-    return terms_for(PROFILE, POOL, rules, "mini" if single else "auto", exact=exact)
+def context(*up: str, exact: bool = False, single: bool = False) -> PlanFormatContext:
+    rules = PlanRules(workers=up or POOL.names)
+    return plan_format_context(PROFILE, POOL, rules, "mini" if single else "auto", exact=exact)
 
 
-def asked(question: Question, given: Terms, **more: object) -> Request:
+def asked(question: Question, given: PlanFormatContext, **more: object) -> Request:
     return conductor_request(question, POOL, PROFILE, given, **more)  # type: ignore[arg-type]
 
 
 def test_a_label_is_a_card_in_short() -> None:
     """The skill that stands out, or `a` where none does, and the place in the pool."""
-    assert terms().labels == {"n0": "sums", "a1": "jack", "l2": "spells", "a3": "new"}
+    assert context().labels == {"n0": "sums", "a1": "jack", "l2": "spells", "a3": "new"}
 
 
 def test_the_message_is_labels_and_question_and_nothing_else() -> None:
     """In the one form that the models of this world read; a worker that is away is not shown."""
-    (message,) = asked(QUESTION, terms()).messages
+    (message,) = asked(QUESTION, context()).messages
     assert (message.role, message.content) == ("user", "|n0|a1|l2|a3\nspell the capital of FRANCE backwards\n")
-    assert asked(QUESTION, terms("jack", "spells")).messages[0].content.startswith("|a1|l2\n")
+    assert asked(QUESTION, context("jack", "spells")).messages[0].content.startswith("|a1|l2\n")
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_plan_is_a_line_a_step_with_bare_bars(exact: bool) -> None:
     """It is written so, and read back so with a grammar or without."""
-    given = terms(exact=exact)
-    native = SPELLINGS[PROFILE.spelling]
+    given = context(exact=exact)
+    native = PLAN_FORMATS[PROFILE.spelling]
     assert native.spell(WANTED, given) == TEXT
     parser = native.parser(given)
     found = [*parser.feed(TEXT), *parser.end()]
@@ -69,7 +69,7 @@ def test_a_plan_is_a_line_a_step_with_bare_bars(exact: bool) -> None:
 def test_a_label_that_is_not_on_offer_is_a_fault() -> None:
     """Neither a number that belongs to another card nor a card that nobody has."""
     for wrong in ("l0", "f1", "l9"):
-        parser = SPELLINGS["native"].parser(terms())
+        parser = PLAN_FORMATS["native"].parser(context())
         assert not list(parser.feed(f"capital of FRANCE|-|{wrong}"))
         with pytest.raises(PlanError):
             list(parser.end())
@@ -77,26 +77,26 @@ def test_a_label_that_is_not_on_offer_is_a_fault() -> None:
 
 def test_what_stands_is_gone_on_from() -> None:
     """It was trained to write plans and not to hear of faults."""
-    text = asked(QUESTION, replace(terms(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
+    text = asked(QUESTION, replace(context(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
     assert text.endswith("backwards\ncapital of FRANCE|-|a1\n")
 
 
 def test_mini_begins_the_one_step() -> None:
     """What is left to choose is the label, which is what it has learnt to write there."""
-    request = asked(QUESTION, terms(single=True))
+    request = asked(QUESTION, context(single=True))
     assert request.messages[0].content.endswith("\nspell the capital of FRANCE backwards|-|")
     assert request.choices == ("n0", "a1", "l2", "a3")
 
 
 def test_it_is_never_asked_to_reason() -> None:
     """It has not learnt that, so `ultra` plans as `auto` does."""
-    assert not terms_for(PROFILE, POOL, Rules(workers=POOL.names), "ultra", exact=True).reasoning
+    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", exact=True).reasoning
 
 
 def test_a_long_question_is_cut_to_what_may_be_shown() -> None:
     """The conductor's context is small; whoever asks again shows less."""
     long = Question(text="spell LION backwards and " * 400)
-    assert len(asked(long, terms(), room=100).messages[0].content) < 130
+    assert len(asked(long, context(), room=100).messages[0].content) < 130
 
 
 def test_the_conductor_is_a_file_of_the_package() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.core.profile import Seen
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.models.catalog import check_options, open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.rehearsal import conducting
@@ -42,8 +42,8 @@ def step(subtask: str, *access: int) -> Step:
     return Step(worker="letters", subtask=subtask, access=access)
 
 
-def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1) -> Seen:
-    return Seen(number=number, worker="facts", subtask=subtask, answer=answer)
+def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1) -> SeenStep:
+    return SeenStep(number=number, worker="facts", subtask=subtask, answer=answer)
 
 
 def test_a_message_shows_question_answers_and_subtask() -> None:
@@ -54,7 +54,7 @@ def test_a_message_shows_question_answers_and_subtask() -> None:
 
 
 @pytest.mark.parametrize(
-    "subtask", [ASKED.text, "spell the capital of 'france' backwards", DIRECT, FINISH, "Try it once more."]
+    "subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH, "Try it once more."]
 )
 def test_a_subtask_that_is_the_question_stands_alone(subtask: str) -> None:
     """In mini mode, and wherever a subtask names nothing to do in this world, the question is the subtask."""
@@ -64,7 +64,7 @@ def test_a_subtask_that_is_the_question_stands_alone(subtask: str) -> None:
 def test_what_is_seen_of_such_a_subtask_is_an_answer_to_the_question() -> None:
     """Whoever is to choose among answers reads them under the question itself."""
     asked = "s: spell the capital of FRANCE backwards\na:"
-    answer = Seen(number=1, worker="letters", subtask=DIRECT, answer="Sirap.")
+    answer = SeenStep(number=1, worker="letters", subtask=ANSWER_DIRECTLY, answer="Sirap.")
     assert render(ASKED, step(FINISH, 1), (answer,)) == f"{asked} SIRAP\n{asked}"
 
 

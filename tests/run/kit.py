@@ -19,7 +19,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.scripted import ScriptedModel
@@ -150,7 +150,7 @@ def notices(events: Sequence[ev.Event]) -> list[str]:
 
 def inner(events: Sequence[ev.Event], step: int) -> list[ev.Event]:
     """The stream of the nested run that a step is."""
-    return [event.event for event in of(events, ev.Inner) if event.step == step]
+    return [event.event for event in of(events, ev.NestedEvent) if event.step == step]
 
 
 def hold(run: Run, events: list[ev.Event]) -> None:
@@ -165,7 +165,7 @@ def hold(run: Run, events: list[ev.Event]) -> None:
 def fold(events: Sequence[ev.Event]) -> Trace:
     trace = Trace()
     for event in events:
-        trace = apply(trace, event)
+        trace = apply_event(trace, event)
     return trace
 
 

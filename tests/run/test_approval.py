@@ -11,7 +11,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Run
-from conductor_cli.run.approval import Again, Decision, Edited, Taken, may_edit, may_plan_again, problem_of
+from conductor_cli.run.approval import Approve, Decision, Edit, Replan, may_edit, may_plan_again, problem_of
 from conductor_cli.run.reading import REVIEW
 from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually
 
@@ -43,7 +43,7 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
 def test_nothing_starts_before_the_plan_is_taken() -> None:
     """Steps are planned, the plan is offered, and only after the word the first worker is asked; it is one run."""
     workers = {"ann": says("a"), "bob": says("b")}
-    run, events = decided(setting(TWO, workers), Taken())
+    run, events = decided(setting(TWO, workers), Approve())
     assert kinds(events) == [
         "run_started", "step_planned", "step_planned", "plan_ready", "plan_offered", "plan_decided", "step_started",
         "step_finished", "step_started", "step_finished", "run_finished",
@@ -61,7 +61,7 @@ def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
     assert [record.state for record in run.trace.steps] == ["skipped"]
     assert ann.requests == []
     assert run.trace.usage == run.trace.planning
-    again, _ = decided(setting(says("never asked"), {"ann": ann}), Taken(), resume=run.trace)
+    again, _ = decided(setting(says("never asked"), {"ann": ann}), Approve(), resume=run.trace)
     assert (again.trace.answer, again.trace.planning.calls) == ("a", 0)
 
 
@@ -69,7 +69,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
     """What was planned is taken back; the plan in its place is offered; nothing of the old one is called."""
     workers = {"ann": says("a"), "bob": says("b")}
     plan = plan_of(("bob", [], "mine"))
-    run, events = decided(setting(TWO, workers), Edited(plan=plan), Taken())
+    run, events = decided(setting(TWO, workers), Edit(plan=plan), Approve())
     assert [event.verdict for event in of(events, ev.PlanDecided)] == ["edited", "run"]
     assert run.trace.plan == plan
     assert [record.step.subtask for record in run.trace.steps] == ["mine"]
@@ -79,7 +79,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
 def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> None:
     """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
     model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
-    run, events = decided(setting(model), Again(remark="Use bob."), Again(remark="No, ann."), Taken())
+    run, events = decided(setting(model), Replan(feedback="Use bob."), Replan(feedback="No, ann."), Approve())
     assert [record.step.subtask for record in run.trace.steps] == ["third"]
     first, second, third = (request.messages for request in model.requests)
     assert second[: len(first)] == first
@@ -88,7 +88,7 @@ def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> Non
     assert third[: len(second)] == second
     assert third[-2].content == OTHER
     assert "No, ann." in third[-1].content
-    assert [event.remark for event in of(events, ev.PlanDecided)] == ["Use bob.", "No, ann.", ""]
+    assert [event.feedback for event in of(events, ev.PlanDecided)] == ["Use bob.", "No, ann.", ""]
     assert run.trace.planning.calls == 3
     assert [event.prompt for event in of(events, ev.PlanReady)] == [first, second, third]
 
@@ -96,7 +96,7 @@ def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> Non
 def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
     """The repair turn stands behind the remark."""
     model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
-    run, _ = decided(setting(model), Again(remark="Shorter."), Taken())
+    run, _ = decided(setting(model), Replan(feedback="Shorter."), Approve())
     assert [record.step.subtask for record in run.trace.steps] == ["other"]
     assert "Shorter." in model.requests[2].messages[-3].content
     assert "not a valid plan" in model.requests[2].messages[-1].content
@@ -104,9 +104,9 @@ def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
 
 def test_a_review_is_there_once() -> None:
     """What `--recursion` puts behind a plan is offered with it and kept in an edited one."""
-    edited = Edited(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
+    edited = Edit(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
     model = ScriptedModel([["A | - | one"], ["accept"]])
-    run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Taken())
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Approve())
     assert [record.step.worker for record in run.trace.steps] == ["ann", SELF]
     assert run.trace.answer == "from ann"
 
@@ -114,24 +114,24 @@ def test_a_review_is_there_once() -> None:
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
     """It is told of its plan as it wrote it."""
     model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
-    run, _ = decided(setting(model, limits=Limits(recursion=1)), Again(remark="Again."), Taken())
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), Replan(feedback="Again."), Approve())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
     assert model.requests[1].messages[-2].content == "A | - | one"
 
 
 def test_the_user_may_take_the_review_out() -> None:
     """An edited plan is run as it stands."""
-    edited = Edited(plan=plan_of(("ann", [])))
-    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Taken())
+    edited = Edit(plan=plan_of(("ann", [])))
+    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Approve())
     assert [record.step.worker for record in run.trace.steps] == ["ann"]
 
 
 def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
     """A limit of ten seconds: a minute of thinking is free, ten seconds of work are not."""
-    run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Taken(), after=60.0)
+    run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Approve(), after=60.0)
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
     slow = {"ann": ScriptedModel([[20.0, "late"]])}
-    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Taken(), after=60.0)
+    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Approve(), after=60.0)
     assert run.trace.error is not None
     assert (run.trace.error.kind, events[-1].at) == ("limit", 70.0)
 
@@ -145,7 +145,7 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
         async for event in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append((may_edit(run), may_plan_again(run)))
-                run.decide(Taken())
+                run.decide(Approve())
         return run
 
     assert virtually(main()).trace.answer == "from ann"
@@ -155,7 +155,7 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
 def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     """What is done stays done: its plan can be taken or dropped."""
     half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
-    stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Taken())
+    stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Approve())
     assert list(stopped.trace.done()) == [1]
     offered: list[bool] = []
 
@@ -164,7 +164,7 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
         async for event in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append(may_edit(run) or may_plan_again(run))
-                run.decide(Taken())
+                run.decide(Approve())
         return run
 
     assert virtually(main()).trace.answer == "b"
@@ -203,11 +203,11 @@ def test_a_word_that_nobody_waits_for_changes_nothing() -> None:
 
     async def main() -> Run:
         run = setting("A | - | one").run(QUESTION, held=True)
-        run.decide(Taken())
+        run.decide(Approve())
         async for event in run:
             if isinstance(event, ev.PlanOffered):
-                run.decide(Taken())
-                run.decide(Edited(plan=Plan(steps=())))
+                run.decide(Approve())
+                run.decide(Edit(plan=Plan(steps=())))
         return run
 
     assert virtually(main()).trace.answer == "from ann"

@@ -8,11 +8,11 @@ import pytest
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Patience
+from conductor_cli.core.pool import Timeouts
 from conductor_cli.run.calls import within
 from tests.run.kit import now, virtually
 
-PATIENCE = Patience(first=10, idle=5, total=12)
+PATIENCE = Timeouts(first=10, idle=5, total=12)
 
 
 async def slow_to_close() -> AsyncGenerator[Chunk, None]:

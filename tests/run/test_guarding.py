@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import Party, Policy
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
-from conductor_cli.core.taint import Guard
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import ScriptedModel
@@ -36,7 +36,7 @@ SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:so
 class Parrot:
     """A worker that answers with every mark it has read and its reader's own. It may be gone."""
 
-    reader: str
+    recipient: str
     gone: bool = False
     heard: list[str] = field(default_factory=list)
 
@@ -71,8 +71,8 @@ class Gossip:
     async def close(self) -> None: ...
 
 
-def party(name: str, reader: str, *tags: str) -> Party:
-    return Party(name=name, reader=reader, kind=reader, local=reader == "here", tags=tags)
+def party(name: str, recipient: str, *tags: str) -> Party:
+    return Party(name=name, recipient=recipient, kind=recipient, local=recipient == "here", tags=tags)
 
 
 selectors = st.lists(st.sampled_from(SELECTORS), max_size=3).map(tuple)
@@ -109,7 +109,7 @@ def check(text: str, policy: Policy, who: Party, question: Question, *, plans: b
     assert not policy.forbids(who, plans=plans)
     if question.files:
         assert FILED not in text or policy.gives_files(who)
-    others = set(re.findall(r"WORDSBY(\w+)", text)) - {who.reader}
+    others = set(re.findall(r"WORDSBY(\w+)", text)) - {who.recipient}
     assert not others or policy.gives_others(who)
     assert ASKED not in text or policy.gives_question(who)
 
@@ -129,10 +129,10 @@ def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from(
     Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
     """
     conductor = Gossip(lines)
-    workers: dict[str, Any] = {name: Parrot(parties[name].reader, gone=name in gone) for name in NAMES}
+    workers: dict[str, Any] = {name: Parrot(parties[name].recipient, gone=name in gone) for name in NAMES}
     desk = setting(
         conductor, workers, pool=POOL, limits=Limits(attempts=1, recursion=recursion),
-        guard=Guard(policy=policy, parties=parties),
+        guard=PoolPolicy(policy=policy, parties=parties),
     )  # fmt: skip
     try:
         run, _ = play(desk, question)
@@ -155,11 +155,11 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
     """Who may not see a part of the question is no choice there, nor a substitute."""
-    workers: dict[str, Any] = {name: Parrot(parties[name].reader, gone=name in gone) for name in NAMES}
+    workers: dict[str, Any] = {name: Parrot(parties[name].recipient, gone=name in gone) for name in NAMES}
     pool = Pool(workers=POOL.workers[:3])
     desk = setting(
         Gossip([]), workers, pool=pool, limits=Limits(attempts=1), mode="mini",
-        guard=Guard(policy=policy, parties=parties),
+        guard=PoolPolicy(policy=policy, parties=parties),
     )  # fmt: skip
     try:
         play(desk, question)
@@ -183,7 +183,7 @@ LOCAL_FILES = Policy(files_only=(("provider:local",),))
 
 def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
     parties = more.pop("parties", ALL)
-    return setting(plan, workers, guard=Guard(policy=policy, parties=parties), **more)
+    return setting(plan, workers, guard=PoolPolicy(policy=policy, parties=parties), **more)
 
 
 def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
@@ -279,9 +279,9 @@ def test_a_given_plan_is_held_to_the_rules_before_anything_is_called() -> None:
         (Policy(no_question=("provider:north",)), "north", "policy.no_question names it"),
     ],
 )
-def test_a_conductor_is_held_to_the_rules_as_well(policy: Policy, reader: str, said: str) -> None:
+def test_a_conductor_is_held_to_the_rules_as_well(policy: Policy, recipient: str, said: str) -> None:
     """It reads the question: one that may not be asked ends the run before it began."""
-    parties = {**ALL, SELF: party("conductor", reader)}
+    parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
         play(desk("A | - | x", policy, parties=parties), FILES)
 
@@ -315,7 +315,7 @@ def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> 
     )
     run, events = play(desk(planner, LOCAL_FILES, pool=POOL), FILES)
     assert "Not available now: B, C" in planner.requests[1].messages[1].content
-    assert not prompts([e.event for e in of(events, ev.Inner)], "bob")
+    assert not prompts([e.event for e in of(events, ev.NestedEvent)], "bob")
     assert run.trace.exit_code == 0
 
 
@@ -352,11 +352,11 @@ def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from_in_a_run_that_is_resu
         conductor = Gossip(said, waits=9.0 if pool is few else 0.0)
         late = policy is rules[1]
         workers: dict[str, Any] = {
-            name: says(9.0) if late and name == "ann" else Parrot(parties[name].reader)
+            name: says(9.0) if late and name == "ann" else Parrot(parties[name].recipient)
             for name in pool.names if name != SELF
         }  # fmt: skip
         made = setting(
-            conductor, workers, pool=pool, limits=Limits(attempts=1), guard=Guard(policy=policy, parties=known)
+            conductor, workers, pool=pool, limits=Limits(attempts=1), guard=PoolPolicy(policy=policy, parties=known)
         )
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)
@@ -381,7 +381,7 @@ def test_what_a_subtask_may_tell_of_is_not_forgotten_by_resuming_twice() -> None
     third, _ = play(desk(None, LOCAL_FILES, workers), FILES, resume=second.trace)
     assert not workers["bob"].heard
     assert not workers["cyd"].heard
-    assert (first.trace.tells_of, third.trace.tells_of) == (("files",), ("files",))
+    assert (first.trace.planner_inputs, third.trace.planner_inputs) == (("files",), ("files",))
 
 
 def test_a_plan_for_workers_that_all_see_the_files_tells_nobody_else_of_them() -> None:
@@ -406,7 +406,7 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
     )
-    assert first.trace.tells_of == ()
+    assert first.trace.planner_inputs == ()
     gossip = Gossip([("A", "all")])
     workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
     run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
@@ -447,13 +447,13 @@ def test_a_step_on_the_conductor_itself_tells_of_files_only_those_that_may_see_t
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
     )
-    for reader, state in (("here", "done"), ("north", "failed")):
+    for recipient, state in (("here", "done"), ("north", "failed")):
         gossip = Gossip([("B", "-")])
         workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
-        parties = {**ALL, SELF: party("conductor", reader)}
+        parties = {**ALL, SELF: party("conductor", recipient)}
         run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=stopped.trace)
         assert run.trace.steps[1].state == state
-        assert bool(gossip.heard) == (reader == "here")
+        assert bool(gossip.heard) == (recipient == "here")
         assert not workers["bob"].heard
         assert not workers["cyd"].heard
 

@@ -12,7 +12,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorKind
-from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, Profile
 from conductor_cli.core.question import Given
@@ -302,9 +302,11 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     run, _ = play(setting(planner, {"ann": says("yes"), "bob": says("x")}, pool=WITH_SELF))
     grammars = [request.grammar or "" for request in planner.requests]
     assert ['"C"' in grammar for grammar in grammars] == [True, False, False]
-    assert run.trace.steps[0].inner is not None
+    assert run.trace.steps[0].nested is not None
     assert (
-        run.trace.steps[0].inner.rejected[0].problem.startswith("step 1 names a worker that is not in the pool: 'self'")
+        run.trace.steps[0]
+        .nested.rejected[0]
+        .problem.startswith("step 1 names a worker that is not in the pool: 'self'")
     )
     assert run.trace.answer == "yes"
 
@@ -313,7 +315,7 @@ def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
     """At the top there is nothing to accept."""
     run, events = play(setting(ScriptedModel([["accept"], ["A | - | one"]])))
     assert of(events, ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
-    assert not isinstance(run.trace.plan, Accept)
+    assert not isinstance(run.trace.plan, KeepAnswer)
 
 
 def test_a_conductor_that_cannot_be_reached_costs_nothing() -> None:
@@ -419,7 +421,7 @@ def test_a_long_answer_at_hand_is_shown_in_part_too() -> None:
     assert QUESTION.text in planner.shown[-1]
     (notice,) = notices(events)
     assert notice.endswith("of 5400 characters of the answer at hand; workers get all that fits them")
-    assert run.trace.plan == Accept()
+    assert run.trace.plan == KeepAnswer()
 
 
 def test_what_a_refusal_cost_is_not_lost() -> None:

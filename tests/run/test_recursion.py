@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.models.scripted import ScriptedModel
@@ -43,8 +43,8 @@ def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> N
     nested = inner(events, 3)
     assert kinds(nested) == ["run_started", "plan_ready", "run_finished"]
     assert (run.trace.answer, run.trace.partial) == ("from bob", False)
-    assert run.trace.steps[2].inner is not None
-    assert isinstance(run.trace.steps[2].inner.plan, Accept)
+    assert run.trace.steps[2].nested is not None
+    assert isinstance(run.trace.steps[2].nested.plan, KeepAnswer)
     assert of(events, ev.PlanReady)[0].plan == plan_of(
         ("ann", (), "one"), ("bob", (1,), "two"), ("self", (1, 2), REVIEW)
     )
@@ -100,7 +100,7 @@ def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
     planner = ScriptedModel([["C | - | deeper"]])
     run, events = play(setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2)))
     level, depth = events, 0
-    while of(level, ev.Inner):
+    while of(level, ev.NestedEvent):
         level, depth = inner(level, 1), depth + 1
     assert depth == 2
     assert run.trace.answer == "from ann"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, ModelError
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
@@ -148,7 +148,7 @@ def test_a_nested_run_is_taken_up_where_it_was() -> None:
     run, events = play(setting(again, {"ann": ann, "bob": bob}, pool=WITH_SELF), resume=earlier.trace)
     assert (again.requests, ann.requests) == ([], [])
     assert "inner one" in bob.requests[0].messages[-1].content
-    assert [record.text for record in (run.trace.steps[1].inner or Trace()).steps] == ["inner one", "checked"]
+    assert [record.text for record in (run.trace.steps[1].nested or Trace()).steps] == ["inner one", "checked"]
     assert notices(inner(events, 2)) == [f"taken over from run {earlier.id}.2: finished step 1"]
     assert run.trace.answer == "checked"
 
@@ -158,8 +158,8 @@ def test_a_nested_accept_is_taken_over() -> None:
     planner = ScriptedModel([["A | - | one"], ["accept"]])
     _, events = play(setting(planner, limits=Limits(recursion=1)))
     cut = fold(events[: [event.kind for event in events].index("inner") + 3])
-    assert cut.steps[1].inner is not None
-    assert isinstance(cut.steps[1].inner.plan, Accept)
+    assert cut.steps[1].nested is not None
+    assert isinstance(cut.steps[1].nested.plan, KeepAnswer)
     again = says("x")
     run, _ = play(setting(again, limits=Limits(recursion=1)), resume=cut)
     assert again.requests == []

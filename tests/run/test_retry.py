@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorKind
-from conductor_cli.core.pool import Limits, Patience
+from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import Counting, notices, of, play, play_and_stop, says, setting, unhurried
 
@@ -138,7 +138,7 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     """Each of the three ends the attempt as a timeout, at its time and with its name."""
-    patience = Patience(first=10, idle=5, total=30)
+    patience = Timeouts(first=10, idle=5, total=30)
     scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
     run, events = play(
         setting("A | - | one", {"ann": ScriptedModel(scripts)}, patience=patience, limits=Limits(attempts=4))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
-from conductor_cli.core.plan import Plan, Rules, Step, check
+from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import ScriptedModel
@@ -151,7 +151,7 @@ def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, fl
         for number, (worker, bits, _) in enumerate(drawn, start=1)
     )
     plan = Plan(steps=steps)
-    check(plan, Rules(workers=("ann", "bob", "cyd")))
+    check_plan(plan, PlanRules(workers=("ann", "bob", "cyd")))
     workers = {name: Timed({f"{n}": d for n, (_, _, d) in enumerate(drawn, start=1)}) for name in ("ann", "bob", "cyd")}
     pool = pool_of("ann", "bob", "cyd", parallel=own)
     run, events = play(setting(None, workers, pool=pool, limits=Limits(parallel=parallel)), plan=plan)

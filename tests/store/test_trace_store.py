@@ -44,7 +44,7 @@ middles = st.one_of(
         ev.StepFinished, at=at, step=numbers, attempt=numbers, text=words, usage=usages,
         finish=st.sampled_from(["stop", "length"]),
     ),
-    st.builds(ev.Inner, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
+    st.builds(ev.NestedEvent, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
     st.builds(ev.Notice, at=at, text=words, step=numbers),
 )  # fmt: skip
 questions = st.builds(
@@ -221,7 +221,7 @@ def test_what_is_read_without_pieces_folds_to_the_same_but_for_unended_texts(tmp
 
 
 def _is_piece(event: ev.Event) -> bool:
-    inner = event.event if isinstance(event, ev.Inner) else event
+    inner = event.event if isinstance(event, ev.NestedEvent) else event
     return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and _is_piece(inner))
 
 

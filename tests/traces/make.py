@@ -9,7 +9,7 @@ from pathlib import Path
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
@@ -195,7 +195,7 @@ def nested() -> list[ev.Event]:
     inner = _inner_run()
     for event in inner:
         run.at = outset + event.at
-        run.add(ev.Inner(at=run.at, step=2, event=event))
+        run.add(ev.NestedEvent(at=run.at, step=2, event=event))
     run.add(ev.StepDelta(at=run.at, step=2, attempt=1, text=ANSWER))
     run.finish(2, ANSWER, spent(900, 120, "0.0030"))
     return run.end(ANSWER, usage=TOTAL)
@@ -214,7 +214,7 @@ def _inner_run() -> list[ev.Event]:
     outset = run.at
     for event in _inmost_run():
         run.at = outset + event.at
-        run.add(ev.Inner(at=run.at, step=2, event=event))
+        run.add(ev.NestedEvent(at=run.at, step=2, event=event))
     run.finish(2, ANSWER, spent(120, 1))
     return run.end(ANSWER, usage=TOTAL)
 
@@ -223,7 +223,7 @@ def _inmost_run() -> list[ev.Event]:
     run = Writer(started("Is the sum right?", run="01JDQ7W3ZK.2.2"))
     run.at += 0.5
     run.add(ev.PlanDelta(at=run.at, text="accept"))
-    run.add(ev.PlanReady(at=run.at, plan=Accept(), usage=spent(120, 1)))
+    run.add(ev.PlanReady(at=run.at, plan=KeepAnswer(), usage=spent(120, 1)))
     return run.end(ANSWER, usage=spent(120, 1))
 
 

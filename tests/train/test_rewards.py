@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import NOTHING
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.train.rewards import has_failed, is_valid, reward
 
 STEP = Step(worker="ann", subtask="do it")
@@ -27,7 +27,7 @@ def trace(**changes: Any) -> Trace:
 
 
 def rejected() -> ev.PlanRejected:
-    return ev.PlanRejected(at=0.0, attempt=1, text="", problem="no plan", hint="", usage=NOTHING)
+    return ev.PlanRejected(at=0.0, attempt=1, text="", problem="no plan", hint="", usage=NO_USAGE)
 
 
 @pytest.mark.parametrize(("answer", "worth"), [("42", 1.0), ("41", 0.5), ("", 0.5)])

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.policy import Party, Policy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
-from conductor_cli.core.taint import Guard
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
 from conductor_cli.models.daily_spend import DailySpend
@@ -219,7 +219,7 @@ def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, reader=worker.name) for worker in POOL}
-    guard = Guard(policy=Policy(no_question=("bob",)), parties=parties)
+    guard = PoolPolicy(policy=Policy(no_question=("bob",)), parties=parties)
     runs.conductor = replace(runs.conductor, guard=guard)
     outcomes(runs, [WRONG])
     assert [message for request in bob.requests for message in request.messages]

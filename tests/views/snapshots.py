@@ -65,7 +65,7 @@ def text(lines: list[str]) -> str:
 
 def kind(event: ev.Event) -> str:
     """The kind of an event, within the nested runs that it comes from."""
-    return f"inner {kind(event.event)}" if isinstance(event, ev.Inner) else event.kind
+    return f"inner {kind(event.event)}" if isinstance(event, ev.NestedEvent) else event.kind
 
 
 def is_piece(event: ev.Event) -> bool:

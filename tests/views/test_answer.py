@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import clean
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
+from conductor_cli.core.sanitize import sanitize
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import AnswerOutput
 from conductor_cli.views.base import Stdout
@@ -50,7 +50,7 @@ def test_a_pipe_gets_the_answer_as_it_is(pieces: list[str]) -> None:
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
 def test_a_terminal_gets_the_answer_once_and_clean(pieces: list[str]) -> None:
     """What streams to a terminal is the cleaned answer, and the end of the run does not repeat it."""
-    answer = clean("".join(pieces))
+    answer = sanitize("".join(pieces))
     end = "" if answer.endswith("\n") or not answer else "\n"
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == answer + end
 
@@ -72,7 +72,7 @@ def test_the_answer_stands_at_the_end(run: Run) -> None:
     last = events[-1]
     answer = last.answer if isinstance(last, ev.RunFinished) else ""
     assert shown(events, terminal=False).rstrip("\n") == answer.rstrip("\n")
-    assert shown(events, terminal=True).endswith(clean(answer) + "\n" if answer else "")
+    assert shown(events, terminal=True).endswith(sanitize(answer) + "\n" if answer else "")
 
 
 def test_a_terminal_sees_the_text_as_it_comes() -> None:

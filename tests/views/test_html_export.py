@@ -30,7 +30,7 @@ TAGS = {
 }  # fmt: skip
 
 
-class Seen(HTMLParser):
+class SeenStep(HTMLParser):
     """What a browser would make of a page: its tags, its attributes, its text, and whether they are closed in order."""
 
     def __init__(self, page: str) -> None:
@@ -82,7 +82,7 @@ def poisoned() -> Trace:
 def test_a_page_holds_only_what_it_is_made_of(trace: Trace) -> None:
     """No script, no link, nothing that runs or fetches, whatever was written; tags are closed in order."""
     written = html_page(trace)
-    seen = Seen(written)
+    seen = SeenStep(written)
     assert seen.tags <= TAGS
     assert not {name for name in seen.attributes if name.startswith("on")} | (
         seen.attributes & {"src", "href", "style"}
@@ -97,7 +97,7 @@ def test_a_page_holds_only_what_it_is_made_of(trace: Trace) -> None:
 def test_a_page_says_everything() -> None:
     """Question, steps with worker, subtask, prompt and answer, and the answer."""
     trace = TraceStore(FOLDER).trace("parallel")
-    words = Seen(html_page(trace)).words
+    words = SeenStep(html_page(trace)).words
     for record in trace.steps:
         for text in (record.worker, record.step.subtask, record.text):
             assert text in words

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import is_clean
+from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_lines import JsonLinesOutput
 from tests.traces.make import RUNS, hostile, parallel
@@ -27,7 +27,7 @@ def test_every_event_is_a_line_that_reads_back(run: Run, encoding: str) -> None:
     view.close()
     lines = sink.getvalue().split("\n")
     assert [ev.from_line(line) for line in lines[:-1]] == run()
-    assert all(is_clean(line) for line in lines)
+    assert all(is_sanitized(line) for line in lines)
 
 
 def test_a_harmless_line_is_the_trace_s_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.core.clean import clean, is_clean
+from conductor_cli.core.sanitize import is_sanitized, sanitize
 from conductor_cli.views import OutputContext, open_views
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.markdown_stream import MarkdownStream
@@ -102,7 +102,7 @@ def test_no_word_is_lost(text: str) -> None:
 def test_no_text_ends_a_run(text: str) -> None:
     """Whatever is written is shown, at any width, and only commands of ours go out."""
     for width in (1, 20, 80):
-        assert is_clean(OURS.sub("", written(clean(text), width=width, height=5)))
+        assert is_sanitized(OURS.sub("", written(sanitize(text), width=width, height=5)))
 
 
 def test_no_link_is_the_terminals() -> None:

@@ -107,7 +107,7 @@ def test_a_script_s_standard_error_is_quiet_unless_something_goes_wrong(run: Run
 
 def test_a_notice_is_one_line_wherever_it_comes_from() -> None:
     """The step it is about, and the nested run it was said in, stand before it; nothing in it can end the line."""
-    inner = ev.Inner(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
+    inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
     said: list[ev.Event] = [
         ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
         ev.Notice(at=0.2, text="of a step", step=2),

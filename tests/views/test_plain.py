@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import is_clean
+from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.plain import PATIENCE, PlainProgress, describe_event
@@ -39,7 +39,7 @@ def test_one_event_is_one_line(run: Run) -> None:
         view.show(event)
         added = sink.getvalue().removeprefix(before)
         assert added.count("\n") == (0 if is_piece(event) else 1)
-        assert is_clean(added)
+        assert is_sanitized(added)
     told = len(sink.getvalue().splitlines())
     view.close()
     assert len(sink.getvalue().splitlines()) - told <= 3

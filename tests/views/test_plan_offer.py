@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from conductor_cli.core.disclosures import DisclosedText, Disclosure
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.sent import Part, Sending
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
 from conductor_cli.views.plan_offer import PlanOffer, plan_lines
@@ -36,19 +36,19 @@ PLAN = Plan(
 OFFER = PlanOffer(
     question=Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
     limits=Limits(cost=Decimal("0.25"), seconds=90), spent=Usage(tokens_in=300, tokens_out=40, calls=1, unpriced=1),
-    readers={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
+    recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
 CALLS = [
-    Sending(step=(0,), worker="conductor", reader="this machine", parts=(Part(kind="question", chars=25),)),
-    Sending(
-        step=(2,), worker="a-worker-with-quite-a-long-name", reader="openai", attempt=2, outcome="failed: busy",
+    Disclosure(step=(0,), worker="conductor", recipient="this machine", parts=(DisclosedText(kind="question", chars=25),)),
+    Disclosure(
+        step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2, outcome="failed: busy",
         parts=(
-            Part(kind="question", chars=25), Part(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
-            Part(kind="answer", step=1, carries=("question", "files")),
+            DisclosedText(kind="question", chars=25), DisclosedText(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
+            DisclosedText(kind="answer", step=1, carries=("question", "files")),
         ),
     ),
-    Sending(step=(3, 0), worker="conductor", reader="this machine", parts=(Part(kind="given", name="small", chars=3),)),
-    Sending(step=(3, 1), worker="dark", reader="models.example.org", parts=()),
+    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", parts=(DisclosedText(kind="given", name="small", chars=3),)),
+    Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", parts=()),
 ]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_finished_steps_cost_nothing_any_more() -> None:
     """In a run that is resumed they are marked, and the total leaves them out."""
     offer = PlanOffer(
         question=OFFER.question, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile, limits=Limits(),
-        readers=OFFER.readers, done=frozenset({2}),
+        recipients=OFFER.recipients, done=frozenset({2}),
     )  # fmt: skip
     text = text_of(plan_lines(offer, Screen(width=100)))
     assert "estimate  1 call, " in text

@@ -11,7 +11,7 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.trace import StepRecord, Trace, apply, changed
+from conductor_cli.core.trace import StepRecord, Trace, apply_event, changed
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.views.run_text import (
     LONGEST,
@@ -84,7 +84,7 @@ def test_trouble_of_a_run_that_never_began_is_none() -> None:
 
 def test_trouble_without_a_reason() -> None:
     """A partial answer always says that it is one."""
-    trace = apply(apply(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
+    trace = apply_event(apply_event(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
     assert problem_lines(trace, kept=True) == ["conductor: partial answer: not every step could finish"]
 
 
@@ -103,14 +103,14 @@ def test_a_run_that_was_stopped_before_its_first_step_can_be_asked_again(
 ) -> None:
     """Where its trace is kept; not where the same would fail again."""
     error = Failure(kind=kind, message=message)
-    trace = apply(apply(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
+    trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
     assert (problem_lines(trace, kept=kept)[-1] == line) is said
 
 
 def test_a_run_that_has_no_end_can_be_asked_again() -> None:
     """The process was killed while it planned."""
-    assert problem_lines(apply(Trace(), started()), kept=True)[-1].startswith("  ask it again: ")
+    assert problem_lines(apply_event(Trace(), started()), kept=True)[-1].startswith("  ask it again: ")
 
 
 def test_trouble_is_short_whatever_a_provider_wrote() -> None:
@@ -119,7 +119,7 @@ def test_trouble_is_short_whatever_a_provider_wrote() -> None:
     error = Failure(kind="worker", message=long, hint=long)
     trace = Trace()
     for event in (*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())):
-        trace = apply(trace, event)
+        trace = apply_event(trace, event)
     lines = problem_lines(trace, kept=True)
     assert len(lines) == 3
     assert max(len(line) for line in lines) < LONGEST + 20

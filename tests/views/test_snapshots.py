@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.trace import Trace, apply_event
 from tests.traces.make import FOLDER, RUNS
 from tests.views.snapshots import pictures
 
@@ -33,7 +33,7 @@ def test_a_run_keeps_the_rules_of_the_stream(run: Run) -> None:
         if isinstance(event, ev.StepFinished):
             written = [record.text for record in trace.steps if record.number == event.step]
             assert written == [event.text]
-        trace = apply(trace, event)
+        trace = apply_event(trace, event)
     assert isinstance(events[0], ev.RunStarted)
     assert [event for event in events if isinstance(event, (ev.RunFinished, ev.RunFailed))] == [events[-1]]
     assert [event.at for event in events] == sorted(event.at for event in events)

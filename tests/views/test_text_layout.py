@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from conductor_cli.core.clean import is_clean
+from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.text_layout import STRIDE, Screen, folded
 
 TEXT = st.text(st.characters() | st.sampled_from(" \n漢é👩\u200d"), max_size=300)
@@ -20,7 +20,7 @@ def test_whatever_is_fitted_fits(text: str, width: int, encoding: str) -> None:
     screen = Screen(encoding=encoding)
     for line in (screen.crop(text, width), *screen.wrap(text, width), *screen.tail(text, width, 2)):
         assert cell_len(line) <= max(width, 2 if width == 1 else 0)
-        assert is_clean(line)
+        assert is_sanitized(line)
         assert "\n" not in line
         assert line.encode(encoding).decode(encoding) == line
 

@@ -13,8 +13,8 @@ import pytest
 from wcwidth import wcswidth
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import is_clean
 from conductor_cli.core.plan import Step
+from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.timer import Timer
 from conductor_cli.views.tree import TICK, TreeProgress, nested_clock_starts, open_console
@@ -100,7 +100,9 @@ def test_the_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     """A nested step that runs shows how long it has run, not when it began in the outer run."""
     drawn = Drawn()
     events = nested()
-    begun = next(n for n, e in enumerate(events) if isinstance(e, ev.Inner) and isinstance(e.event, ev.StepStarted))
+    begun = next(
+        n for n, e in enumerate(events) if isinstance(e, ev.NestedEvent) and isinstance(e.event, ev.StepStarted)
+    )
     for event in events[: begun + 1]:
         drawn.show(event)
     drawn.clock.now += 7.0
@@ -111,7 +113,7 @@ def test_the_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
 def test_the_clocks_of_nested_runs() -> None:
     """Each depth's clock begins where the outermost clock stood then."""
     inmost = ev.PlanDelta(at=1.0, text="x")
-    event = ev.Inner(at=10.0, step=2, event=ev.Inner(at=4.0, step=3, event=inmost))
+    event = ev.NestedEvent(at=10.0, step=2, event=ev.NestedEvent(at=4.0, step=3, event=inmost))
     assert nested_clock_starts(event) == {(2,): 6.0, (2, 3): 9.0}
 
 
@@ -195,7 +197,7 @@ def test_what_others_wrote_commands_nothing(color: bool, shared: bool) -> None:
         drawn.show(event)
     drawn.tree.close()
     ours = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
-    assert is_clean(ours.sub("", drawn.sink.getvalue()))
+    assert is_sanitized(ours.sub("", drawn.sink.getvalue()))
     assert "[bold red]evil" in "\n".join(drawn.screen())
 
 
@@ -232,7 +234,7 @@ def test_without_a_terminal_only_what_is_settled_is_written() -> None:
         tree.show(event)
         written.append(sink.getvalue())
     tree.close()
-    assert is_clean(sink.getvalue())
+    assert is_sanitized(sink.getvalue())
     assert sink.getvalue().count("math-worker") == 1
     assert any(" 2 done" in text and " 1 done" not in text for text in written)
 

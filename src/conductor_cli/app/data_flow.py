@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from conductor_cli.core.data_flow import inputs_of_steps
+from conductor_cli.core.data_policy import EVERYTHING
+from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.flow import reaches
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.sent import Sending, planned, planning, sendings
-from conductor_cli.core.taint import EVERYTHING
-from conductor_cli.models.presets import reader_of
+from conductor_cli.models.presets import recipient_of
 
 if TYPE_CHECKING:
     from conductor_cli.core.pool import Limits, Pool
@@ -33,22 +33,24 @@ def describe_offer(run: Run) -> PlanOffer:
     setting = run.setting
     return PlanOffer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
-        limits=setting.limits, readers=_readers(setting.pool), spent=run.trace.planning,
+        limits=setting.limits, recipients=_readers(setting.pool), spent=run.trace.planning,
         done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
     )  # fmt: skip
 
 
-def planned_flow(run: Run) -> tuple[Sending, ...]:
+def planned_flow(run: Run) -> tuple[Disclosure, ...]:
     """Who will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
     setting, steps = run.setting, run.trace.plan.steps
-    readers = _readers(setting.pool)
-    sights = {name: replace(run.taint.sights.get(name, EVERYTHING), readers=(who,)) for name, who in readers.items()}
+    recipients = _readers(setting.pool)
+    sights = {
+        name: replace(run.taint.sights.get(name, EVERYTHING), recipients=(who,)) for name, who in recipients.items()
+    }
     # A step on the conductor itself may ask anybody.
-    everybody = tuple(dict.fromkeys((setting.reader, *readers.values())))
-    sights[SELF] = replace(run.taint.sights.get(SELF, EVERYTHING), readers=everybody)
-    first = [planning(run.taint.seen_by_conductor(), setting.reader)] if run.trace.planning.calls else []
-    return (*first, *planned(reaches(steps, run.question, sights), run.question))
+    everybody = tuple(dict.fromkeys((setting.recipient, *recipients.values())))
+    sights[SELF] = replace(run.taint.sights.get(SELF, EVERYTHING), recipients=everybody)
+    first = [planning_disclosure(run.taint.seen_by_conductor(), setting.recipient)] if run.trace.planning.calls else []
+    return (*first, *expected_disclosures(inputs_of_steps(steps, run.question, sights), run.question))
 
 
 def flow_lines_of(run: Run, screen: Screen) -> list[Line]:
@@ -56,14 +58,17 @@ def flow_lines_of(run: Run, screen: Screen) -> list[Line]:
     from conductor_cli.views.data_flow_text import flow_lines, stand_in_lines
     from conductor_cli.views.text_layout import BLANK
 
-    readers = [] if len(run.setting.pool) == 1 else _readers(run.setting.pool).values()
-    return [*flow_lines(planned_flow(run), screen), *([BLANK, *stand_in_lines(readers, screen)] if readers else [])]
+    recipients = [] if len(run.setting.pool) == 1 else _readers(run.setting.pool).values()
+    return [
+        *flow_lines(planned_flow(run), screen),
+        *([BLANK, *stand_in_lines(recipients, screen)] if recipients else []),
+    ]
 
 
 def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -> None:
     """Print a plan: for a person on a terminal, else as a file on stdout, with what a person wants on stderr."""
     from conductor_cli.cli.output import print_line
-    from conductor_cli.core.planfile import write
+    from conductor_cli.core.plan_file import format_plan_file
     from conductor_cli.views.base import Stderr, Stdout
     from conductor_cli.views.plan_offer import plan_lines
     from conductor_cli.views.printer import Printer
@@ -72,7 +77,7 @@ def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -
     assert isinstance(run.trace.plan, Plan)
     out = Stdout(around.stdout)
     if not out.terminal:
-        print_line(write(run.question, run.trace.plan, limits))
+        print_line(format_plan_file(run.question, run.trace.plan, limits))
         if around.quiet and not flow:
             return
     printer = Printer(out if out.terminal else Stderr(around.stderr), around)
@@ -94,7 +99,7 @@ def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: C
     from conductor_cli.views.data_flow_text import flow_json, flow_lines
     from conductor_cli.views.printer import Printer
 
-    sent = [call for call in sendings(store.events(run), reader_of) if step in (None, call.step[0])]
+    sent = [call for call in disclosures_of(store.events(run), recipient_of) if step in (None, call.step[0])]
     if step is not None and not sent:
         raise UsageError(f"nobody was sent anything for a step {step} of run {run}", hint="leave --step out")
     if json:
@@ -106,4 +111,4 @@ def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: C
 
 
 def _readers(pool: Pool) -> Mapping[str, str]:
-    return {worker.name: reader_of(worker) for worker in pool}
+    return {worker.name: recipient_of(worker) for worker in pool}

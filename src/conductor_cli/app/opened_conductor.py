@@ -136,7 +136,7 @@ def _priced(planner: Worker, settings: Settings) -> Worker:
 
 
 async def _conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:
-    from conductor_cli.models.presets import reader_of
+    from conductor_cli.models.presets import recipient_of
     from conductor_cli.run import Conductor
 
     name = describe_planner(planner, open_model_store(settings)) if planner else "plan file"
@@ -144,7 +144,7 @@ async def _conductor(settings: Settings, planner: Worker | None, model: Model | 
         model=model, pool=pool, workers={}, name=name,
         profile=await resolve_profile(settings, model), limits=settings.limits, patience=settings.patience,
         mode=settings["conductor.mode"], exact=planner is not None and planner.kind == "llama",
-        price=planner.price if planner else None, reader=reader_of(planner) if planner else "",
+        price=planner.price if planner else None, recipient=recipient_of(planner) if planner else "",
     )  # fmt: skip
 
 

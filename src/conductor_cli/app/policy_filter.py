@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import WHERE, Policy, check_selectors, permitted
+from conductor_cli.core.policy import POLICY_HINT, Policy, check_selectors, permitted_pool
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.taint import Guard
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.core.trace import Trace
 
 
-def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> Guard:
+def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:
     """The policy, and whom it is about: every worker that is listed or in the pool, and the conductor."""
     from conductor_cli.models.presets import party_of
 
@@ -25,7 +25,7 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
     parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
     if planner is not None:
         parties[SELF] = party_of(planner)
-    return Guard(policy=settings.policy, parties=parties)
+    return PoolPolicy(policy=settings.policy, parties=parties)
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
@@ -49,12 +49,12 @@ def policy_objection(settings: Settings, worker: Worker, *, plans: bool = False)
     return settings.policy.forbids(party_of(worker), plans=plans)
 
 
-def check_allowed(guard: Guard, names: Iterable[str]) -> None:
+def check_allowed(guard: PoolPolicy, names: Iterable[str]) -> None:
     """Raise `PolicyError` for a worker that a command line names and a rule forbids."""
     for name in names:
         why = guard.forbids(name)
         if why:
-            raise PolicyError(f"worker {name} may not be asked: {why}", hint=WHERE)
+            raise PolicyError(f"worker {name} may not be asked: {why}", hint=POLICY_HINT)
 
 
 def allowed_workers(settings: Settings, found: Iterable[Worker]) -> tuple[Worker, ...]:
@@ -72,10 +72,10 @@ def filter_pool(
     guard = build_guard(settings, pool, planner)
     remarks = _said(settings, guard)
     check_allowed(guard, only)
-    return permitted(pool, guard.parties, guard.policy), remarks
+    return permitted_pool(pool, guard.parties, guard.policy), remarks
 
 
-def _said(settings: Settings, guard: Guard) -> tuple[str, ...]:
+def _said(settings: Settings, guard: PoolPolicy) -> tuple[str, ...]:
     """The project files that changed something, and rules that mean nobody."""
     from conductor_cli.models.presets import PRESETS
 

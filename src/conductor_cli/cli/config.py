@@ -32,7 +32,7 @@ def show(context: typer.Context, json: opt.Json = False) -> None:
     """Show every setting, its value, and where it comes from."""
     from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.config import format_value
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
 
     settings = _settings(context)
     if json:

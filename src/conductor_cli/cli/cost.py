@@ -71,9 +71,9 @@ def _figures(usage: Usage) -> list[str]:
 
 
 def _sum(found: Sequence[Spent], day: date | None = None) -> Usage:
-    from conductor_cli.core.usage import NOTHING
+    from conductor_cli.core.usage import NO_USAGE
 
-    return sum((row.usage for row in found if day in (None, row.day)), NOTHING)
+    return sum((row.usage for row in found if day in (None, row.day)), NO_USAGE)
 
 
 def _limits(found: Sequence[Spent], today: date, settings: Settings) -> list[str]:
@@ -93,7 +93,7 @@ def _limits(found: Sequence[Spent], today: date, settings: Settings) -> list[str
 
 
 def _data(found: Sequence[Spent], damaged: int, today: date, settings: Settings) -> dict[str, Any]:
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
 
     return {
         "today": str(today),

@@ -96,17 +96,17 @@ class PlanApprover:
         return action(run) if action is not None else None
 
     def _again(self, run: Run) -> Decision | None:
-        from conductor_cli.run.approval import Again
+        from conductor_cli.run.approval import Replan
 
         del run
         self._say("What should be different? One line; an empty one goes back.", "plain")
-        remark = self._keyboard.line().strip()
-        return Again(remark=remark) if remark else None
+        feedback = self._keyboard.line().strip()
+        return Replan(feedback=feedback) if feedback else None
 
     def _edit(self, run: Run) -> Decision | None:
         from conductor_cli.cli.plan_editor import edited, plan_in, text_of
         from conductor_cli.core.plan import Plan
-        from conductor_cli.run.approval import Edited, problem_of
+        from conductor_cli.run.approval import Edit, problem_of
 
         assert isinstance(run.trace.plan, Plan)
         given = text = text_of(run.question, run.trace.plan, run.setting.limits)
@@ -124,7 +124,7 @@ class PlanApprover:
                 print_error(error)
                 return None
             else:
-                return Edited(plan=plan) if plan.steps != run.trace.plan.steps else None
+                return Edit(plan=plan) if plan.steps != run.trace.plan.steps else None
 
     def _once_more(self) -> bool:
         """Whether a plan that was edited wrongly is edited on; else the one offered stands."""
@@ -168,10 +168,10 @@ class PlanApprover:
 
 
 def _take(run: Run) -> Decision | None:
-    from conductor_cli.run.approval import Taken
+    from conductor_cli.run.approval import Approve
 
     del run
-    return Taken()
+    return Approve()
 
 
 def _drop(run: Run) -> Decision | None:

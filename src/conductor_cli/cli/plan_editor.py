@@ -13,7 +13,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConfigError, Failure, UsageError
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.planfile import line_of, read, write
+from conductor_cli.core.plan_file import format_plan_file, line_of_step, parse_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 
@@ -37,7 +37,7 @@ def editor_of(environ: Mapping[str, str]) -> list[str]:
 
 def text_of(question: Question, plan: Plan, limits: Limits) -> str:
     """The plan as it is given to the editor."""
-    return write(Question(text=question.text), plan, limits) + "\n"
+    return format_plan_file(Question(text=question.text), plan, limits) + "\n"
 
 
 def edited(text: str, environ: Mapping[str, str], terminal: int, stopped: Callable[[], bool]) -> str:
@@ -74,12 +74,12 @@ def _kept(file: Path) -> str:
 
 def plan_in(text: str, given: str, problem: Callable[[Plan], Failure | None]) -> Plan:
     """The plan in an edited text, of which `given` was the first form. Raises `UsageError` that names the line."""
-    made, before = read(text, NAME), read(given, NAME)
+    made, before = parse_plan_file(text, NAME), parse_plan_file(given, NAME)
     if (made.question, made.limits) != (before.question, before.limits):
         hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
         raise UsageError(f"{NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
     failure = problem(made.plan)
     if failure is not None:
-        line = line_of(text, failure.message)
+        line = line_of_step(text, failure.message)
         raise UsageError(f"{NAME}: {f'line {line}: ' if line else ''}{failure.message}", hint=failure.hint)
     return made.plan

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import print_notice
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_duration, format_size
+from conductor_cli.core.sanitize import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -37,11 +37,11 @@ def run(
 ) -> None:
     """Run a plan from a file or a pipe, as conductor plan wrote it or edited."""
     from conductor_cli.cli.session import Session
-    from conductor_cli.core.planfile import read
+    from conductor_cli.core.plan_file import parse_plan_file
 
     only = opt.parse_names(workers)
     source = "stdin" if file == "-" else file
-    planned = read(_text(file), source)
+    planned = parse_plan_file(_text(file), source)
     if not planned.question.text.strip():
         raise UsageError(f"{source} is no plan: its question is empty", hint="conductor plan writes one")
     flags = opt.limit_settings(

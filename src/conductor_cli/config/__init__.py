@@ -18,7 +18,7 @@ from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, Setting, fin
 from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
-from conductor_cli.core.pool import DayLimits, Limits, Patience
+from conductor_cli.core.pool import DayLimits, Limits, Timeouts
 
 __all__ = [
     "AppPaths",
@@ -76,8 +76,8 @@ class Settings:
         return Policy(**{item.name: section[item.name] for item in fields(Policy)})
 
     @property
-    def patience(self) -> Patience:
-        return Patience(**self._section("patience"))
+    def patience(self) -> Timeouts:
+        return Timeouts(**self._section("patience"))
 
     def _section(self, section: str) -> dict[str, Any]:
         head = f"{section}."

@@ -21,8 +21,8 @@ from typing import Any, Final
 from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Price
-from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.models.builtin_cards import builtin_card
 from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.lock import exclusive_lock
@@ -196,7 +196,7 @@ def _cards(data: object, path: Path) -> Cards:
     for number, item in enumerate(data["cards"], start=1):
         try:
             found.append(load(MeasuredCard, item, f"card {number}"))
-        except WireError as error:
+        except DecodeError as error:
             problem = problem or f"{path} is damaged: {error}"
     return Cards(measured=tuple(found), problem=problem)
 

@@ -13,8 +13,8 @@ from conductor_cli.config.files import AppPaths, Source, edit_settings_file, rea
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.core.wire import WireError, load
 from conductor_cli.models.presets import is_free
 
 WORKER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -179,7 +179,7 @@ def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an
         raise table.wrong(key, f"{key} has no {unknown[0]!r:.40}", f"known: {', '.join(known)}")
     try:
         return load(kind, data, key)
-    except WireError as error:
+    except DecodeError as error:
         raise table.wrong(key, str(error)) from None
 
 

@@ -8,7 +8,7 @@ from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Turn
 
 
-def first_kept(turns: Sequence[Turn], first: int, tokens: int) -> int:
+def first_turn_to_send(turns: Sequence[Turn], first: int, tokens: int) -> int:
     """The first turn that goes along, where it was turn `first` so far and about `tokens` tokens may.
 
     When they have become too many, only the latest that take half of it are kept: what is sent then grows at its end

@@ -45,7 +45,7 @@ class Estimate:
         )
 
 
-NOTHING: Final = Estimate()
+ZERO: Final = Estimate()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class Planner:
     steps: int = MAX_STEPS
 
 
-def estimate(
+def estimate_plan(
     question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
 ) -> Estimate:
     """The range for a plan: every answer short, or every answer as long as its worker may make it."""
-    return sum(estimates(question, plan, pool, profile, planner), NOTHING)
+    return sum(estimate_steps(question, plan, pool, profile, planner), ZERO)
 
 
-def estimates(
+def estimate_steps(
     question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
 ) -> tuple[Estimate, ...]:
     """The range for each step of a plan.
@@ -96,7 +96,7 @@ def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
     return int((worker.options.get("max_tokens") if worker else None) or profile.max_tokens)
 
 
-def planning(planner: Planner, times: int = 1) -> Estimate:
+def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
     """The range for what the conductor itself takes: a short plan, or a long one `times` over."""
     least, most = PLANNING[0], times * PLANNING[1]
     low, high = _cost(planner.read, least, planner.price), planner.price
@@ -135,11 +135,11 @@ def _thinks(worker: Worker) -> bool:
 
 def _nested(fixed: int, pool: Pool, profile: WorkerProfile, planner: Planner, seen: tuple[int, ...]) -> Estimate:
     """A step on the conductor itself: it reads what the step sees, and accepts it or plans anew."""
-    low, high = (planning(replace(planner, read=planner.read + more)) for more in (_short(seen), sum(seen)))
+    low, high = (estimate_planning(replace(planner, read=planner.read + more)) for more in (_short(seen), sum(seen)))
     workers = [worker for worker in pool if worker.kind != SELF]
     others = planner.steps - 1
     steps = [_step(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
-    most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=NOTHING)
+    most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=ZERO)
     return Estimate(
         calls=1,
         tokens=(low.tokens[0], high.tokens[1] + planner.steps * most.tokens[1]),

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from conductor_cli.core.chat import Finish, Message
-from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import SECRETS
+from conductor_cli.core.sanitize import escape_json
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
-from conductor_cli.core.wire import WireError, dump, load
 
 FORMAT: Final = 1
 """The number of the trace format. A reader refuses a higher one and says so."""
@@ -54,10 +54,10 @@ class RunStarted:
     conductor: str
     profile: str
     format: int = FORMAT
-    reader: str = ""
+    recipient: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
-    tells_of: tuple[str, ...] = EXTRA
+    planner_inputs: tuple[str, ...] = EXTRA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class PlanReady:
 
     kind: ClassVar[str] = "plan_ready"
     at: float
-    plan: Plan | Accept
+    plan: Plan | KeepAnswer
     usage: Usage
     prompt: tuple[Message, ...] = ()
 
@@ -125,7 +125,7 @@ class PlanDecided:
     kind: ClassVar[str] = "plan_decided"
     at: float
     verdict: Verdict
-    remark: str = ""
+    feedback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inner:
+class NestedEvent:
     """An event of the nested run that step `step` is; nested runs nest to any depth."""
 
     kind: ClassVar[str] = "inner"
@@ -243,7 +243,7 @@ class RunFailed:
 
 Event = (
     RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | PlanOffered | PlanDecided | StepStarted
-    | StepDelta | StepFailed | StepStopped | StepFinished | Inner | Notice | RunFinished | RunFailed
+    | StepDelta | StepFailed | StepStopped | StepFinished | NestedEvent | Notice | RunFinished | RunFailed
 )  # fmt: skip
 
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
@@ -251,7 +251,7 @@ KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
 
 def to_json(event: Event) -> dict[str, Any]:
     """The JSON object of an event, its `kind` first."""
-    if isinstance(event, Inner):
+    if isinstance(event, NestedEvent):
         return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_json(event.event)}
     return {"kind": event.kind, **dump(event)}
 
@@ -260,10 +260,10 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     """The event of a JSON object. Raises `WireError`."""
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise WireError(f"not an event: {kind!r:.40}")
-    if kind == Inner.kind:
+        raise DecodeError(f"not an event: {kind!r:.40}")
+    if kind == NestedEvent.kind:
         place = load(_Place, data)
-        return Inner(at=place.at, step=place.step, event=from_json(data.get("event")))
+        return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
     event: Event = load(KINDS[kind], data)
     return event
 
@@ -284,17 +284,17 @@ def to_line(event: Event) -> str:
 
     Whatever breaks lines or terminals is an escape in it.
     """
-    line = json_safe(_ENCODE(to_json(event)))
-    return json_safe(_ENCODE(SECRETS.redact_data(to_json(event)))) if SECRETS.holds(line) else line
+    line = escape_json(_ENCODE(to_json(event)))
+    return escape_json(_ENCODE(SECRETS.redact_data(to_json(event)))) if SECRETS.holds(line) else line
 
 
 def from_line(line: str) -> Event:
     """The event of one line. Raises `WireError`, also for text that is not JSON."""
     try:
         return from_json(json.loads(line))
-    except WireError:
+    except DecodeError:
         raise
     except ValueError as error:
-        raise WireError(f"not JSON: {error}") from None
+        raise DecodeError(f"not JSON: {error}") from None
     except RecursionError:
-        raise WireError("not an event: nested too deep") from None
+        raise DecodeError("not an event: nested too deep") from None

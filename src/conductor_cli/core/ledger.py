@@ -36,7 +36,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Today:
+class DayBudget:
     """The limits of a day, and what all runs together have spent and hold of it."""
 
     limits: DayLimits = DayLimits()
@@ -45,7 +45,7 @@ class Today:
     calls: int = 0
 
 
-NO_DAY: Final = Today()
+NO_DAY_LIMITS: Final = DayBudget()
 """A day without limits."""
 
 
@@ -59,7 +59,7 @@ class Ledger:
         self.spent = Usage()
 
     def reserve(
-        self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: Today = NO_DAY
+        self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: DayBudget = NO_DAY_LIMITS
     ) -> Reservation | None:
         """Room for a call of `tokens_in` tokens and at most `answer` tokens of reply.
 
@@ -90,7 +90,7 @@ class Ledger:
         """The call is not made after all."""
         self._held.remove(reservation)
 
-    def _check_calls(self, today: Today) -> None:
+    def _check_calls(self, today: DayBudget) -> None:
         limit = self._limits.calls
         if limit is not None and self._calls + sum(held.call for held in self._held) >= limit:
             raise LimitReached(f"the limit of {limit} worker calls is reached", hint=f"{RAISE}--max-calls {2 * limit}")
@@ -98,7 +98,7 @@ class Ledger:
         if limit is not None and today.calls >= limit:
             raise LimitReached(f"today's limit of {limit} worker calls is reached", hint=_anew("calls", 2 * limit))
 
-    def _bounds(self, call: _Call, today: Today) -> tuple[_Bound, ...]:
+    def _bounds(self, call: _Call, today: DayBudget) -> tuple[_Bound, ...]:
         """How many tokens of answer each limit leaves, in the order in which they are told."""
         limits, day = self._limits, today.limits
         bounds = []

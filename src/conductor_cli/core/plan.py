@@ -41,22 +41,22 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accept:
+class KeepAnswer:
     """The conductor's word that the answer at hand stands. Legal only in a run that was given one."""
 
     reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RejectedPlan:
     """A plan that the user did not take, and what they said of it."""
 
     plan: Plan
-    remark: str
+    feedback: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PlanRules:
     """What a plan may contain: these workers, at most so many steps, and whether item 0 and *accept* exist."""
 
     workers: tuple[str, ...]
@@ -64,7 +64,7 @@ class Rules:
     given: bool = False
 
 
-def check_step(step: Step, number: int, rules: Rules) -> None:
+def check_step(step: Step, number: int, rules: PlanRules) -> None:
     """Raise `PlanError` unless `step` may stand as step `number` (from 1) of a plan under `rules`."""
     if number > rules.steps:
         raise PlanError(f"step {number} is one more than the limit of {rules.steps}")
@@ -87,9 +87,9 @@ def _check_access(access: Collection[int], number: int, visible: range) -> None:
         raise PlanError(f"step {number} names a step twice in its access list")
 
 
-def check(plan: Plan | Accept, rules: Rules) -> None:
+def check_plan(plan: Plan | KeepAnswer, rules: PlanRules) -> None:
     """Raise `PlanError` unless the whole plan obeys `rules`."""
-    if isinstance(plan, Accept):
+    if isinstance(plan, KeepAnswer):
         if not rules.given:
             raise PlanError("accept needs an answer at hand, and there is none")
         return

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError
-from conductor_cli.core.plan import MAX_STEPS, SELF, Rules
+from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool, Worker
 
 LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""
 
-NOBODY_KNOWS: Final = "unknown"
+UNKNOWN_PROVIDER: Final = "unknown"
 """The reader of a worker whose provider cannot be known beforehand: whatever forbids a provider forbids it."""
 
 
@@ -27,7 +27,7 @@ class Party:
     """A worker, or the conductor, as policies know it: `reader` reads what it is sent, `local` says it is here."""
 
     name: str
-    reader: str
+    recipient: str
     kind: str = ""
     local: bool = False
     tags: tuple[str, ...] = ()
@@ -56,32 +56,32 @@ class Policy:
         """
         if self.local_only and not party.local:
             return f"policy.local_only keeps everything on this machine, and {party.reader} is not"
-        found = named_by(self.deny, party)
+        found = first_match(self.deny, party)
         if found:
-            unknown = party.reader == NOBODY_KNOWS and found.startswith("provider:")
+            unknown = party.recipient == UNKNOWN_PROVIDER and found.startswith("provider:")
             return f"policy.deny names {found}" + (f", and who reads {party.name} is not known" if unknown else "")
         for group in self.allow if not (plans and party.local) else ():
-            if not any(is_meant(selector, party) for selector in group):
-                return f"policy.allow names only {', '.join(group) or 'nobody'}"
+            if not any(selector_matches(selector, party) for selector in group):
+                return f"policy.allow names only {', '.join(group) or 'no_worker_error'}"
         return ""
 
     def gives_files(self, party: Party) -> bool:
         """Whether attached files may be sent to `party`."""
-        return all(any(is_meant(selector, party) for selector in group) for group in self.files_only)
+        return all(any(selector_matches(selector, party) for selector in group) for group in self.files_only)
 
     def gives_question(self, party: Party) -> bool:
         """Whether `party` may see the raw question."""
-        return not named_by(self.no_question, party)
+        return not first_match(self.no_question, party)
 
     def gives_others(self, party: Party) -> bool:
         """Whether `party` may see answers that somebody else's words may be in."""
-        return not named_by(self.no_others, party)
+        return not first_match(self.no_others, party)
 
 
 NO_POLICY: Final = Policy()
 
 
-def is_meant(selector: str, party: Party, *, widely: bool = False) -> bool:
+def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
     """Whether a selector means `party`. `widely`, for what forbids: also by its kind, where another host reads it."""
     what, colon, value = selector.partition(":")
     if not colon:
@@ -91,34 +91,36 @@ def is_meant(selector: str, party: Party, *, widely: bool = False) -> bool:
     value = value.lower()
     if value == LOCAL:
         return party.local
-    if widely and party.reader == NOBODY_KNOWS:
+    if widely and party.recipient == UNKNOWN_PROVIDER:
         return True
-    return value == party.reader.lower() or (value == party.kind.lower() and (widely or party.local))
+    return value == party.recipient.lower() or (value == party.kind.lower() and (widely or party.local))
 
 
-def named_by(selectors: Iterable[str], party: Party) -> str:
+def first_match(selectors: Iterable[str], party: Party) -> str:
     """The first of some selectors that forbid which means `party`, else empty."""
-    return next((selector for selector in selectors if is_meant(selector, party, widely=True)), "")
+    return next((selector for selector in selectors if selector_matches(selector, party, widely=True)), "")
 
 
-def permitted(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> Pool:
+def permitted_pool(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> Pool:
     """The workers of `pool` that may be asked; `self` is judged as the conductor. Raises `PolicyError` for none."""
     why = {worker.name: policy.forbids(parties[worker.name]) for worker in pool if worker.kind != SELF}
     if why and all(why.values()):
-        raise nobody(why)
+        raise no_worker_error(why)
     if SELF in policy.deny:
         why[SELF] = "denied"
     return Pool(workers=tuple(worker for worker in pool if not why.get(worker.name)))
 
 
-def nobody(why: Mapping[str, str]) -> PolicyError:
+def no_worker_error(why: Mapping[str, str]) -> PolicyError:
     """That nobody is left, with the reason for each worker."""
     said = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
     more = f"; and {len(why) - 4} more" if len(why) > 4 else ""
-    return PolicyError(f"the policy allows no worker ({said}{more})", hint=WHERE)
+    return PolicyError(f"the policy allows no worker ({said}{more})", hint=POLICY_HINT)
 
 
-WHERE: Final = "conductor config show names where each rule stands; one kept by --continue ends with a new conversation"
+POLICY_HINT: Final = (
+    "conductor config show names where each rule stands; one kept by --continue ends with a new conversation"
+)
 
 
 def check_selectors(policy: Policy, parties: Collection[Party], providers: Collection[str]) -> tuple[str, ...]:
@@ -128,14 +130,15 @@ def check_selectors(policy: Policy, parties: Collection[Party], providers: Colle
     """
     known = {SELF, *(f"provider:{name}" for name in (*providers, LOCAL))}
     for group in policy.allow:
-        if not any(is_meant(selector, party) for selector in group for party in parties):
+        if not any(selector_matches(selector, party) for selector in group for party in parties):
             said = ", ".join(group)
             reason = f"no worker is meant by {said}" if said else "it is empty, so it allows nobody"
             raise PolicyError(f"policy.allow: {reason}", hint="conductor workers list shows names, kinds and tags")
     return tuple(
         f"policy.{name}: no worker is meant by {selector}"
         for name, selector in _selectors(policy)
-        if selector.lower() not in known and not any(is_meant(selector, party, widely=True) for party in parties)
+        if selector.lower() not in known
+        and not any(selector_matches(selector, party, widely=True) for party in parties)
     )
 
 
@@ -146,7 +149,7 @@ def _selectors(policy: Policy) -> Iterator[tuple[str, str]]:
         yield from ((name, selector) for selector in getattr(policy, name))
 
 
-def check_run(pool: Pool, limits: Limits) -> None:
+def check_pool(pool: Pool, limits: Limits) -> None:
     """Raise unless a run over `pool` can keep `limits`."""
     for worker in pool:
         _check_worker(worker)
@@ -186,9 +189,9 @@ def check_limits(limits: Limits, *, planned: bool = True) -> None:
         raise ConfigError(f"recursion must be 0 or more, not {limits.recursion}")
 
 
-def rules_for(  # noqa: PLR0913 - all that a plan depends on
+def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, barred: Collection[str] = ()
-) -> Rules:
+) -> PlanRules:
     """The rules of one plan: workers that are up (all, if none is), `self` only while depth is left, how many steps.
 
     Those that are `barred` by the policy are never among them.
@@ -196,7 +199,7 @@ def rules_for(  # noqa: PLR0913 - all that a plan depends on
     offered = (worker for worker in pool if worker.name not in barred)
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
     up = tuple(name for name in names if name not in down)
-    return Rules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
+    return PlanRules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class DayLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long one attempt may take, in seconds: to its first token, between two tokens, and in all."""
 
     first: float = 180.0

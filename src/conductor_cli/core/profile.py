@@ -8,9 +8,9 @@ from string import ascii_uppercase
 from typing import Final, Literal
 
 from conductor_cli.core.plan import Step
+from conductor_cli.core.plan_formats.base import Column, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings.terms import Column, Terms
 
 Labels = Literal["letters", "numbers", "cards"]
 
@@ -47,7 +47,7 @@ class Profile:
     names: bool = True
     fewshots: bool = True
     sampling: Sampling = Sampling()
-    render: Callable[[Question, Pool, Terms, int], str] | None = None
+    render: Callable[[Question, Pool, PlanFormatContext, int], str] | None = None
 
 
 PROMPTED: Final = Profile(name="prompted")
@@ -65,7 +65,7 @@ PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PRO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenStep:
     """An earlier step as a later one sees it. `answer` None: the step failed, and this says so in its place."""
 
     number: int
@@ -85,7 +85,7 @@ class WorkerProfile:
     name: str = "plain"
     max_tokens: int = 4096
     context: int = 32_768
-    render: Callable[[Question, Step, Sequence[Seen]], str] | None = None
+    render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conductor_cli.core.chat import Message, Request
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.events import Mode
-from conductor_cli.core.fences import FENCE, fenced, shortened
 from conductor_cli.core.fewshots import FEWSHOTS, Example
-from conductor_cli.core.plan import MAX_STEPS, Accept, Plan, Refusal, Rules, Step
+from conductor_cli.core.plan import MAX_STEPS, KeepAnswer, Plan, PlanRules, RejectedPlan, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import Profile, Seen, WorkerProfile, labels_for
+from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import SPELLINGS, Spelling, Terms
+from conductor_cli.core.quoting import FENCE, fence, shorten
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.turns import again, repair
 
 CHARS_PER_TOKEN = 3.5
@@ -40,9 +40,11 @@ better: solve in parts, solve twice and compare, or write and then review. Say i
 deliver."""
 
 
-def terms_for(profile: Profile, pool: Pool, rules: Rules, mode: Mode, *, exact: bool) -> Terms:
+def plan_format_context(
+    profile: Profile, pool: Pool, rules: PlanRules, mode: Mode, *, exact: bool
+) -> PlanFormatContext:
     """The terms in which a conductor with this profile writes; `exact` where a grammar will hold its text."""
-    return Terms(
+    return PlanFormatContext(
         rules=rules,
         labels=labels_for(pool.workers, profile.labels),
         order=profile.order,
@@ -53,21 +55,21 @@ def terms_for(profile: Profile, pool: Pool, rules: Rules, mode: Mode, *, exact: 
     )
 
 
-def spelling_for(profile: Profile, terms: Terms) -> Spelling:
+def plan_format_for(profile: Profile, context: PlanFormatContext) -> PlanFormat:
     """How a conductor with this profile writes. One label needs no spelling of its own."""
-    return SPELLINGS["native" if terms.single else profile.spelling]
+    return PLAN_FORMATS["native" if context.single else profile.spelling]
 
 
 def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
     question: Question,
     pool: Pool,
     profile: Profile,
-    terms: Terms,
+    context: PlanFormatContext,
     *,
     room: int = CONDUCTOR_CHARS,
     standing: Sequence[Step] = (),
     fault: str = "",
-    refused: Sequence[Refusal] = (),
+    refused: Sequence[RejectedPlan] = (),
     rules: Sequence[str] = (),
 ) -> Request:
     """The request for a plan; with `standing`, for the rest of one; with `refused`, for another than those.
@@ -75,43 +77,45 @@ def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
     It shows `room` characters of the question. `rules` are lines on who may see what (see `taint.Taint.told`).
     """
     if profile.render is None:
-        messages, cuts = _told(question, pool, profile, terms, room, rules)
-        form, spelling = _form(profile, terms), spelling_for(profile, terms)
-        messages += again(refused, form, spelling, terms)
-        messages += repair(standing, fault, form, spelling, terms) if standing or fault else []
+        messages, cuts = _told(question, pool, profile, context, room, rules)
+        form, spelling = _form(profile, context), plan_format_for(profile, context)
+        messages += again(refused, form, spelling, context)
+        messages += repair(standing, fault, form, spelling, context) if standing or fault else []
     else:
-        text, cuts = profile.render(question, pool, terms, room), ()
+        text, cuts = profile.render(question, pool, context, room), ()
         # It goes on from what stands: of faults it has not learnt.
-        text += spelling_for(profile, terms).spell(Plan(steps=tuple(standing)), terms) + "\n" if standing else ""
+        text += plan_format_for(profile, context).spell(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
         messages = [Message(role="user", content=text)]
     return Request(
         messages=tuple(messages),
         max_tokens=profile.sampling.max_tokens,
         temperature=profile.sampling.temperature,
-        grammar=spelling_for(profile, terms).grammar(terms),
-        schema=spelling_for(profile, terms).schema(terms),
+        grammar=plan_format_for(profile, context).grammar(context),
+        schema=plan_format_for(profile, context).schema(context),
         cuts=cuts,
-        choices=_choices(profile, terms) if terms.single else (),
+        choices=_choices(profile, context) if context.single else (),
     )
 
 
 def _told(  # noqa: PLR0913, PLR0917 - all that a prompt is made of
-    question: Question, pool: Pool, profile: Profile, terms: Terms, room: int, rules: Sequence[str]
+    question: Question, pool: Pool, profile: Profile, context: PlanFormatContext, room: int, rules: Sequence[str]
 ) -> tuple[list[Message], tuple[int, ...]]:
     """The messages in plain words, and where their fixed parts end."""
-    fixed = _fixed_part(profile, terms) + "\n\n"
-    cards = "The workers:\n" + "\n".join(_card_line(label, pool[name], profile) for label, name in terms.labels.items())
+    fixed = _fixed_part(profile, context) + "\n\n"
+    cards = "The workers:\n" + "\n".join(
+        _card_line(label, pool[name], profile) for label, name in context.labels.items()
+    )
     messages = [
         Message(role="system", content=fixed + cards),
-        Message(role="user", content=_changing_part(question, pool, profile, terms, room, rules)),
+        Message(role="user", content=_changing_part(question, pool, profile, context, room, rules)),
     ]
     return messages, (len(fixed), len(fixed + cards))
 
 
-def _choices(profile: Profile, terms: Terms) -> tuple[str, ...]:
+def _choices(profile: Profile, context: PlanFormatContext) -> tuple[str, ...]:
     """All that a conductor may reply that names one worker."""
-    accept = (spelling_for(profile, terms).spell(Accept(), terms),) if terms.may_accept else ()
-    return (*map(terms.label, terms.rules.workers), *accept)
+    accept = (plan_format_for(profile, context).spell(KeepAnswer(), context),) if context.may_accept else ()
+    return (*map(context.label, context.rules.workers), *accept)
 
 
 def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
@@ -124,31 +128,31 @@ def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
     return f"the conductor reads {room} of {length} characters of the {what}; workers get all that fits them"
 
 
-def _form(profile: Profile, terms: Terms) -> str:
+def _form(profile: Profile, context: PlanFormatContext) -> str:
     """What the conductor is to write."""
-    if terms.single:
+    if context.single:
         return "Write only the label of the one worker that should answer."
-    return spelling_for(profile, terms).explain(terms)
+    return plan_format_for(profile, context).explain(context)
 
 
-def _fixed_part(profile: Profile, terms: Terms) -> str:
-    parts = [_RULES, _form(profile, replace(terms, first=1))]
+def _fixed_part(profile: Profile, context: PlanFormatContext) -> str:
+    parts = [_RULES, _form(profile, replace(context, first=1))]
     if profile.fewshots:
-        parts += [_example(example, profile, terms) for example in FEWSHOTS]
+        parts += [_example(example, profile, context) for example in FEWSHOTS]
     return "\n\n".join(parts)
 
 
-def _example(example: Example, profile: Profile, terms: Terms) -> str:
+def _example(example: Example, profile: Profile, context: PlanFormatContext) -> str:
     names = tuple(name for name, _ in example.workers)
-    own = Terms(
-        rules=Rules(workers=names), order=terms.order, bar=terms.bar, reasoning=terms.reasoning, single=terms.single,
+    own = PlanFormatContext(
+        rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning, single=context.single,
         labels=labels_for([Worker(name=name, kind="example") for name in names], profile.labels),
     )  # fmt: skip
-    plan = example.plan if terms.reasoning else Plan(steps=example.plan.steps)
+    plan = example.plan if context.reasoning else Plan(steps=example.plan.steps)
     workers = "\n".join(
         f"{own.label(name)}  {name}: {about}" if profile.names else own.label(name) for name, about in example.workers
     )
-    text = spelling_for(profile, own).spell(plan, own)
+    text = plan_format_for(profile, own).spell(plan, own)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"
 
 
@@ -163,22 +167,22 @@ def _card_line(label: str, worker: Worker, profile: Profile) -> str:
 
 
 def _changing_part(  # noqa: PLR0913, PLR0917 - all that changes
-    question: Question, pool: Pool, profile: Profile, terms: Terms, room: int, rules: Sequence[str]
+    question: Question, pool: Pool, profile: Profile, context: PlanFormatContext, room: int, rules: Sequence[str]
 ) -> str:
     lines = []
-    if not terms.single:
-        limit = terms.rules.steps
+    if not context.single:
+        limit = context.rules.steps
         lines.append(f"At most {limit} step{'s' if limit > 1 else ''}.")
-    absent = [terms.label(name) for name in pool.names if name not in terms.rules.workers]
+    absent = [context.label(name) for name in pool.names if name not in context.rules.workers]
     if absent:
         lines.append(f"Not available now: {', '.join(absent)}.")
     lines += rules
     if question.given:
-        accept = spelling_for(profile, terms).spell(Accept(), replace(terms, reasoning=False))
+        accept = plan_format_for(profile, context).spell(KeepAnswer(), replace(context, reasoning=False))
         lines += [
             "There is an answer at hand, item 0, which workers may see through their access list.",
             f"If it stands, write this in place of a plan:\n{accept}",
-            fenced("answer", shortened(question.given[-1].answer, room)),
+            fence("answer", shorten(question.given[-1].answer, room)),
         ]
     heading = [] if question.history else ["Question:"]
     return "\n".join([*lines, "", *heading, question_text(question, room)]).strip()
@@ -195,19 +199,19 @@ def question_text(question: Question, room: int | None = None) -> str:
     history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
     asked, files = question.text, [file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
-        asked = shortened(asked, room)
+        asked = shorten(asked, room)
         left = max(room - len(asked), 0)
         history = _latest(history, left // 2 if files else left)
         share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
-        files = [shortened(text, share) for text in files]
-    named = [fenced("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
+        files = [shorten(text, share) for text in files]
+    named = [fence("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
     heading = "Question:\n" if history else ""
     return "\n\n".join([*history, heading + asked, *named])
 
 
 def _latest(history: Sequence[str], room: int) -> list[str]:
     """The latest turns in about `room` characters: the last one shortened where it must be, older ones whole or not."""
-    kept = [shortened(turn, room) for turn in history[-1:]]
+    kept = [shorten(turn, room) for turn in history[-1:]]
     for turn in reversed(history[:-1]):
         if sum(map(len, kept)) + len(turn) > room:
             return [f"[… {len(history) - len(kept)} earlier turns left out …]", *kept]
@@ -216,7 +220,7 @@ def _latest(history: Sequence[str], room: int) -> list[str]:
 
 
 def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
-    question: Question, step: Step, seen: Sequence[Seen], worker: Worker, profile: WorkerProfile, *, final: bool,
+    question: Question, step: Step, seen: Sequence[SeenStep], worker: Worker, profile: WorkerProfile, *, final: bool,
     withheld: str = "",
 ) -> tuple[tuple[Message, ...], str]:  # fmt: skip
     """The messages for one attempt at a step, and a notice when something had to be shortened (else "").
@@ -228,7 +232,7 @@ def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
     too_long = f"what {worker.name} reads was shortened to fit its context"
     if profile.render is not None:
         text = profile.render(question, step, seen)
-        fitting = shortened(text, _room(worker, profile))
+        fitting = shorten(text, _room(worker, profile))
         return (Message(role="user", content=fitting),), too_long if fitting != text else ""
     task = _task_part(question, step, final=final)
     room = _room(worker, profile) - len(task) - len(question.system) - len(_INTRODUCTION) - FENCE * (1 + len(seen))
@@ -240,9 +244,9 @@ def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
         seen = [_shortened_seen(item, share) for item in seen]
         notice = too_long
     blind = bool(withheld) and not question.text
-    head = [_BLIND, fenced("files", asked.strip()) if question.files else "", withheld]
+    head = [_BLIND, fence("files", asked.strip()) if question.files else "", withheld]
     if not blind:
-        head = [_INTRODUCTION, fenced("question", asked), withheld]
+        head = [_INTRODUCTION, fence("question", asked), withheld]
     blocks = [*head, *[_seen_part(item) for item in seen], task]
     messages = [Message(role="user", content="\n\n".join(filter(None, blocks)))]
     if question.system:
@@ -271,16 +275,16 @@ def _task_part(question: Question, step: Step, *, final: bool) -> str:
     return text
 
 
-def _seen_part(item: Seen) -> str:
+def _seen_part(item: SeenStep) -> str:
     origin = {"step": str(item.number), "worker": item.worker, "subtask": item.subtask}
     if item.answer is None:
         return f"Step {item.number} ({item.subtask}) failed; there is no answer from it."
-    return fenced("answer", item.answer, **origin)
+    return fence("answer", item.answer, **origin)
 
 
-def _shortened_seen(item: Seen, share: int) -> Seen:
-    answer = None if item.answer is None else shortened(item.answer, share)
-    return Seen(number=item.number, worker=item.worker, subtask=item.subtask, answer=answer)
+def _shortened_seen(item: SeenStep, share: int) -> SeenStep:
+    answer = None if item.answer is None else shorten(item.answer, share)
+    return SeenStep(number=item.number, worker=item.worker, subtask=item.subtask, answer=answer)
 
 
 def _room(worker: Worker, profile: WorkerProfile) -> int:

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-MARK: Final = "[key]"
+REDACTED: Final = "[key]"
 """What stands in the place of a key."""
 
 LEAST: Final = 8
@@ -45,7 +45,7 @@ class Secrets:
         new = {secret for secret in secrets if len(secret) >= LEAST} - self._known
         if new:
             self._known |= new
-            found = {form for secret in self._known for form in spellings(secret)}
+            found = {form for secret in self._known for form in encodings_of(secret)}
             self._sorted = tuple(sorted(found))
             self.forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
 
@@ -90,7 +90,7 @@ class Secrets:
         return value
 
 
-class Stream:
+class StreamRedactor:
     """`redact` for text that comes in pieces: what may be the beginning of a secret is held back until it is not.
 
     What is shown, joined, is the whole text redacted.
@@ -137,12 +137,12 @@ def _marked(text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int =
         if start >= cut:
             break
         if start >= at:
-            shown += [text[at:start], MARK]
+            shown += [text[at:start], REDACTED]
         at = max(at, end)
     return "".join([*shown, text[at:cut]]), at
 
 
-def spellings(secret: str) -> Iterator[str]:
+def encodings_of(secret: str) -> Iterator[str]:
     """The ways in which `secret` may be written inside other text."""
     yield secret
     quoted = json.dumps(secret)[1:-1]

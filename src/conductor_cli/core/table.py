@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import UNKNOWN
+from conductor_cli.core.sanitize import one_line
 
 GAP: Final = 2
 """Spaces between two columns."""

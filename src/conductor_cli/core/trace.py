@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar, assert_never
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Accept, Plan, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
@@ -45,7 +45,7 @@ class StepRecord:
     retry_at: float | None = None
     started: float | None = None
     ended: float | None = None
-    inner: Trace | None = None
+    nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
         """Seconds that the step has taken until `now`, or took in all."""
@@ -65,14 +65,14 @@ class Trace:
     conductor: str = ""
     profile: str = ""
     format: int = ev.FORMAT
-    reader: str = ""
+    recipient: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
-    tells_of: tuple[str, ...] = ev.EXTRA
+    planner_inputs: tuple[str, ...] = ev.EXTRA
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""
-    plan: Plan | Accept | None = None
+    plan: Plan | KeepAnswer | None = None
     planning: Usage = Usage()
     rejected: tuple[ev.PlanRejected, ...] = ()
     steps: tuple[StepRecord, ...] = ()
@@ -101,7 +101,7 @@ class Trace:
 _STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
 
 
-def apply(trace: Trace, event: ev.Event) -> Trace:
+def apply_event(trace: Trace, event: ev.Event) -> Trace:
     """`trace` after `event`."""
     return changed(trace, at=event.at, **_changes(trace, event))
 
@@ -122,7 +122,14 @@ def changed(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the fiel
 def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of event
     """The fields of the trace that an event changes."""
     match event:
-        case ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished() | ev.Inner():
+        case (
+            ev.StepStarted()
+            | ev.StepDelta()
+            | ev.StepFailed()
+            | ev.StepStopped()
+            | ev.StepFinished()
+            | ev.NestedEvent()
+        ):
             return _of_step(trace, event)
         case ev.RunStarted():
             return _of_start(event)
@@ -174,14 +181,14 @@ def _spent(trace: Trace, event: ev.PlanRejected | ev.PlanReady) -> dict[str, Any
     return {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
 
 
-_StepEvent = ev.StepStarted | ev.StepDelta | ev.StepFailed | ev.StepStopped | ev.StepFinished | ev.Inner
+_StepEvent = ev.StepStarted | ev.StepDelta | ev.StepFailed | ev.StepStopped | ev.StepFinished | ev.NestedEvent
 
 
 def _of_step(trace: Trace, event: _StepEvent) -> dict[str, Any]:
     for index, record in enumerate(trace.steps):
         if record.number == event.step:
             steps = (*trace.steps[:index], _step(record, event), *trace.steps[index + 1 :])
-            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.Inner)):
+            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.NestedEvent)):
                 return {"steps": steps}
             return {"steps": steps, "usage": trace.usage + event.usage}
     return {}
@@ -210,8 +217,8 @@ def _step(record: StepRecord, event: _StepEvent) -> StepRecord:
                 record, state="done", text=event.text, finish=event.finish, error=None,
                 usage=record.usage + event.usage, ended=event.at,
             )  # fmt: skip
-        case ev.Inner():
-            return changed(record, inner=apply(record.inner or Trace(), event.event))
+        case ev.NestedEvent():
+            return changed(record, nested=apply_event(record.nested or Trace(), event.event))
         case _:
             assert_never(event)
 

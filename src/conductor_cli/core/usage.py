@@ -99,10 +99,10 @@ class Usage:
         )
 
 
-NOTHING: Final = Usage()
+NO_USAGE: Final = Usage()
 
 
-def priced(usage: Usage, price: Price | None) -> Usage:
+def with_cost(usage: Usage, price: Price | None) -> Usage:
     """`usage` of one call with its cost by `price`; a usage that already states its cost keeps it."""
     if usage.cost is not None:
         return usage

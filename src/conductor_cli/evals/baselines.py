@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core.events import Mode
-from conductor_cli.core.fences import fenced
 from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import Seen, WorkerProfile
+from conductor_cli.core.profile import SeenStep, WorkerProfile
 from conductor_cli.core.prompts import question_text
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings.terms import DIRECT
+from conductor_cli.core.quoting import fence
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, said
 from conductor_cli.run import Conductor
@@ -44,12 +44,12 @@ VERIFY: Final = "Check the answer against the question. Give the final answer, c
 
 def direct(worker: Worker) -> Plan:
     """One step: the whole question to one worker."""
-    return Plan(steps=(Step(worker=worker.name, subtask=DIRECT),))
+    return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
 
 
 def reflecting(worker: Worker) -> Plan:
     """An answer, then the same worker again and again, which sees all it has said."""
-    first = Step(worker=worker.name, subtask=DIRECT)
+    first = Step(worker=worker.name, subtask=ANSWER_DIRECTLY)
     later = [Step(worker=worker.name, subtask=REFLECT, access=tuple(range(1, turn))) for turn in range(2, TURNS + 1)]
     return Plan(steps=(first, *later))
 
@@ -60,13 +60,13 @@ def voting(worker: Worker) -> Plan:
     The last one waits for the others, since a run ends with its last step.
     """
     names = [copy.name for copy in _copies(worker, 0)]
-    samples = [Step(worker=name, subtask=DIRECT) for name in names[:-1]]
-    return Plan(steps=(*samples, Step(worker=names[-1], subtask=DIRECT, access=tuple(range(1, VOTES)))))
+    samples = [Step(worker=name, subtask=ANSWER_DIRECTLY) for name in names[:-1]]
+    return Plan(steps=(*samples, Step(worker=names[-1], subtask=ANSWER_DIRECTLY, access=tuple(range(1, VOTES)))))
 
 
 def mixing(workers: Sequence[Worker], best: Worker) -> Plan:
     """All answer, and the best makes one answer of theirs."""
-    proposals = [Step(worker=worker.name, subtask=DIRECT) for worker in workers]
+    proposals = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
     everything = tuple(range(1, len(proposals) + 1))
     return Plan(steps=(*proposals, Step(worker=best.name, subtask=AGGREGATE, access=everything)))
 
@@ -133,19 +133,19 @@ def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     )
 
 
-def _rendered(question: Question, step: Step, seen: Sequence[Seen]) -> str:
+def _rendered(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
     """What a worker reads in a fixed scheme: the bare question, or answers to it and what to do with them."""
-    if step.subtask == DIRECT:
+    if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
     answers = [
-        fenced("answer", item.answer, step=str(item.number), worker=item.worker)
+        fence("answer", item.answer, step=str(item.number), worker=item.worker)
         for item in seen
         if item.answer is not None
     ]
     return "\n\n".join([question_text(question), *answers, step.subtask])
 
 
-def _blind(profile: WorkerProfile) -> Callable[[Question, Step, Sequence[Seen]], str]:
+def _blind(profile: WorkerProfile) -> Callable[[Question, Step, Sequence[SeenStep]], str]:
     render = profile.render or _rendered
     return lambda question, step, _: render(question, step, ())
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.clean import json_safe, one_line
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.wire import WireError, dump, load
+from conductor_cli.core.sanitize import escape_json, one_line
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.evals.scorers import SCORERS
 
 LARGEST: Final = 256 * 1024 * 1024
@@ -82,7 +82,7 @@ def write_cases(cases: Iterable[Case]) -> str:
 def line(case: Case) -> str:
     """One case as one line of JSON, without the newline."""
     data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
-    return json_safe(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    return escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def hash_cases(cases: Sequence[Case]) -> str:
@@ -146,7 +146,7 @@ def _case(text: str, where: str) -> Case:
     try:
         case = load(Case, _known(data), "")
         check_case(case)
-    except (WireError, UsageError) as error:
+    except (DecodeError, UsageError) as error:
         hint = error.hint if isinstance(error, UsageError) else ""
         raise UsageError(f"{where}: {error}", hint=hint or f"a line is a case: {SHAPE}") from None
     return case
@@ -166,7 +166,7 @@ def _refuse(data: Mapping[str, Any], kind: type[Case | GoldStep], where: str) ->
     known = kind.__dataclass_fields__
     unknown = [name for name in data if name not in known]
     if unknown:
-        raise WireError(f"{where}unknown field {unknown[0]!r:.40}; known: {', '.join(known)}")
+        raise DecodeError(f"{where}unknown field {unknown[0]!r:.40}; known: {', '.join(known)}")
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"scorer": "exact", "tags": [], "choices": [], "steps": []}

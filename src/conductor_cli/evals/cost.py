@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import PolicyError
-from conductor_cli.core.estimate import Estimate, Planner, estimate, planning
+from conductor_cli.core.estimate import Estimate, Planner, estimate_plan, estimate_planning
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Question
@@ -112,7 +112,7 @@ def _ranges(system: System, case: Case, setting: Conductor) -> Sequence[tuple[Es
     if isinstance(plan, Plan):
         itself = any(step.worker == SELF for step in plan.steps)
         planner = planner_estimate(setting, asked) if itself else None
-        found = estimate(asked, plan, setting.pool, setting.worker_profile, planner)
+        found = estimate_plan(asked, plan, setting.pool, setting.worker_profile, planner)
         return [(found, found)]
     return [_conducted(asked, setting)] if plan else []
 
@@ -126,14 +126,14 @@ def _conducted(asked: Question, setting: Conductor) -> tuple[Estimate, Estimate]
     low, high = min(short, key=lambda item: item.cost[0]), max(long, key=lambda item: item.cost[1])
     itself = planner_estimate(setting, asked)
     assert itself is not None, "only a conductor plans"
-    return low + planning(itself), high + planning(itself, 1 + setting.limits.recursion)
+    return low + estimate_planning(itself), high + estimate_planning(itself, 1 + setting.limits.recursion)
 
 
 def _steps(asked: Question, worker: str, count: int, setting: Conductor) -> Estimate:
     steps = tuple(
         Step(worker=worker, subtask=asked.text, access=tuple(range(1, number))) for number in range(1, count + 1)
     )
-    return estimate(asked, Plan(steps=steps), setting.pool, setting.worker_profile)
+    return estimate_plan(asked, Plan(steps=steps), setting.pool, setting.worker_profile)
 
 
 def planner_estimate(setting: Conductor, asked: Question) -> Planner | None:

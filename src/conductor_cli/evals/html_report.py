@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from conductor_cli.core.clean import clean
-from conductor_cli.core.pages import text_of
+from conductor_cli.core.html import html_text
+from conductor_cli.core.sanitize import sanitize
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.plots import accuracy, against_cost
 from conductor_cli.evals.summary import Summary
@@ -66,7 +66,7 @@ def page(heading: Heading, summary: Summary, cases: Sequence[Asked] = (), outcom
     """The whole file. `outcomes` are told under the `cases` that they belong to."""
     title = f"Evaluation of {heading.source}"
     parts = [
-        f"<h1>{text_of(title)}</h1>", _about(heading), _table(summary), _notes(heading, summary),
+        f"<h1>{html_text(title)}</h1>", _about(heading), _table(summary), _notes(heading, summary),
         "<h2>Accuracy</h2>", _key(), accuracy(summary),
         f"<h2>Accuracy against {'cost' if summary.unit == 'usd' else 'tokens'}</h2>", _frontier(),
         against_cost(summary),
@@ -78,7 +78,7 @@ def page(heading: Heading, summary: Summary, cases: Sequence[Asked] = (), outcom
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text_of(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{html_text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -88,7 +88,7 @@ def _about(heading: Heading) -> str:
         ("seed", "" if heading.seed is None else str(heading.seed)), ("workers", ", ".join(heading.workers)),
         ("conductor", heading.conductor),
     ]  # fmt: skip
-    return f'<p class="note">{"; ".join(f"{name} {text_of(text)}" for name, text in said if text)}</p>'
+    return f'<p class="note">{"; ".join(f"{name} {html_text(text)}" for name, text in said if text)}</p>'
 
 
 def _table(summary: Summary) -> str:
@@ -98,13 +98,13 @@ def _table(summary: Summary) -> str:
 
 
 def _html_table(laid: Laid) -> str:
-    heads = "".join(f"<th>{text_of(head)}</th>" for head in laid.heads)
-    rows = "\n".join(f"<tr>{''.join(f'<td>{text_of(cell)}</td>' for cell in row)}</tr>" for row in laid.rows)
+    heads = "".join(f"<th>{html_text(head)}</th>" for head in laid.heads)
+    rows = "\n".join(f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>" for row in laid.rows)
     return f'<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
 
 
 def _notes(heading: Heading, summary: Summary) -> str:
-    return "".join(f'<p class="note">{text_of(note)}</p>' for note in notes(heading, summary))
+    return "".join(f'<p class="note">{html_text(note)}</p>' for note in notes(heading, summary))
 
 
 def _key() -> str:
@@ -171,22 +171,22 @@ def _case(case: Asked, outcomes: Mapping[str, Outcome], names: Sequence[str]) ->
     judged = sum(outcome.verdict != "failed" for outcome in there)
     share = percent(right / judged, 0) if judged else "-"
     rows = "\n".join(
-        f'<tr><td>{text_of(outcome.system)}</td><td class="{outcome.verdict}">{outcome.verdict}</td>'
+        f'<tr><td>{html_text(outcome.system)}</td><td class="{outcome.verdict}">{outcome.verdict}</td>'
         f"<td>{_long(outcome.error or outcome.answer)}</td></tr>"
         for outcome in there
     )
     asked = f"<tr><th>asked</th><th></th><td>{_long(case.question)}</td></tr>"
     wanted = f"<tr><th>wanted</th><th></th><td>{_long(case.wanted)}</td></tr>"
-    gist = text_of(case.question)
-    gist = gist if len(case.question) <= 100 else f"{text_of(case.question[:100])} …"
+    gist = html_text(case.question)
+    gist = gist if len(case.question) <= 100 else f"{html_text(case.question[:100])} …"
     head = (
-        f'<summary>{text_of(case.id)} <span class="note">{right} of {judged} right, {share} %</span> {gist}</summary>'
+        f'<summary>{html_text(case.id)} <span class="note">{right} of {judged} right, {share} %</span> {gist}</summary>'
     )
     return f"<details>{head}<table>\n{asked}\n{wanted}\n{rows}\n</table></details>"
 
 
 def _long(text: str) -> str:
     """A text as it stands, line ends and all, up to a length."""
-    shown = clean(text)
+    shown = sanitize(text)
     more = f" … ({len(shown) - LONGEST:,} characters more)" if len(shown) > LONGEST else ""
     return escape(shown[:LONGEST]) + more

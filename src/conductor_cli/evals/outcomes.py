@@ -9,7 +9,7 @@ from typing import Final, Literal
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.cases import Case, is_correct
 from conductor_cli.evals.systems import System
 
@@ -33,8 +33,8 @@ class Outcome:
     tags: tuple[str, ...] = ()
     verdict: Verdict
     answer: str = ""
-    usage: Usage = NOTHING
-    planning: Usage = NOTHING
+    usage: Usage = NO_USAGE
+    planning: Usage = NO_USAGE
     seconds: float = 0.0
     steps: int = 0
     planned: bool = False
@@ -81,7 +81,7 @@ def lost(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
 def flat(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
     """The events, those of nested runs in their place."""
     for event in events:
-        while isinstance(event, ev.Inner):
+        while isinstance(event, ev.NestedEvent):
             event = event.event  # noqa: PLW2901 - what it is about
         yield event
 
@@ -101,7 +101,7 @@ def _is_written(rejected: ev.PlanRejected) -> bool:
 
 def planning(trace: Trace) -> Usage:
     """What the conductor used, in nested runs too."""
-    return sum((planning(record.inner) for record in trace.steps if record.inner is not None), trace.planning)
+    return sum((planning(record.nested) for record in trace.steps if record.nested is not None), trace.planning)
 
 
 def seconds(trace: Trace, *, together: bool = False) -> float:
@@ -119,4 +119,4 @@ def seconds(trace: Trace, *, together: bool = False) -> float:
 
 
 def _taken(record: StepRecord) -> float:
-    return record.usage.seconds if record.inner is None else seconds(record.inner)
+    return record.usage.seconds if record.nested is None else seconds(record.nested)

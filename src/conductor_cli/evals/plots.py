@@ -11,8 +11,8 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from conductor_cli.core.clean import one_line
-from conductor_cli.core.pages import nice, text_of
+from conductor_cli.core.html import axis_ticks, html_text
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.evals.statistics import Point
 from conductor_cli.evals.summary import Summary, SystemSummary, Unit
 from conductor_cli.evals.table import limits, percent
@@ -58,7 +58,7 @@ def _whisker(number: int, row: SystemSummary, index: int, fixed: bool) -> str:  
     shown = name if len(name) <= LETTERS else f"{name[: LETTERS - 2]}.."
     said = f"{row.name}: {percent(share)} % ({limits(row.score.interval)}), {row.score.right} of {row.score.n}"
     return (
-        f'<g class="{_class(fixed)}"><title>{text_of(said)}</title>'
+        f'<g class="{_class(fixed)}"><title>{html_text(said)}</title>'
         f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{number} {escape(shown)}</text>'
         f'<line class="limits" x1="{_across(low):.1f}" y1="{y}" x2="{_across(high):.1f}" y2="{y}"/>'
         f'<circle cx="{_across(share):.1f}" cy="{y}" r="5"/>'
@@ -80,7 +80,7 @@ def against_cost(summary: Summary) -> str:
     if not points:
         return ""
     most = max(point.cost for _, _, point in points) or 1.0
-    ticks = nice(most)
+    ticks = axis_ticks(most)
     scale = _Scale(max(most, ticks[-1]))
     body = [_column(scale.x(tick), _amount(tick, summary.unit)) for tick in ticks]
     body += [_level(scale.y(tick / 100), f"{tick} %") for tick in range(0, 101, 20)]
@@ -150,7 +150,7 @@ def _mark(row: SystemSummary, scale: _Scale, point: Point, summary: Summary) -> 
     low, high = row.score.interval
     said = f"{row.name}: {percent(point.accuracy)} % at {_amount(point.cost, summary.unit)}"
     return (
-        f'<g class="{_class(row.name in summary.fixed)}"><title>{text_of(said)}</title>'
+        f'<g class="{_class(row.name in summary.fixed)}"><title>{html_text(said)}</title>'
         f'<line class="limits" x1="{x:.1f}" y1="{scale.y(low):.1f}" x2="{x:.1f}" y2="{scale.y(high):.1f}"/>'
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/></g>'
     )

@@ -21,7 +21,7 @@ from conductor_cli.evals.systems import ANSWERS, System
 from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor
-from conductor_cli.run.shared import turns_of
+from conductor_cli.run.resources import turns_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import json_safe
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.pool import Limits, Patience, Pool
-from conductor_cli.core.trace import Trace, apply
-from conductor_cli.core.wire import WireError, dump, load
+from conductor_cli.core.pool import Limits, Pool, Timeouts
+from conductor_cli.core.sanitize import escape_json
+from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
@@ -74,7 +74,7 @@ class EvaluationSpec:
     conductor: str = ""
     profile: str = ""
     limits: Limits = Limits()
-    patience: Patience = Patience()
+    patience: Timeouts = Timeouts()
     rehearsal: bool = False
     by_card: str = ""
     remarks: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Evaluation:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
-            text = json_safe(json.dumps(dump(spec), ensure_ascii=False, indent=2))
+            text = escape_json(json.dumps(dump(spec), ensure_ascii=False, indent=2))
             disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
             raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
@@ -139,7 +139,7 @@ class Evaluation:
                 yield event
                 if isinstance(event, (ev.RunFinished, ev.RunFailed)):
                     return
-        except (WireError, ValueError, OSError) as error:
+        except (DecodeError, ValueError, OSError) as error:
             raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is broken: {error}") from None
         raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} has no end")
 
@@ -147,7 +147,7 @@ class Evaluation:
         """Their fold."""
         trace = Trace()
         for event in self.events(outcome):
-            trace = apply(trace, event)
+            trace = apply_event(trace, event)
         return trace
 
     @contextmanager
@@ -170,7 +170,7 @@ class Evaluation:
 
     def _written(self) -> Iterator[Outcome]:
         for text in read_lines(self.directory / OUTCOMES):
-            with suppress(ValueError, WireError, RecursionError):  # cut off by a kill
+            with suppress(ValueError, DecodeError, RecursionError):  # cut off by a kill
                 yield load(Outcome, json.loads(text))
 
 
@@ -245,7 +245,7 @@ def _read_spec(path: Path) -> EvaluationSpec:
         return load(EvaluationSpec, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"{path.parent} holds no evaluation: {error.strerror}", hint="name one that exists") from None
-    except (ValueError, RecursionError, WireError) as error:
+    except (ValueError, RecursionError, DecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="begin a new evaluation") from None
 
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from statistics import fmean, median
 from typing import Final, Literal
 
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.statistics import (
     Interval,
@@ -88,9 +88,9 @@ class SystemSummary:
     score: Share
     failed: int = 0
     tags: Mapping[str, Share]
-    usage: Usage = NOTHING
-    planning: Usage = NOTHING
-    lost: Usage = NOTHING
+    usage: Usage = NO_USAGE
+    planning: Usage = NO_USAGE
+    lost: Usage = NO_USAGE
     seconds: tuple[float, ...] = ()
     plans: Share | None = None
     given_plan: Share | None = None
@@ -185,9 +185,9 @@ def row(name: str, outcomes: Sequence[Outcome]) -> SystemSummary:
     return SystemSummary(
         name=name, score=_share(judged), failed=len(outcomes) - len(judged),
         tags={tag: _share([outcome for outcome in judged if tag in outcome.tags]) for tag in tags},
-        usage=sum((outcome.usage for outcome in judged), NOTHING),
-        planning=sum((outcome.planning for outcome in judged), NOTHING),
-        lost=sum((outcome.usage for outcome in outcomes if outcome.verdict == "failed"), NOTHING),
+        usage=sum((outcome.usage for outcome in judged), NO_USAGE),
+        planning=sum((outcome.planning for outcome in judged), NO_USAGE),
+        lost=sum((outcome.usage for outcome in outcomes if outcome.verdict == "failed"), NO_USAGE),
         seconds=tuple(outcome.seconds for outcome in judged),
         plans=Share(right=sum(outcome.valid for outcome in planned), n=len(planned)) if planned else None,
         given_plan=_share([outcome for outcome in planned if outcome.valid]) if planned else None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.clean import one_line
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.evals.statistics import Interval
 from conductor_cli.evals.summary import PairedComparison, Share, Summary, SystemSummary
 

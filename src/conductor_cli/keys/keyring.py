@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.redact import SECRETS
+from conductor_cli.core.sanitize import one_line
 
 SECONDS: Final = 5.0
 """How long a keyring may take for all that one command asks of it. Starting a keyring's service takes under one."""

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
-from conductor_cli.core.redact import MARK, SECRETS
+from conductor_cli.core.redact import REDACTED, SECRETS
 
 WORDS: Final = 300
 """How many characters of a provider's message are shown."""
@@ -193,7 +193,7 @@ def clean_excerpt(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
         text = text.decode("utf-8", "replace")
     for secret in secrets:
         if len(secret) >= SECRET:
-            text = text.replace(secret, MARK)
+            text = text.replace(secret, REDACTED)
     text = SECRETS.redact(text)
     text = text[: 64 * WORDS]
     if "<html" in text[:WORDS].lower() or text.lstrip()[:9].lower() == "<!doctype":

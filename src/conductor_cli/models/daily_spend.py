@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, LimitReached
-from conductor_cli.core.ledger import NO_DAY, Reservation, Today
+from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.append_log import AppendLog
 from conductor_cli.models.dayfile import SUFFIX, Day, Entry, entry_line, hold_line
 from conductor_cli.models.lock import exclusive_lock
-from conductor_cli.models.presets import reader_of
+from conductor_cli.models.presets import recipient_of
 
 TURNS: Final = 20
 """Half seconds that a process waits for another one to write its line."""
@@ -44,7 +44,7 @@ class DailySpend:
     """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker."""
 
     def __init__(
-        self, directory: Path, limits: DayLimits = NO_DAY.limits, *, planner: Worker | None = None,
+        self, directory: Path, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
         now: Callable[[], datetime] = local_now,
     ) -> None:  # fmt: skip
         self.directory = directory
@@ -71,20 +71,20 @@ class DailySpend:
             said = f"the limits of a day cannot be kept: {self.directory}: {error.strerror or error}"
             raise ConfigError(said, hint="mend its rights, or take limits.cost_day and its likes out") from None
 
-    def today(self) -> Today:
+    def today(self) -> DayBudget:
         """What is spent and held by now. Raises `OSError`."""
         with self._alone():
             return self._today()[1]
 
     def reserve(
-        self, decide: Callable[[Today], Reservation | None], release: Callable[[Reservation], None]
+        self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None]
     ) -> Reservation | None:
         """Have a reservation decided on, and hold its room before anybody else looks. Raises `LimitReached`.
 
         `release` is called with one that could not be written down, and so does not hold.
         """
         if not self.limits:
-            return self._begun(decide(NO_DAY))
+            return self._begun(decide(NO_DAY_LIMITS))
         reservation = None
         try:
             with self._alone():
@@ -108,11 +108,11 @@ class DailySpend:
     def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None) -> None:
         """A call of `worker`, or of the conductor where that is None, has ended. What cannot be written is told."""
         ends, path = self._holds.pop(id(reservation))
-        if not ends and usage == NOTHING:
+        if not ends and usage == NO_USAGE:
             return
         who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
         entry = Entry(
-            worker=who.name, provider=reader_of(who), model=who.model, usage=usage, call=reservation.call, ends=ends
+            worker=who.name, provider=recipient_of(who), model=who.model, usage=usage, call=reservation.call, ends=ends
         )
         try:
             self._append(path, entry_line(entry, self._now()))
@@ -149,12 +149,12 @@ class DailySpend:
         tomorrow = self.directory / f"{today + timedelta(days=1)}{SUFFIX}"
         return tomorrow if tomorrow.is_file() else self.directory / f"{today}{SUFFIX}"
 
-    def _today(self) -> tuple[Day, Today]:
+    def _today(self) -> tuple[Day, DayBudget]:
         path = self._path()
         day = self._days.setdefault(path, Day(path))
         day.read()
         held = [room for hold, room in day.holds.items() if self._is_held(hold)]
-        return day, Today(
+        return day, DayBudget(
             limits=self.limits,
             cost=day.cost + sum((room.cost for room in held), Decimal(0)),
             tokens=day.tokens + sum(room.tokens for room in held),

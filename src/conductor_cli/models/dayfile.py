@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.ledger import Reservation
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 
 SUFFIX: Final = ".jsonl"
 
@@ -159,7 +159,7 @@ def spent(directory: Path, first: date) -> tuple[tuple[Spent, ...], int]:
             damaged += book.damaged
             for entry in book.entries:
                 key = (day, entry.provider, entry.worker, entry.model)
-                usage, calls = sums.get(key, (NOTHING, 0))
+                usage, calls = sums.get(key, (NO_USAGE, 0))
                 sums[key] = usage + entry.usage, calls + entry.call
     except OSError as error:
         said = f"{error.filename or directory} cannot be read: {error.strerror}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from conductor_cli.core.policy import NOBODY_KNOWS, Party
+from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.stream_decoder import CostSource
 from conductor_cli.models.structured_output import Form, is_cloud_model
@@ -117,7 +117,7 @@ THIS_MACHINE: Final = "this machine"
 """Who gets to read what a local worker is sent."""
 
 
-def reader_of(worker: Worker) -> str:
+def recipient_of(worker: Worker) -> str:
     """Who gets to read what a worker is sent: this machine, a provider that we know, or another address's host.
 
     `NOBODY_KNOWS` where litellm finds the provider by the name of the model alone.
@@ -128,7 +128,7 @@ def reader_of(worker: Worker) -> str:
     if is_loopback(url) and is_cloud_model(worker.model):
         return "ollama"
     if worker.kind == "litellm" and not url:
-        return worker.model.partition("/")[0] if "/" in worker.model else NOBODY_KNOWS
+        return worker.model.partition("/")[0] if "/" in worker.model else UNKNOWN_PROVIDER
     return _owner(url) or worker.kind
 
 
@@ -144,8 +144,10 @@ def _owner(url: str) -> str:
 
 def party_of(worker: Worker) -> Party:
     """A worker as policies know it."""
-    reader = reader_of(worker)
-    return Party(name=worker.name, reader=reader, kind=worker.kind, local=reader == THIS_MACHINE, tags=worker.tags)
+    recipient = recipient_of(worker)
+    return Party(
+        name=worker.name, recipient=recipient, kind=worker.kind, local=recipient == THIS_MACHINE, tags=worker.tags
+    )
 
 
 def is_free(worker: Worker) -> bool:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import MILLION, Price
-from conductor_cli.core.wire import WireError, load
 from conductor_cli.models import disk
 from conductor_cli.models.presets import PRESETS, is_own_address, price_name
 
@@ -68,7 +68,7 @@ class PriceTable:
 
     def find(self, name: str) -> Price | None:
         """The price of the model with exactly this name, None where there is none that can be used."""
-        with suppress(ValueError, WireError):
+        with suppress(ValueError, DecodeError):
             return load(Price, json.loads(self._row(name.encode("utf-8", "replace"))))
         return None
 

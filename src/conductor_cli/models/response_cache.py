@@ -20,8 +20,8 @@ from weakref import WeakValueDictionary
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
-from conductor_cli.core.wire import WireError, dump, load
 from conductor_cli.models.append_log import AppendLog, read_lines
 from conductor_cli.models.base import Model
 
@@ -63,7 +63,7 @@ class ResponseCache:
         self._replies: dict[str, _Reply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for line in read_lines(path):
-            with suppress(ValueError, RecursionError, WireError):
+            with suppress(ValueError, RecursionError, DecodeError):
                 reply = load(_Reply, json.loads(line))
                 if reply.text.strip():
                     self._replies[reply.key] = reply

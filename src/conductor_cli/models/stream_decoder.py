@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.redact import SECRETS, Stream
+from conductor_cli.core.redact import SECRETS, StreamRedactor
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
 
@@ -46,7 +46,7 @@ class ReplyDecoder:
         self._blank = True
         self._refused = False
         self._splitter = ThinkingSplitter()
-        self._texts, self._thoughts = Stream(SECRETS), Stream(SECRETS)
+        self._texts, self._thoughts = StreamRedactor(SECRETS), StreamRedactor(SECRETS)
 
     def frame(self, frame: Mapping[str, Any]) -> Chunk | None:
         """What one frame of a stream, or a whole JSON answer, adds."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Profile, Sampling
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import Terms
 from conductor_cli.core.usage import FREE
 from conductor_cli.rehearsal import workers
 from conductor_cli.rehearsal.normal import normal
@@ -33,15 +33,15 @@ MOST_TOKENS: Final = 160
 NAME: Final = "rehearsal"
 
 
-def render(question: Question, pool: Pool, terms: Terms, room: int) -> str:
+def render(question: Question, pool: Pool, context: PlanFormatContext, room: int) -> str:
     """The whole message: the labels of the workers that are up, the question, and a new line for the plan.
 
     Where only a worker is to be named, the plan is begun: the one step is the question.
     """
     del pool  # its cards are in the labels
     asked = normal(question.text)[:room]
-    cards = "".join(f"{BAR}{label}" for label in terms.allowed)
-    begun = f"{asked}{BAR}-{BAR}" if terms.single else ""
+    cards = "".join(f"{BAR}{label}" for label in context.allowed)
+    begun = f"{asked}{BAR}-{BAR}" if context.single else ""
     return f"{cards}\n{asked}\n{begun}"
 
 

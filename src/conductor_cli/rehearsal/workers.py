@@ -13,7 +13,7 @@ from typing import Final
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import Seen, WorkerProfile
+from conductor_cli.core.profile import SeenStep, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE
 from conductor_cli.rehearsal.normal import is_task, normal
@@ -39,7 +39,7 @@ _SEEN: Final = 4
 """At most so many characters of the question or a subtask, of an answer; so many of the latest answers."""
 
 
-def render(question: Question, step: Step, seen: Sequence[Seen]) -> str:
+def render(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
     """The whole message: question, what is seen, own subtask; the answer is to follow the last `a:`.
 
         q: spell the capital of FRANCE backwards

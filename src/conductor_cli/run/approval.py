@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Plan, Refusal, Step
+from conductor_cli.core.plan import Plan, RejectedPlan, Step
 from conductor_cli.run.guarding import may_show_steps
 from conductor_cli.run.planning import announce, problem, write
 from conductor_cli.run.reading import REVIEW
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Approve:
     """The plan is to be run as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edited:
+class Edit:
     """Another plan in place of the one offered. It is offered too."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class Replan:
     """The conductor is to plan again, and is told why."""
 
-    remark: str
+    feedback: str
 
 
-Decision = Taken | Edited | Again
+Decision = Approve | Edit | Replan
 
 
 async def have_approved(run: Workflow) -> Failure | None:
@@ -56,17 +56,17 @@ async def have_approved(run: Workflow) -> Failure | None:
 
 async def _do(run: Workflow, decision: Decision) -> Failure | None:
     match decision:
-        case Taken():
+        case Approve():
             run.emit(ev.PlanDecided(at=run.now(), verdict="run"))
             run.held = False
             return None
-        case Edited(plan=plan):
+        case Edit(plan=plan):
             run.emit(ev.PlanDecided(at=run.now(), verdict="edited"))
             run.take_back()
             return announce(run, plan, reviewed=True)
-        case Again(remark=remark):
-            run.refused = (*run.refused, Refusal(plan=_written(run), remark=remark))
-            run.emit(ev.PlanDecided(at=run.now(), verdict="again", remark=remark))
+        case Replan(feedback=feedback):
+            run.refused = (*run.refused, RejectedPlan(plan=_written(run), feedback=feedback))
+            run.emit(ev.PlanDecided(at=run.now(), verdict="again", feedback=feedback))
             run.take_back()
             assert run.setting.model is not None
             return await write(run, run.setting.model)

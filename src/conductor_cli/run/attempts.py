@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
+from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import GIVEN, Step
-from conductor_cli.core.policy import WHERE
+from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.profile import Seen
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
-from conductor_cli.core.taint import not_shown
-from conductor_cli.core.usage import NOTHING, Usage, priced
+from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.calls import estimated, tokens_of, within
 from conductor_cli.run.guarding import may_not
@@ -34,7 +34,7 @@ class Attempt:
         self.attempt = attempt
         self.text = ""
         self.finish: Finish = "other"
-        self.usage = NOTHING
+        self.usage = NO_USAGE
         """What the call cost, once it has ended."""
         self._written = ""
         self._said: Usage | None = None
@@ -76,7 +76,7 @@ class Attempt:
         run = self.run
         forbidden = may_not(run, self.number, self.worker.name)
         if forbidden:
-            raise PolicyError(forbidden, hint=WHERE)
+            raise PolicyError(forbidden, hint=POLICY_HINT)
         record = run.record(self.number)
         seen = seen_by(run, record.step)
         withheld = run.taint.withheld(self.worker.name)
@@ -85,7 +85,7 @@ class Attempt:
             question = replace(question, text=record.step.subtask)  # it has words for a question only
         messages, notice = worker_messages(
             question, record.step, seen, self.worker, run.setting.worker_profile, final=record.last and run.final,
-            withheld=not_shown(withheld),
+            withheld=withheld_note(withheld),
         )  # fmt: skip
         if self.attempt == 1:
             missing = [item.number for item in seen if item.answer is None]
@@ -159,18 +159,18 @@ class Attempt:
         self.finish = chunk.finish or self.finish
 
     def _spent(self, request: Request) -> Usage:
-        return priced(self._said or estimated(request.messages, self._written), self.worker.price)
+        return with_cost(self._said or estimated(request.messages, self._written), self.worker.price)
 
 
-def seen_by(run: Workflow, step: Step) -> list[Seen]:
+def seen_by(run: Workflow, step: Step) -> list[SeenStep]:
     """What the access list opens: item 0 is what a nested run was given."""
-    items: list[Seen] = []
+    items: list[SeenStep] = []
     for number in step.access:
         if number == GIVEN:
             given = run.question.given
-            items += [Seen(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer) for g in given]
+            items += [SeenStep(number=GIVEN, worker=g.worker, subtask=g.subtask, answer=g.answer) for g in given]
             continue
         record = run.record(number)
         answer = record.text if record.state == "done" else None
-        items.append(Seen(number=number, worker=record.worker, subtask=record.step.subtask, answer=answer))
+        items.append(SeenStep(number=number, worker=record.worker, subtask=record.step.subtask, answer=answer))
     return items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
-from conductor_cli.run.guarding import tells_of
+from conductor_cli.run.guarding import planner_inputs
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
@@ -25,10 +25,10 @@ def begin(run: Workflow) -> None:
             mode=setting.mode,
             conductor=_planner(run),
             profile=setting.profile.name,
-            reader=setting.reader,
+            recipient=setting.recipient,
             policy=setting.guard.policy,
             resumed=earlier.run if earlier is not None else "",
-            tells_of=tells_of(run),
+            planner_inputs=planner_inputs(run),
         )
     )
     if not run.nested:

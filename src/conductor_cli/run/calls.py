@@ -12,7 +12,7 @@ from typing import Final
 
 from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Patience
+from conductor_cli.core.pool import Timeouts
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.usage import Usage
 
@@ -23,7 +23,7 @@ LONGEST_WAIT: Final = 30.0
 
 
 @asynccontextmanager
-async def within(chunks: AsyncGenerator[Chunk, None], patience: Patience) -> AsyncGenerator[AsyncIterator[Chunk], None]:
+async def within(chunks: AsyncGenerator[Chunk, None], patience: Timeouts) -> AsyncGenerator[AsyncIterator[Chunk], None]:
     """The chunks of one call, to be read inside the block; they are closed behind it.
 
     Raises `ModelError` of reason `timeout` when the first one, the next one or the last is late.
@@ -51,7 +51,7 @@ class _Heard:
     at least as often as the alarm could be due.
     """
 
-    def __init__(self, chunks: AsyncGenerator[Chunk, None], patience: Patience) -> None:
+    def __init__(self, chunks: AsyncGenerator[Chunk, None], patience: Timeouts) -> None:
         self.alarm = asyncio.timeout(None)
         self._chunks = chunks
         self._patience = patience

@@ -14,14 +14,14 @@ from decimal import Decimal
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorUnusable, PolicyError
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.policy import check_limits, check_run
+from conductor_cli.core.policy import check_limits, check_pool
 from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import guarding
-from conductor_cli.run.setting import Setting
-from conductor_cli.run.shared import Shared
+from conductor_cli.run.config import RunConfig
+from conductor_cli.run.resources import RunResources
 from conductor_cli.run.stream import Run
 
 
@@ -31,7 +31,7 @@ def new_run_id(now: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conductor(Setting):
+class Conductor(RunConfig):
     """A setting that questions can be put to."""
 
     def run(
@@ -46,7 +46,7 @@ class Conductor(Setting):
         """
         check_limits(self.limits, planned=plan is None)
         cost = self._cost_limit()
-        check_run(self.pool, replace(self.limits, cost=cost))
+        check_pool(self.pool, replace(self.limits, cost=cost))
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
                 f"a cost limit cannot be kept: no price is known for the conductor {self.name}",
@@ -56,7 +56,7 @@ class Conductor(Setting):
         if itself and self.model is None:
             raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")
         run = Run(
-            setting=self, question=question, id=new_run_id(self.wall()), shared=Shared(self), given_plan=plan,
+            setting=self, question=question, id=new_run_id(self.wall()), shared=RunResources(self), given_plan=plan,
             resumed=resume, only_plan=only_plan, held=held, depth_left=max(self.limits.recursion, 1),
             appended=self.limits.recursion,
         )  # fmt: skip
@@ -73,7 +73,7 @@ class Conductor(Setting):
     def asks(self, question: Question) -> Request:
         """What the model is first asked to plan `question`."""
         rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
-        return conductor_request(question, self.pool, self.profile, self.terms(rules))
+        return conductor_request(question, self.pool, self.profile, self.context(rules))
 
     async def prepare(self) -> Usage:
         """Have the model read all that stands before a question, so that one that remembers need not do it again.
@@ -83,7 +83,7 @@ class Conductor(Setting):
         """
         if self.model is None:
             raise ConductorUnusable("there is no conductor model to prepare", hint="name one: conductor model use")
-        used = NOTHING
+        used = NO_USAGE
         request = replace(self.asks(Question(text="-")), max_tokens=0)
         async with aclosing(self.model.stream(request)) as chunks:
             async for chunk in chunks:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace
 
@@ -20,7 +20,7 @@ def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     First the answering step, then what it had written when it was cut, then the last step that finished, then what a
     nested run had to show when it was cut.
     """
-    if isinstance(trace.plan, Accept):
+    if isinstance(trace.plan, KeepAnswer):
         return question.given[-1].answer, False
     last = last_of(trace)
     if last is not None and last.state == "done":
@@ -30,8 +30,8 @@ def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     done = [record for record in trace.steps if record.state == "done"]
     if done:
         return done[-1].text, True
-    if last is not None and last.inner is not None and last.inner.answer.strip():
-        return last.inner.answer, True
+    if last is not None and last.nested is not None and last.nested.answer.strip():
+        return last.nested.answer, True
     return None, False
 
 
@@ -52,7 +52,7 @@ def last_of(trace: Trace) -> StepRecord | None:
 
 
 def _is_cut(record: StepRecord) -> bool:
-    return record.finish == "length" or (record.inner is not None and record.inner.partial)
+    return record.finish == "length" or (record.nested is not None and record.nested.partial)
 
 
 def failure_of(run: Workflow) -> Failure:
@@ -62,8 +62,8 @@ def failure_of(run: Workflow) -> Failure:
     last = last_of(run.trace)
     if last is None:
         return Failure(kind="worker", message="no step could be run")
-    if last.inner is not None and last.inner.error is not None:
-        return last.inner.error
+    if last.nested is not None and last.nested.error is not None:
+        return last.nested.error
     if last.state == "done":
         return Failure(kind="partial", message=f"{last.worker} reached its token limit before the end of the answer")
     return _of_step(run, last)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.data_flow import EARLIER, NO_PROVENANCE, Provenance, provenance_of
 from conductor_cli.core.errors import Failure, PolicyError
-from conductor_cli.core.flow import EARLIER, NONE, Carried, carried_by
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.policy import WHERE
+from conductor_cli.core.policy import POLICY_HINT
 
 if TYPE_CHECKING:
     from conductor_cli.run.workflow import Workflow
@@ -29,7 +29,7 @@ def fault_in(run: Workflow, plan: Plan) -> Failure | None:
     for index, step in enumerate(plan.steps):
         why = run.taint.fault(plan.steps[:index], step)
         if why:
-            return Failure(kind="policy", message=why, hint=WHERE)
+            return Failure(kind="policy", message=why, hint=POLICY_HINT)
     return None
 
 
@@ -58,32 +58,32 @@ def may_show_steps(run: Workflow) -> bool:
     return not any(getattr(each, part) for each in told for part in withheld)
 
 
-def tells_of(run: Workflow) -> tuple[str, ...]:
+def planner_inputs(run: Workflow) -> tuple[str, ...]:
     """Which of `ev.EXTRA` the subtasks may tell of: what the conductor is shown, and that of the run resumed was."""
     there = tuple(part for part in ev.EXTRA if getattr(run.question, part))
     if not there:
         return ()
-    before = run.resumed.tells_of if run.resumed is not None else ()
+    before = run.resumed.planner_inputs if run.resumed is not None else ()
     plans = run.setting.model is not None and run.given_plan is None
     withheld = run.taint.withheld_from_conductor() if plans else there
     return tuple(part for part in there if part in before or part not in withheld)
 
 
-def _told(run: Workflow, step: Step) -> Carried:
+def _told(run: Workflow, step: Step) -> Provenance:
     """What a subtask taken over may hold of what its conductor was shown. Earlier turns may hold files."""
     earlier, question = run.resumed, run.question
     if run.taint.idle or earlier is None or all(record.step != step for record in earlier.steps):
-        return NONE
-    history = bool(question.history) and "history" in earlier.tells_of
-    files = bool(question.files) and (history or "files" in earlier.tells_of)
-    return Carried(history=history, files=files, writers=frozenset({EARLIER} if history else ()))
+        return NO_PROVENANCE
+    history = bool(question.history) and "history" in earlier.planner_inputs
+    files = bool(question.files) and (history or "files" in earlier.planner_inputs)
+    return Provenance(history=history, files=files, writers=frozenset({EARLIER} if history else ()))
 
 
-def carried(run: Workflow, number: int) -> Carried:
+def carried(run: Workflow, number: int) -> Provenance:
     """What step `number` may hold: its subtask, and the answers that it sees."""
     step = run.record(number).step
     steps, asked = _before(run, number)
-    seen = carried_by(step.access, run.taint.reaches(steps, asked), run.taint.given)
+    seen = provenance_of(step.access, run.taint.inputs_of_steps(steps, asked), run.taint.given)
     return seen | _told(run, step)
 
 
@@ -103,7 +103,7 @@ def _before(run: Workflow, number: int) -> tuple[tuple[Step, ...], dict[int, tup
     earlier = run.resumed
     other_rules = earlier is not None and earlier.policy != run.setting.guard.policy
     old = {*earlier.done()} if earlier is not None and other_rules else set()
-    old |= {record.number for record in records if _told(run, record.step) != NONE}
+    old |= {record.number for record in records if _told(run, record.step) != NO_PROVENANCE}
     asked: dict[int, tuple[str, ...]] = {
         record.number: (record.worker, EARLIER) if record.number in old else (record.worker,)
         for record in records

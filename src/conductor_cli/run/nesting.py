@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Step
-from conductor_cli.core.policy import WHERE
+from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.attempts import seen_by
 from conductor_cli.run.guarding import carried, may_not
 
@@ -28,18 +28,18 @@ async def run_nested(run: Workflow, number: int) -> None:
         return
     run.emit(ev.StepStarted(at=run.now(), step=number, worker=SELF, attempt=1, prompt=()))
     inner = _nested(run, number)
-    run.inner[number] = inner
+    run.nested[number] = inner
     run.busy.add(number)
     try:
         async for event in inner:
-            run.emit(ev.Inner(at=run.now(), step=number, event=event))
+            run.emit(ev.NestedEvent(at=run.now(), step=number, event=event))
     except asyncio.CancelledError:
         for event in inner.rest():
-            run.emit(ev.Inner(at=run.now(), step=number, event=event))
+            run.emit(ev.NestedEvent(at=run.now(), step=number, event=event))
         run.stopped(number, run.stop_reason(), inner.trace.usage)
         raise
     finally:
-        del run.inner[number]
+        del run.nested[number]
     _close(run, number, inner)
 
 
@@ -49,7 +49,7 @@ def _impossible(run: Workflow, number: int) -> Failure | None:
     if run.depth_left <= 0:
         return Failure(kind="worker", message="the conductor cannot be asked any deeper")
     forbidden = may_not(run, number, SELF)
-    return Failure(kind="policy", message=forbidden, hint=WHERE) if forbidden else None
+    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
 
 
 def _nested(run: Workflow, number: int) -> Workflow:
@@ -64,7 +64,7 @@ def _nested(run: Workflow, number: int) -> Workflow:
 def _earlier(run: Workflow, number: int) -> Trace | None:
     """The same nested run as far as it came in the run that is resumed."""
     steps = run.resumed.steps if run.resumed is not None else ()
-    return next((record.inner for record in steps if record.number == number), None)
+    return next((record.nested for record in steps if record.number == number), None)
 
 
 def _question(run: Workflow, step: Step) -> Question:
@@ -77,7 +77,7 @@ def _question(run: Workflow, step: Step) -> Question:
     return replace(run.question, text=text, given=given, parent=run.id)
 
 
-def _close(run: Workflow, number: int, inner: Workflow) -> None:
+def _close(run: Workflow, number: int, nested: Workflow) -> None:
     """Turn the end of a nested run into the end of its step."""
     trace = inner.trace
     reached = inner.stopped_by is not None and inner.stopped_by.kind == "limit"
@@ -98,6 +98,6 @@ def _close(run: Workflow, number: int, inner: Workflow) -> None:
         run.break_down(failure)
 
 
-def _fail(run: Workflow, number: int, failure: Failure, usage: Usage = NOTHING) -> None:
+def _fail(run: Workflow, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
     run.errors.setdefault(number, []).append(failure)
     run.emit(ev.StepFailed(at=run.now(), step=number, attempt=1, error=failure, usage=usage))

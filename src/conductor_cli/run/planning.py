@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
-from conductor_cli.core.plan import SELF, Accept, Plan, Rules, Step, check
-from conductor_cli.core.policy import WHERE
+from conductor_cli.core.plan import SELF, KeepAnswer, Plan, PlanRules, Step, check_plan
+from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
+from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.spellings import Parsed, Terms
-from conductor_cli.core.spellings.terms import DIRECT
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.usage import NOTHING
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run import guarding
 from conductor_cli.run.calls import wait_before
 from conductor_cli.run.reading import Reader, announce_step, plan_of, plan_ready
@@ -51,11 +51,11 @@ async def make_plan(run: Workflow) -> Failure | None:
     return await write(run, run.setting.model)
 
 
-def _terms(run: Workflow, first: int = 1) -> Terms:
-    return replace(run.setting.terms(_rules(run)), first=first)
+def _terms(run: Workflow, first: int = 1) -> PlanFormatContext:
+    return replace(run.setting.context(_rules(run)), first=first)
 
 
-def _rules(run: Workflow) -> Rules:
+def _rules(run: Workflow) -> PlanRules:
     given = bool(run.question.given)
     return run.setting.rules(given=given, depth_left=run.depth_left, down=run.shared.down, barred=run.taint.barred)
 
@@ -70,7 +70,7 @@ def announce(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | 
         if reviewed:
             run.planned(number, step, last=last)
         else:
-            announce_step(run, Parsed(number=number, step=step, last=last))
+            announce_step(run, ParsedStep(number=number, step=step, last=last))
     plan_ready(run, plan_of(run, plan.reasoning))
     return None
 
@@ -88,7 +88,7 @@ def problem(run: Workflow, plan: Plan, *, reviewed: bool = False) -> Failure | N
         rules = _rules(run)
         # A step on the conductor itself needs no worker, and only what a model writes is held to `MAX_STEPS`.
         most = run.setting.limits.steps + (run.appended if reviewed else 0)
-        check(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
+        check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
     except PlanError as error:
         return Failure(kind="usage", message=error.message, hint=error.hint)
     return None
@@ -105,7 +105,7 @@ def _take_over(run: Workflow, earlier: Trace) -> bool:
             _show_finished(run, record)
         else:
             run.planned(record.number, record.step, last=record.last)
-    if isinstance(earlier.plan, Accept):
+    if isinstance(earlier.plan, KeepAnswer):
         plan_ready(run, earlier.plan)
     elif earlier.plan is not None or any(record.last for record in earlier.steps):
         plan_ready(run, earlier.plan or plan_of(run))
@@ -119,7 +119,7 @@ def _show_finished(run: Workflow, record: StepRecord) -> None:
     run.emit(ev.StepStarted(at=run.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
     run.emit(ev.StepDelta(at=run.now(), step=number, attempt=1, text=record.text, thinking=record.thinking))
     finish = record.finish or "stop"
-    run.emit(ev.StepFinished(at=run.now(), step=number, attempt=1, text=record.text, usage=NOTHING, finish=finish))
+    run.emit(ev.StepFinished(at=run.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=finish))
     run.ended(number)
 
 
@@ -128,10 +128,10 @@ async def write(run: Workflow, model: Model) -> Failure | None:
     fault = ""
     for attempt in range(1, TRIES + 1):
         standing = plan_of(run).steps
-        terms = _terms(run, first=len(standing) + 1)
-        if terms.first > terms.rules.steps:
+        context = _terms(run, first=len(standing) + 1)
+        if context.first > context.rules.steps:
             break
-        reader = Reader(run, model, terms)
+        reader = Reader(run, model, context)
         try:
             await reader.read(standing, fault)
         except PlanError as error:
@@ -174,11 +174,11 @@ def _fall_back(run: Workflow, why: str) -> Failure | None:
     number = len(run.trace.steps) + 1
     worker = _best(run)
     if worker is None:
-        return Failure(kind="policy", message=f"{why}, and the policy lets nobody answer alone", hint=WHERE)
+        return Failure(kind="policy", message=f"{why}, and the policy lets nobody answer alone", hint=POLICY_HINT)
     run.notice(f"{why}: {worker} takes the question")
     everything = _terms(run).everything_before(number)
-    step = Step(worker=worker, subtask=FINISH if number > 1 else DIRECT, access=everything)
-    announce_step(run, Parsed(number=number, step=guarding.visible(run, step), last=True))
+    step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
+    announce_step(run, ParsedStep(number=number, step=guarding.visible(run, step), last=True))
     plan_ready(run, plan_of(run))
     return None
 

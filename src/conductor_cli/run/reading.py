@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
-from conductor_cli.core.plan import SELF, Accept, Plan, Step
+from conductor_cli.core.plan import SELF, KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
     conductor_notice,
     conductor_request,
+    plan_format_for,
     question_text,
-    spelling_for,
 )
 from conductor_cli.core.question import Question
-from conductor_cli.core.spellings import Parsed, Terms
-from conductor_cli.core.usage import NOTHING, Usage, priced
+from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.run import guarding
 from conductor_cli.run.calls import estimated, tokens_of, within
 
@@ -37,12 +37,12 @@ CLOSING: Final = " \t\r\n`}])."
 class Reader:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, run: Workflow, model: Model, terms: Terms) -> None:
+    def __init__(self, run: Workflow, model: Model, context: PlanFormatContext) -> None:
         self.run = run
         self.model = model
-        self.terms = terms
-        self.parser = spelling_for(run.setting.profile, terms).parser(terms)
-        self.accepted: Accept | None = None
+        self.context = context
+        self.parser = plan_format_for(run.setting.profile, context).parser(context)
+        self.accepted: KeepAnswer | None = None
         self.whole = False
         self.cut = False
         self.text = ""
@@ -50,7 +50,7 @@ class Reader:
         self.notice = ""
         self.said: Usage | None = None
         self.kept = False
-        self.usage = NOTHING
+        self.usage = NO_USAGE
         self.sent: tuple[Message, ...] = ()
         """What the conductor was sent."""
 
@@ -63,8 +63,8 @@ class Reader:
         room, question = CONDUCTOR_CHARS, run.taint.seen_by_conductor()
         while True:
             request = conductor_request(
-                question, run.setting.pool, run.setting.profile, self.terms,
-                room=room, standing=standing, fault=fault, refused=run.refused, rules=run.taint.told(self.terms),
+                question, run.setting.pool, run.setting.profile, self.context,
+                room=room, standing=standing, fault=fault, refused=run.refused, rules=run.taint.told(self.context),
             )  # fmt: skip
             self.notice = conductor_notice(question, room)
             try:
@@ -91,7 +91,7 @@ class Reader:
                 self.said = error.usage or self.said or (None if self.text else unread)
                 raise
             finally:
-                used = priced(self.said or estimated(request.messages, self.text), price)
+                used = with_cost(self.said or estimated(request.messages, self.text), price)
                 used = replace(used, seconds=used.seconds or round(run.now() - began, 4))
                 self.usage += used
                 run.shared.settle(reservation, used, None, kept=self.kept)
@@ -109,7 +109,7 @@ class Reader:
                 if self.whole and chunk.text.strip(CLOSING):
                     return  # the plan stands; what it goes on to say about it is not worth waiting for
                 self._take(chunk.text)
-        if self.cut and not self.whole and not self.terms.single:
+        if self.cut and not self.whole and not self.context.single:
             raise PlanError("the text was cut by its token limit", line=self.text[-200:].strip())
         if not self.whole:
             self._accept(self.parser.end())
@@ -128,9 +128,9 @@ class Reader:
         if not self.whole:
             self._accept(self.parser.feed(text))
 
-    def _accept(self, parsed: Iterable[Parsed | Accept]) -> None:
+    def _accept(self, parsed: Iterable[ParsedStep | KeepAnswer]) -> None:
         for item in parsed:
-            if isinstance(item, Accept):
+            if isinstance(item, KeepAnswer):
                 self.accepted, self.whole = item, True
                 return
             forbidden = guarding.fault(self.run, item.step)
@@ -142,7 +142,7 @@ class Reader:
                 return
 
     def ready(self) -> None:
-        reasoning = self.parser.reasoning or _spelled(self.odds, self.terms)
+        reasoning = self.parser.reasoning or _spelled(self.odds, self.context)
         plan_ready(self.run, self.accepted or plan_of(self.run, reasoning), self._told(), self.sent)
 
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
@@ -153,7 +153,7 @@ class Reader:
         self.run.emit(rejected)
 
     def _told(self) -> Usage:
-        usage, self.usage = self.usage, NOTHING
+        usage, self.usage = self.usage, NO_USAGE
         return usage
 
     def settle(self) -> None:
@@ -166,13 +166,13 @@ def _longest(question: Question) -> int:
     return max([len(question_text(question)), *(len(given.answer) for given in question.given[-1:])])
 
 
-def _spelled(odds: Mapping[str, float], terms: Terms) -> str:
+def _spelled(odds: Mapping[str, float], context: PlanFormatContext) -> str:
     """The shares of a choice by the names of the workers, the likeliest first."""
     likeliest = sorted(odds.items(), key=lambda item: -item[1])
-    return ", ".join(f"{terms.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
+    return ", ".join(f"{context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
 
 
-def announce_step(run: Workflow, item: Parsed) -> None:
+def announce_step(run: Workflow, item: ParsedStep) -> None:
     """A planned step; behind the last one, with `--recursion`, a review by the conductor itself."""
     review = _review(run, item) if item.last and run.appended > 0 else None
     run.planned(item.number, item.step, last=item.last and review is None)
@@ -180,7 +180,7 @@ def announce_step(run: Workflow, item: Parsed) -> None:
         run.planned(item.number + 1, review, last=True)
 
 
-def _review(run: Workflow, item: Parsed) -> Step | None:
+def _review(run: Workflow, item: ParsedStep) -> Step | None:
     """The review behind the last step, unless the policy forbids it."""
     review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
     forbidden = guarding.fault(run, review, behind=[item.step])
@@ -195,7 +195,9 @@ def plan_of(run: Workflow, reasoning: str = "") -> Plan:
     return Plan(steps=tuple(record.step for record in run.trace.steps), reasoning=reasoning.strip())
 
 
-def plan_ready(run: Workflow, plan: Plan | Accept, usage: Usage = NOTHING, prompt: tuple[Message, ...] = ()) -> None:
+def plan_ready(
+    run: Workflow, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()
+) -> None:
     """Say that the plan is whole, and start what can start."""
     run.emit(ev.PlanReady(at=run.now(), plan=plan, usage=usage, prompt=prompt))
     run.advance()

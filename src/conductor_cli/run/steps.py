@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import WHERE, substitutes
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.policy import POLICY_HINT, substitutes
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.attempts import Attempt
 from conductor_cli.run.calls import wait_before
 from conductor_cli.run.guarding import may_not
@@ -58,7 +58,7 @@ class _Worked:
             return name
         gone = Failure(kind="config", message=f"no worker is named {name}", hint="conductor workers list shows them")
         if forbidden:
-            gone = Failure(kind="policy", message=forbidden, hint=WHERE)
+            gone = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
         failure = run.shared.down.get(name, gone)
         self.tried.append(name)
         run.errors.setdefault(self.number, []).append(failure)
@@ -124,7 +124,7 @@ class _Worked:
     def _fail(
         self,
         error: Failure,
-        usage: Usage = NOTHING,
+        usage: Usage = NO_USAGE,
         *,
         retry_in: float | None = None,
         substitute: str | None = None,

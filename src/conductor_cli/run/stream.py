@@ -19,7 +19,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.trace import ENDED
-from conductor_cli.core.usage import NOTHING
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.approval import Decision, have_approved
 from conductor_cli.run.beginning import begin
 from conductor_cli.run.ending import answer_of, failure_of, internal, is_other_than_asked
@@ -75,7 +75,7 @@ class Run(Workflow):
         if self._over.is_set():
             return
         self._drain(Failure(kind=reason, message=message or _SAID[reason], hint=hint))
-        for inner in self.inner.values():
+        for inner in self.nested.values():
             inner.stop(reason, after, message, hint)
         if after == "now" or not self._schedule.running:
             self._over.set()
@@ -104,7 +104,7 @@ class Run(Workflow):
         record = None if number is None else self.record(number)
         if record is not None and record.state not in ENDED:
             attempt = record.attempt or 1
-            self.emit(ev.StepFailed(at=self.now(), step=record.number, attempt=attempt, error=failure, usage=NOTHING))
+            self.emit(ev.StepFailed(at=self.now(), step=record.number, attempt=attempt, error=failure, usage=NO_USAGE))
         self._broken = self._broken or failure
         self._drain(failure)
         self._over.set()
@@ -204,7 +204,7 @@ class Run(Workflow):
 
     def _cancel_rest(self) -> None:
         """Cancel what still runs: nobody waits for it when the answer is there."""
-        for inner in self.inner.values():
+        for inner in self.nested.values():
             inner.abandon(self.stopped_by or _UNNEEDED, self.stop_reason())
         for task in self._tasks.values():
             task.cancel()

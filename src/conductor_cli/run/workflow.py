@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.data_flow import NO_PROVENANCE, Provenance
+from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.flow import NONE, Carried
-from conductor_cli.core.plan import Plan, Refusal, Step
+from conductor_cli.core.plan import Plan, RejectedPlan, Step
 from conductor_cli.core.question import Question
 from conductor_cli.core.schedule import Schedule
-from conductor_cli.core.taint import Taint
-from conductor_cli.core.trace import StepRecord, Trace, apply
-from conductor_cli.core.usage import NOTHING, Usage
-from conductor_cli.run.setting import Setting
-from conductor_cli.run.shared import Shared
+from conductor_cli.core.trace import StepRecord, Trace, apply_event
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.run.config import RunConfig
+from conductor_cli.run.resources import RunResources
 
 if TYPE_CHECKING:
     from conductor_cli.run.approval import Decision
@@ -45,9 +45,9 @@ class Workflow(ABC):
     """
 
     id: str
-    setting: Setting
+    setting: RunConfig
     question: Question
-    shared: Shared
+    shared: RunResources
     given_plan: Plan | None = None
     resumed: Trace | None = None
     depth_left: int = 1
@@ -56,9 +56,9 @@ class Workflow(ABC):
     nested: bool = False
     only_plan: bool = False
     held: bool = False
-    carried: Carried = NONE
+    carried: Provenance = NO_PROVENANCE
 
-    taint: Taint = field(init=False)
+    taint: DataPolicy = field(init=False)
     """The policy, at work on this question."""
     trace: Trace = field(init=False, default_factory=Trace)
     """The run so far."""
@@ -70,11 +70,11 @@ class Workflow(ABC):
     """What went wrong in each step, attempt by attempt."""
     busy: set[int] = field(init=False, default_factory=set)
     """Steps that a worker or a nested run is working on; other steps that have a task wait for something."""
-    inner: dict[int, Workflow] = field(init=False, default_factory=dict)
+    nested: dict[int, Workflow] = field(init=False, default_factory=dict)
     """The nested runs that go on, by step."""
-    untold: Usage = field(init=False, default=NOTHING)
+    untold: Usage = field(init=False, default=NO_USAGE)
     """What the conductor used for text that no event of planning tells of."""
-    refused: tuple[Refusal, ...] = field(init=False, default=())
+    refused: tuple[RejectedPlan, ...] = field(init=False, default=())
     """The plans that the user did not take, and why."""
     _why: ev.StopReason | None = field(init=False, default=None)
     _events: deque[ev.Event | None] = field(init=False, default_factory=deque)
@@ -85,7 +85,9 @@ class Workflow(ABC):
         self._start = self.setting.clock()
         self._schedule = self._new_schedule()
         alone = self.setting.mode == "mini" and self.given_plan is None and self.resumed is None
-        self.taint = Taint(self.setting.guard, self.setting.pool.names, self.question, given=self.carried, single=alone)
+        self.taint = DataPolicy(
+            self.setting.guard, self.setting.pool.names, self.question, given=self.carried, single=alone
+        )
 
     def _new_schedule(self) -> Schedule:
         per_worker = {worker.name: worker.parallel for worker in self.setting.pool}
@@ -127,7 +129,7 @@ class Workflow(ABC):
 
     def emit(self, event: ev.Event) -> None:
         """Put an event on the stream and fold it into `trace`."""
-        self.trace = apply(self.trace, event)
+        self.trace = apply_event(self.trace, event)
         self._put(event)
 
     def _put(self, event: ev.Event | None) -> None:
@@ -168,7 +170,7 @@ class Workflow(ABC):
         """The step as far as it has come."""
         return next(record for record in self.trace.steps if record.number == number)
 
-    def stopped(self, number: int, reason: ev.StopReason, usage: Usage = NOTHING) -> None:
+    def stopped(self, number: int, reason: ev.StopReason, usage: Usage = NO_USAGE) -> None:
         self.emit(ev.StepStopped(at=self.now(), step=number, reason=reason, usage=usage))
 
     def stop_reason(self) -> ev.StopReason:

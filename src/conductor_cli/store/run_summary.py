@@ -7,9 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.trace import StepRecord, Trace, apply
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.store.stored_run import BETWEEN, SUFFIX, RunTexts, StoredRun
 from conductor_cli.store.trace_file import is_live, read_events
 
@@ -27,7 +27,7 @@ def summarize_run(directory: str, run: str) -> tuple[StoredRun, RunTexts]:
     live, trace, problem = is_live(path), Trace(), ""
     try:
         for event in read_events(path, pieces=False):
-            trace = apply(trace, event)
+            trace = apply_event(trace, event)
     except UsageError as error:
         problem = error.message.replace(f"{path}", run)
     row = make_stored_run(trace, run, live=live, problem=problem)
@@ -64,8 +64,8 @@ def _records(trace: Trace) -> Iterator[StepRecord]:
     """The steps, those of a nested run behind the step that it is."""
     for record in trace.steps:
         yield record
-        if record.inner is not None:
-            yield from _records(record.inner)
+        if record.nested is not None:
+            yield from _records(record.nested)
 
 
 def _state(trace: Trace, *, live: bool, problem: str) -> str:

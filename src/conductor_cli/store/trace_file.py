@@ -16,7 +16,7 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.wire import WireError
+from conductor_cli.core.serialization import DecodeError
 
 _PIECES: Final = (b'{"kind":"step_delta"', b'{"kind":"plan_delta"')
 _INNER: Final = b'{"kind":"inner"'
@@ -66,7 +66,7 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
     for number, line, ended in _lines(path, pieces=pieces):
         try:
             event = ev.from_line(line)
-        except WireError as error:
+        except DecodeError as error:
             if not ended and (number > 1 or is_start(line)):
                 return
             raise _broken(path, number, line, error) from None
@@ -79,7 +79,7 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
         yield event
 
 
-def _broken(path: Path, number: int, line: str, error: WireError) -> UsageError:
+def _broken(path: Path, number: int, line: str, error: DecodeError) -> UsageError:
     """A line that cannot be read. A start that names a newer format is that, whatever else it has."""
     if number == 1 and line.startswith(_BEGINS):
         with suppress(ValueError, RecursionError):

@@ -11,7 +11,7 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import EVERY_RUN, SUFFIX, FoundRun, RunQuery
 from conductor_cli.store.trace_file import TraceWriter, is_live, read_events, unreadable
@@ -99,7 +99,7 @@ class TraceStore:
         """The fold of a stored run. Raises `UsageError` as `events` does."""
         trace = Trace()
         for event in self.events(run):
-            trace = apply(trace, event)
+            trace = apply_event(trace, event)
         return trace
 
     def ended(self, name: str) -> Trace:

@@ -14,7 +14,7 @@ from conductor_cli.core.errors import LimitReached, ModelError
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.usage import NOTHING, Usage, priced
+from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.append_log import AppendLog, read_lines
 from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import HEARTBEAT
@@ -118,8 +118,8 @@ class BudgetedModel:
             begun = said is not None or bool(written)
             raise
         finally:
-            used = (said or estimated(request.messages, written)) if begun else NOTHING
-            self._purse.settle(held, priced(used, self._worker.price))
+            used = (said or estimated(request.messages, written)) if begun else NO_USAGE
+            self._purse.settle(held, with_cost(used, self._worker.price))
 
     async def close(self) -> None:
         """Close the model; the purse is closed by whoever opened it."""

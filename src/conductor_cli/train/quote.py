@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from conductor_cli.core.estimate import Estimate, estimate
+from conductor_cli.core.estimate import Estimate, estimate_plan
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
@@ -47,7 +47,7 @@ def bounds(tasks: TaskCurriculum, pool: Pool, *, begin: int = 0) -> tuple[QuoteB
 def _steps(task: Task, worker: str, count: int, pool: Pool) -> Estimate:
     asked = task.case.question
     steps = tuple(Step(worker=worker, subtask=asked, access=tuple(range(1, at))) for at in range(1, count + 1))
-    return estimate(Question(text=asked), Plan(steps=steps), pool, WorkerProfile())
+    return estimate_plan(Question(text=asked), Plan(steps=steps), pool, WorkerProfile())
 
 
 def _cost_low(found: Estimate) -> tuple[Decimal, int]:

@@ -12,17 +12,17 @@ from typing import Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.taint import Guard
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.run.shared import turns_of
+from conductor_cli.run.resources import turns_of
 from conductor_cli.run.stream import Run
 from conductor_cli.train.budget import TrainingBudget
 from conductor_cli.train.rewards import VALID, is_valid, reward
@@ -191,7 +191,7 @@ class Rollouts:
         """First the plan is read, which asks nobody: one that is no plan costs nothing. Then it is run."""
         conductor, question = self.of(item.exercise), Question(text=item.exercise.question)
         spoken = FixedReplyModel(_plan_in(item.text), whole=item.whole)
-        reader = replace(conductor, model=spoken, guard=Guard(), daily_spend=None)
+        reader = replace(conductor, model=spoken, guard=PoolPolicy(), daily_spend=None)
         trace = await self.trace(reader.run(question, only_plan=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))

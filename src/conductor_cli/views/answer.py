@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from conductor_cli.core.clean import Cleaner, clean, one_line
 from conductor_cli.core.events import (
     Event,
     RunFailed,
@@ -20,6 +19,7 @@ from conductor_cli.core.events import (
     StepPlanned,
     StepStarted,
 )
+from conductor_cli.core.sanitize import StreamSanitizer, one_line, sanitize
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt
 
@@ -106,7 +106,7 @@ class _AnswerStream:
         self._paper = paper
         self._step = 0
         self._pieces: list[str] = []
-        self._cleaner = Cleaner()
+        self._cleaner = StreamSanitizer()
 
     def show(self, event: Event) -> None:
         self._step = answering_step(event, self._step)
@@ -139,7 +139,7 @@ class _AnswerStream:
             self._write(self._cleaner.feed(answer[len(shown) :]))
         else:
             self._break_off("what stands instead")
-            self._write(clean(answer))
+            self._write(sanitize(answer))
         self.end()
 
     def _break_off(self, why: str) -> None:
@@ -148,7 +148,7 @@ class _AnswerStream:
             self.end()
             self._paper.remark(f"--- {why} ---")
         self._pieces = []
-        self._cleaner = Cleaner()
+        self._cleaner = StreamSanitizer()
 
     def _write(self, text: str) -> None:
         if text:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from conductor_cli.core.clean import one_line
+from conductor_cli.core.disclosures import CONDUCTOR, DisclosedText, Disclosure
 from conductor_cli.core.formatting import format_count, format_list
-from conductor_cli.core.sent import CONDUCTOR, Part, Sending
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.views.text_layout import BLANK, Line, Screen, cells
 
 INDENT: Final = "  "
@@ -17,40 +17,41 @@ WHO: Final = 26
 """Columns of step and worker, where what was sent stands beside them."""
 
 
-def flow_lines(sent: Sequence[Sending], screen: Screen) -> list[Line]:
+def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
     """A heading for each reader, and a line or more for each call under it."""
     lines: list[Line] = []
-    for reader, calls in group_by_reader(sent).items():
+    for recipient, calls in group_by_reader(sent).items():
         lines += [BLANK] if lines else []
-        lines.append(((screen.crop(reader, screen.width), "worker"),))
+        lines.append(((screen.crop(recipient, screen.width), "worker"),))
         for call in calls:
             lines += _call(call, screen)
     return lines or [(("nobody was sent anything", "plain"),)]
 
 
-def stand_in_lines(readers: Iterable[str], screen: Screen) -> list[Line]:
+def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
     """Who else may read a step's texts: those of the workers that may take its place."""
-    named = format_list(list(dict.fromkeys(map(one_line, readers))))
+    named = format_list(list(dict.fromkeys(map(one_line, recipients))))
     said = f"A step whose worker fails goes to another that may be shown as much. Those on offer are read by {named}."
     return [((line, "quiet"),) for line in screen.wrap(said, screen.width)]
 
 
-def group_by_reader(sent: Sequence[Sending]) -> dict[str, list[Sending]]:
+def group_by_reader(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:
     """The calls by who reads them, in the order in which each reader first got something."""
-    table: dict[str, list[Sending]] = {}
+    table: dict[str, list[Disclosure]] = {}
     for call in sent:
-        table.setdefault(call.reader, []).append(call)
+        table.setdefault(call.recipient, []).append(call)
     return table
 
 
-def flow_json(sent: Sequence[Sending]) -> list[dict[str, Any]]:
+def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
     """The same as JSON values."""
     return [
-        {"reader": reader, "calls": [_json(call) for call in calls]} for reader, calls in group_by_reader(sent).items()
+        {"reader": recipient, "calls": [_json(call) for call in calls]}
+        for recipient, calls in group_by_reader(sent).items()
     ]
 
 
-def _call(call: Sending, screen: Screen) -> Iterator[Line]:
+def _call(call: Disclosure, screen: Screen) -> Iterator[Line]:
     who = f"{step_name(call)}: {one_line(call.worker)}"
     what = [_part(part) for part in call.parts]
     outcome = "" if call.outcome == "answered" else call.outcome
@@ -67,7 +68,7 @@ def _call(call: Sending, screen: Screen) -> Iterator[Line]:
         yield (*begin, (line, "quiet"))
 
 
-def step_name(call: Sending) -> str:
+def step_name(call: Disclosure) -> str:
     """`plan`, `step 2`, `step 2.1` inside a nested run, and which attempt it was where it was not the first."""
     own = "plan" if call.step[-1] == 0 else f"step {'.'.join(map(str, call.step))}"
     inside = ".".join(map(str, call.step[:-1])) if call.step[-1] == 0 else ""
@@ -75,7 +76,7 @@ def step_name(call: Sending) -> str:
     return own + (f" in {inside}" if inside else "") + again
 
 
-def _part(part: Part) -> str:
+def _part(part: DisclosedText) -> str:
     named = {
         "question": "the question", "system": "the system text", "history": "earlier turns", "schema": "the schema",
         "file": f"file {one_line(part.name)}", "answer": f"the answer of {part.step}",
@@ -87,7 +88,7 @@ def _part(part: Part) -> str:
     return f"{named} ({', '.join(notes)})" if notes else named
 
 
-def _json(call: Sending) -> dict[str, Any]:
+def _json(call: Disclosure) -> dict[str, Any]:
     return {
         "step": ".".join(map(str, call.step[:-1] if call.step[-1] == 0 else call.step)) or None,
         "what": "plan" if call.step[-1] == 0 else "step",
@@ -99,7 +100,7 @@ def _json(call: Sending) -> dict[str, Any]:
     }
 
 
-def _json_part(part: Part) -> dict[str, Any]:
+def _json_part(part: DisclosedText) -> dict[str, Any]:
     return {
         "text": part.kind, "name": part.name or None, "step": part.step, "chars": part.chars, "whole": part.whole,
         "may_carry": list(part.carries),

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from conductor_cli.core.clean import clean
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.pages import text_of
+from conductor_cli.core.html import html_text
 from conductor_cli.core.plan import Plan
+from conductor_cli.core.sanitize import sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.run_text import (
     describe_access,
@@ -62,14 +62,14 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text_of(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{html_text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
 def _parts(trace: Trace, title: str, live: bool) -> Iterator[str]:  # noqa: FBT001 - as its caller was told
     state = "partial" if trace.partial else trace.state if trace.ended else "interrupted"
-    yield f"<h1>{text_of(title)}</h1>"
-    yield f'<p class="note"><span class="state {state}">{text_of(describe_outcome(trace, live=live))}</span></p>'
+    yield f"<h1>{html_text(title)}</h1>"
+    yield f'<p class="note"><span class="state {state}">{html_text(describe_outcome(trace, live=live))}</span></p>'
     yield _note(describe_totals(trace, kept=True))
     yield _note(f"{describe_setup(trace)}; begun {trace.time}")
     yield _note(f"resumes run {trace.resumed}") if trace.resumed else ""
@@ -97,13 +97,13 @@ def _step(record: StepRecord, now: float) -> str:
     ]
     told = ", ".join([record.worker, describe_access(record.step.access), *filter(None, took)])
     head = f"{record.number}. {told}: {quote_text(record.step.subtask)}"
-    parts = [f"<summary>{state} {text_of(head)}</summary>", _note("subtask"), _text(record.step.subtask)]
+    parts = [f"<summary>{state} {html_text(head)}</summary>", _note("subtask"), _text(record.step.subtask)]
     if record.error is not None:
         parts.append(_note(f"failed: {describe_failure(record.error)}"))
-    if record.inner is not None:
-        parts += [_step(inner, record.inner.at) for inner in record.inner.steps]
+    if record.nested is not None:
+        parts += [_step(inner, record.nested.at) for inner in record.nested.steps]
     parts += [
-        f"<details><summary>prompt ({text_of(message.role)})</summary>{_text(message.content)}</details>"
+        f"<details><summary>prompt ({html_text(message.role)})</summary>{_text(message.content)}</details>"
         for message in record.prompt
     ]
     parts += [f"<details><summary>thinking</summary>{_text(record.thinking)}</details>"] if record.thinking else []
@@ -112,9 +112,9 @@ def _step(record: StepRecord, now: float) -> str:
 
 
 def _note(text: str) -> str:
-    return f'<p class="note">{text_of(text)}</p>'
+    return f'<p class="note">{html_text(text)}</p>'
 
 
 def _text(text: str, kind: str = "text") -> str:
     """A text as it stands, line ends and all."""
-    return f'<pre class="{kind}">\n{escape(clean(text))}</pre>'
+    return f'<pre class="{kind}">\n{escape(sanitize(text))}</pre>'

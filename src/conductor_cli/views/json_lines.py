@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from conductor_cli.core.clean import json_safe
 from conductor_cli.core.events import Event, to_line
+from conductor_cli.core.sanitize import escape_json
 from conductor_cli.views.base import Stdout
 
 
@@ -25,7 +25,7 @@ class JsonLinesOutput:
 
 def write_json(stdout: Stdout, line: str) -> None:
     """One line of JSON, in ASCII where the stream's encoding has not all of its characters."""
-    line = json_safe(line)
+    line = escape_json(line)
     try:
         line.encode(stdout.encoding)
     except UnicodeEncodeError:

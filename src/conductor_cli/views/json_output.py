@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from conductor_cli.core.events import Event
-from conductor_cli.core.plan import Accept, Plan
+from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.core.wire import dump
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_lines import write_json
 from conductor_cli.views.run_text import apply_without_deltas
@@ -44,7 +44,7 @@ def run_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
     Money is text, as in the trace: a float is not exact. `alone` is an estimate of what single workers would have cost
     for the same question, null where that says nothing.
     """
-    from conductor_cli.core.alone import compare  # the prompts are with it
+    from conductor_cli.core.single_worker_cost import compare_with_single_worker  # the prompts are with it
 
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
@@ -59,7 +59,7 @@ def run_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
         **_workflow(trace),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
-        "alone": dump(compare(trace)),
+        "alone": dump(compare_with_single_worker(trace)),
         "notices": [{"step": notice.step, "text": notice.text} for notice in trace.notices],
     }
 
@@ -68,14 +68,14 @@ def _workflow(trace: Trace) -> dict[str, Any]:
     return {"plan": _plan(trace.plan), "steps": [_step(record, trace.at) for record in trace.steps]}
 
 
-def _plan(plan: Plan | Accept | None) -> dict[str, Any] | str | None:
+def _plan(plan: Plan | KeepAnswer | None) -> dict[str, Any] | str | None:
     if plan is None:
         return None
-    return "accept" if isinstance(plan, Accept) else {"steps": [dump(step) for step in plan.steps]}
+    return "accept" if isinstance(plan, KeepAnswer) else {"steps": [dump(step) for step in plan.steps]}
 
 
 def _step(record: StepRecord, now: float) -> dict[str, Any]:
-    inner = record.inner
+    inner = record.nested
     return {
         "number": record.number,
         "worker": record.worker,

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from conductor_cli.core.clean import clean, one_line
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.run_text import (
     describe_access,
@@ -62,14 +62,14 @@ def _step(record: StepRecord, depth: int) -> Iterator[str]:
         yield from (f"Failed: {_plain(record.error.message)}", "")
     for message in record.prompt:
         yield from (f"Prompt ({message.role}):", "", *_fenced(message.content))
-    if record.inner is not None:
-        for inner in record.inner.steps:
+    if record.nested is not None:
+        for inner in record.nested.steps:
             yield from _step(inner, min(depth + 1, 6))
     yield from ("Answer:", "", *_fenced(record.text or "(none)"))
 
 
 def _fenced(text: str) -> list[str]:
-    shown = clean(text)
+    shown = sanitize(text)
     fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(shown))])
     return [f"{fence}text", *shown.splitlines(), fence, ""]
 

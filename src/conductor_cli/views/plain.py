@@ -11,9 +11,9 @@ import time
 from typing import Final, assert_never
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.base import Clock, Stderr
 from conductor_cli.views.run_text import (
@@ -123,7 +123,7 @@ def describe_event(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
             said = _planning(event)
         case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
             said = f"step {event.step} {_step(event, trace)}"
-        case ev.Inner():
+        case ev.NestedEvent():
             said = _inside(event, trace)
         case ev.Notice():
             said = f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
@@ -156,7 +156,7 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOf
         case ev.PlanRejected():
             hint = f" ({one_line(event.hint)})" if event.hint else ""
             return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
-        case ev.PlanReady(plan=Accept()):
+        case ev.PlanReady(plan=KeepAnswer()):
             return "plan ready: the given answer is accepted as it stands"
         case ev.PlanReady():
             return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
@@ -188,7 +188,7 @@ def _took(record: StepRecord | None, now: float) -> str:
     return f"{format_duration(record.seconds(now))}, " if record else ""
 
 
-def _inside(event: ev.Inner, trace: Trace) -> str:
+def _inside(event: ev.NestedEvent, trace: Trace) -> str:
     record = next((record for record in trace.steps if record.number == event.step), None)
-    line = describe_event(event.event, record.inner if record and record.inner else Trace())
+    line = describe_event(event.event, record.nested if record and record.nested else Trace())
     return line and f"step {event.step}, inside: {line}"

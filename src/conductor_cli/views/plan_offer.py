@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from conductor_cli.core.estimate import NOTHING, Estimate, Planner, estimates
+from conductor_cli.core.estimate import ZERO, Estimate, Planner, estimate_steps
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
@@ -37,7 +37,7 @@ class PlanOffer:
     pool: Pool
     profile: WorkerProfile
     limits: Limits
-    readers: Mapping[str, str]
+    recipients: Mapping[str, str]
     spent: Usage = Usage()
     done: frozenset[int] = frozenset()
     planner: Planner | None = None
@@ -80,13 +80,13 @@ def _head(number: int, step: Step, detail: str, cost: str, screen: Screen) -> It
 
 
 def _detail(offer: PlanOffer, step: Step) -> str:
-    reader = "plans again" if step.worker == SELF else offer.readers.get(step.worker, "")
-    return ", ".join(part for part in (reader, describe_access(step.access)) if part)
+    recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
+    return ", ".join(part for part in (recipient, describe_access(step.access)) if part)
 
 
 def _totals(offer: PlanOffer, screen: Screen) -> Iterator[Line]:
     ahead = [one for number, one in enumerate(_estimates(offer), start=1) if number not in offer.done]
-    expected = sum(ahead, NOTHING)
+    expected = sum(ahead, ZERO)
     yield BLANK
     low, high = expected.tokens
     calls, tokens = format_count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
@@ -111,7 +111,7 @@ def _total(label: str, text: str, screen: Screen) -> Iterator[Line]:
 
 
 def _estimates(offer: PlanOffer) -> tuple[Estimate, ...]:
-    return estimates(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
+    return estimate_steps(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
 
 
 def _money(expected: Estimate) -> str:

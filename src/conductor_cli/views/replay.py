@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any, Final, cast
 
 from conductor_cli.config import load_settings
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event, PlanDelta, StepDelta
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import OUTPUTS, OutputContext, OutputName, ProgressName, View, open_views
 from conductor_cli.views.run_text import innermost_event

@@ -6,7 +6,7 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
 from conductor_cli.views import step_lines
 from conductor_cli.views.run_text import (
@@ -57,7 +57,7 @@ def settled(event: ev.Event, trace: Trace, page: StepLayout, *, told: bool = Fal
             lines = header(trace, page.screen)
         case ev.PlanRejected():
             lines = list(step_lines.rejected(event, page))
-        case ev.PlanReady(plan=Accept()):
+        case ev.PlanReady(plan=KeepAnswer()):
             lines = [step_lines.accepted(page)]
         case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
             records = [record for record in trace.steps if record.number == event.step]

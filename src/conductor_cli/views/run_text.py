@@ -6,13 +6,13 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.events import Event, Inner, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
+from conductor_cli.core.events import Event, NestedEvent, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, format_money
 from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.plan import GIVEN
-from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event
 
 _HASH: Final = re.compile(r" \(?sha256.*")
 
@@ -40,21 +40,23 @@ FINISHES: Final[dict[str, str]] = {
 
 def apply_without_deltas(trace: Trace, event: Event) -> Trace:
     """`apply` for a view that shows no text before it is whole: deltas are passed over."""
-    return trace if isinstance(innermost_event(event), (PlanDelta, StepDelta)) else apply(trace, event)
+    return trace if isinstance(innermost_event(event), (PlanDelta, StepDelta)) else apply_event(trace, event)
 
 
 def innermost_event(event: Event) -> Event:
     """What happened, in whatever nested run it did."""
-    while isinstance(event, Inner):
+    while isinstance(event, NestedEvent):
         event = event.event
     return event
 
 
 def compare_single_workers(trace: Trace) -> str:
     """What single workers would have cost for the same question. Empty where that says nothing."""
-    from conductor_cli.core.alone import compare  # the prompts are with it, which no other view needs
+    from conductor_cli.core.single_worker_cost import (
+        compare_with_single_worker,  # the prompts are with it, which no other view needs
+    )
 
-    found = compare(trace)
+    found = compare_with_single_worker(trace)
     if found is None:
         return ""
     single = [(found.dearest, "dearest"), *([(found.best, "best card")] if found.best else [])]
@@ -142,7 +144,7 @@ def running(trace: Trace) -> list[StepRecord]:
     found: list[StepRecord] = []
     for record in trace.steps:
         if record.state == "running":
-            found += running(record.inner) if record.inner is not None else [record]
+            found += running(record.nested) if record.nested is not None else [record]
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from conductor_cli.core.events import PlanRejected, StepFailed
 from conductor_cli.core.formatting import format_count, format_duration, format_money
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views.run_text import (
     FINISHES,
@@ -116,7 +116,7 @@ def open_step(record: StepRecord, trace: Trace, page: StepLayout) -> Iterator[St
         yield StepLine(WAITING, page.indented(reads, "quiet"))
     if record.retry_at is not None:
         yield StepLine(SUBTASK, _retrying(record, trace, page))
-    elif record.inner is not None:
+    elif record.nested is not None:
         yield from nested(record, page)
     elif record.state == "running":
         text, style = (record.text, "quiet") if record.text.strip() else (record.thinking, "thinking")
@@ -131,20 +131,20 @@ def settled_step(record: StepRecord, trace: Trace, page: StepLayout, *, told: bo
         yield from nested(record, page)
     for text, style in _remarks(record):
         yield from (StepLine(OLD, line) for line in page.wrapped(text, style))
-    if record.inner is None and not told and not page.brief:
+    if record.nested is None and not told and not page.brief:
         yield from _gist(record.text, page)
 
 
 def nested(record: StepRecord, page: StepLayout) -> Iterator[StepLine]:
     """The run that a step is, as a subtree."""
-    inner, page = record.inner, page.inside(record.number)
+    inner, page = record.nested, page.inside(record.number)
     if inner is None:
         return
     for event in inner.rejected:
         yield from (StepLine(OLD, line) for line in rejected(event, page))
     for note in inner.notices:
         yield from (StepLine(OLD, line) for line in page.noted(note.text, note.step))
-    if isinstance(inner.plan, Accept):
+    if isinstance(inner.plan, KeepAnswer):
         yield StepLine(OLD, accepted(page))
     for step in inner.steps:
         yield from settled_step(step, inner, page) if step.state in ENDED else open_step(step, inner, page)

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from conductor_cli.core.clean import one_line
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.views.base import encodable
 
 Span = tuple[str, str]

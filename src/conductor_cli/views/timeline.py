@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.pages import nice, text_of
+from conductor_cli.core.html import axis_ticks, html_text
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 
 SPAN: Final = 97.0
@@ -30,7 +30,7 @@ def timeline(trace: Trace) -> str:
     rows = list(placed(trace))
     latest = max([trace.at, *(begin + end for _, begin, _, end in rows)])
     latest = latest if latest > 0 else 1.0
-    ticks = nice(latest)
+    ticks = axis_ticks(latest)
     scale = SPAN / max(latest, ticks[-1])
     bottom = LINE * (len(rows) + 1) + 8
     body = [_tick(tick * scale, bottom, f"{tick:g} s") for tick in ticks]
@@ -52,8 +52,8 @@ def placed(trace: Trace, begin: float = 0.0, path: str = "") -> Iterator[tuple[s
     for record in trace.steps:
         number = f"{path}{record.number}"
         yield number, begin, record, trace.at if record.ended is None else record.ended
-        if record.inner is not None:
-            yield from placed(record.inner, begin + (record.started or 0.0), f"{number}.")
+        if record.nested is not None:
+            yield from placed(record.nested, begin + (record.started or 0.0), f"{number}.")
 
 
 def _tick(x: float, bottom: int, label: str) -> str:
@@ -93,5 +93,5 @@ def _bar(index: int, start: float, end: float, scale: float, state: str, said: s
     x, width = start * scale, max((end - start) * scale, 0.3)
     return (
         f'<rect class="bar {state}" x="{x:.2f}%" y="{LINE * index + 26}" width="{width:.2f}%" height="{BAR}" rx="3">'
-        f"<title>{text_of(said)}</title></rect>"
+        f"<title>{html_text(said)}</title></rect>"
     )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 from rich.console import Console
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.events import Event, Inner
-from conductor_cli.core.trace import Trace, apply
+from conductor_cli.core.events import Event, NestedEvent
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.views import run_lines
 from conductor_cli.views.base import Clock, Stdout
 from conductor_cli.views.live_region import Lines, LiveRegion, styled
@@ -81,10 +81,10 @@ class TreeProgress:
 
     def show(self, event: Event) -> None:
         """Take the event in. Nothing is written here while the timer runs."""
-        self._trace = apply(self._trace, event)
+        self._trace = apply_event(self._trace, event)
         self._seen = self._clock()
         self._changed = True
-        if isinstance(event, Inner):
+        if isinstance(event, NestedEvent):
             self._zeros.update(nested_clock_starts(event))
         elif not isinstance(event, _UNTOLD) and not (self._asking and isinstance(event, ev.StepStopped)):
             self._settled.append((event, self._trace))
@@ -191,12 +191,12 @@ class TreeProgress:
         return StepLayout(screen, self._trace.at + self._clock() - self._seen, self._zeros, brief=self._look.brief)
 
 
-def nested_clock_starts(event: Inner) -> dict[tuple[int, ...], float]:
+def nested_clock_starts(event: NestedEvent) -> dict[tuple[int, ...], float]:
     """When the clocks of the nested runs that `event` passes through began, by the outermost run's clock."""
     found: dict[tuple[int, ...], float] = {}
     path: tuple[int, ...] = ()
     at, inner = event.at, cast("Event", event)
-    while isinstance(inner, Inner):
+    while isinstance(inner, NestedEvent):
         path = (*path, inner.step)
         inner = inner.event
         found[path] = at - inner.at

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from conductor_cli.core.plan import Plan, Rules
-from conductor_cli.core.prompts import terms_for
-from conductor_cli.core.spellings import SPELLINGS
+from conductor_cli.core.plan import Plan, PlanRules
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.rehearsal.conducting import PROFILE
 from conductor_cli.rehearsal.phrasings import Form
 from scripts.rehearsal.lessons import CHUNK, Lesson
@@ -26,10 +26,10 @@ def plan_of(given: Lesson) -> Plan:
     """The plan of a lesson, read with the labels that its prompt shows."""
     labels = given.prompt.splitlines()[0].removeprefix("|").split("|")
     letters = {"l": "letters", "n": "numbers", "f": "facts", "a": "generalist"}
-    base = terms_for(PROFILE, WORKERS, Rules(workers=WORKERS.names), "auto", exact=False)
+    base = plan_format_context(PROFILE, WORKERS, PlanRules(workers=WORKERS.names), "auto", exact=False)
     named = {label: letters[label[0]] for label in labels}
-    terms = replace(base, labels=named, rules=Rules(workers=tuple(named.values())))
-    parser = SPELLINGS[PROFILE.spelling].parser(terms)
+    terms = replace(base, labels=named, rules=PlanRules(workers=tuple(named.values())))
+    parser = PLAN_FORMATS[PROFILE.spelling].parser(terms)
     return Plan(steps=tuple(item.step for item in [*parser.feed(given.answer), *parser.end()]))  # type: ignore[union-attr]
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.redact import MARK, SECRETS
+from conductor_cli.core.redact import REDACTED, SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.cli.doctor.check import Check
@@ -144,9 +144,9 @@ def _place(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return MARK
+        return REDACTED
     plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return plain + (f"?{MARK}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
+    return plain + (f"?{REDACTED}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
 
 
 def _dumped(data: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -175,7 +175,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _settings(settings: Settings) -> dict[str, Any]:
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
 
     values = {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
     workers = [
@@ -195,7 +195,7 @@ def _readme(texts: Mapping[str, str]) -> str:
     lines += [f"{name:17}{CONTENTS[name]}" for name in ("README.txt", *texts)]
     lines += [
         "",
-        f"Where a key stood that conductor knows, from the environment, its store or a header, stands {MARK}.",
+        f"Where a key stood that conductor knows, from the environment, its store or a header, stands {REDACTED}.",
         "A key that it does not know, such as one that was typed into a question, is not looked for.",
     ]
     return "\n".join(lines) + "\n"

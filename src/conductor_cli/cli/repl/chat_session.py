@@ -17,12 +17,12 @@ from conductor_cli.cli.question_input import continue_conversation
 from conductor_cli.cli.rehearsing import check_question
 from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
 from conductor_cli.cli.session import Session
-from conductor_cli.core import again
-from conductor_cli.core.conversation import first_kept
+from conductor_cli.core import rerun
+from conductor_cli.core.conversation import first_turn_to_send
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
-from conductor_cli.core.usage import NOTHING, Usage
+from conductor_cli.core.usage import NO_USAGE, Usage
 
 TERMINATED: Final = 143
 
@@ -194,7 +194,7 @@ class ChatSession:
             choose_workers(conductor.pool, [worker])
         # What reviews the plan stands in it already.
         conductor = replace(self._set(conductor), limits=replace(conductor.limits, recursion=0))
-        return await self._resume(again.of_step(last, number, worker), conductor)
+        return await self._resume(rerun.reset_step(last, number, worker), conductor)
 
     async def finish(self) -> int:
         """Run what the last run has not finished. Raises `UsageError` where nothing is missing."""
@@ -268,7 +268,7 @@ class ChatSession:
             *(Turn(question=trace.question.text, answer=trace.answer) for trace in self.turns),
         )
         tokens, before = self.session.settings["chat.context"], self._first
-        self._first = first_kept(everything, before, tokens)
+        self._first = first_turn_to_send(everything, before, tokens)
         turns = format_count(self._first, "turn")
         said = f"the conversation is longer than {tokens:,} tokens: its first {turns} stay behind"
         return replace(asked, history=everything[self._first :]), said if self._first > before else ""
@@ -282,4 +282,4 @@ class ChatSession:
 
     def spent(self) -> Usage:
         """What this chat's runs have used."""
-        return sum((trace.usage for trace in self.runs), NOTHING)
+        return sum((trace.usage for trace in self.runs), NO_USAGE)

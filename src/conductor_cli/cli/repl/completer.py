@@ -10,7 +10,7 @@ from prompt_toolkit.document import Document
 
 from conductor_cli.cli.options import Mode
 from conductor_cli.cli.repl.commands import COMMANDS, LIMITS
-from conductor_cli.core.clean import one_line
+from conductor_cli.core.sanitize import one_line
 
 if TYPE_CHECKING:
     from conductor_cli.cli.repl.chat_session import ChatSession

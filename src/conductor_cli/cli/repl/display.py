@@ -9,11 +9,11 @@ from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.cli.trace.showing import step_text, trace_text
 from conductor_cli.config import Setting, Settings, format_value
-from conductor_cli.core.again import check
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost, format_count
-from conductor_cli.core.usage import NOTHING
-from conductor_cli.models.presets import reader_of
+from conductor_cli.core.rerun import check_step_exists
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.models.presets import recipient_of
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.printer import Printer
@@ -58,7 +58,7 @@ def help_(commands: Iterable[tuple[str, str]]) -> None:
 def workers(conductor: Conductor) -> None:
     """The pool, and who of it cannot be asked."""
     absent = conductor.absent
-    rows = [[worker.name, reader_of(worker), worker.about or worker.model] for worker in conductor.pool]
+    rows = [[worker.name, recipient_of(worker), worker.about or worker.model] for worker in conductor.pool]
     print_table(("WORKER", "READ BY", "ABOUT"), rows)
     for name, why in absent.items():
         print_notice(f"{name} is left out: {why.message}")
@@ -82,7 +82,7 @@ def offer(run: Run, around: OutputContext) -> None:
 def trace(found: Trace, step: int | None = None) -> None:
     """A run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
-        check(found, step)
+        check_step_exists(found, step)
     print_text(trace_text(found) if step is None else step_text(found, step))
 
 
@@ -98,7 +98,7 @@ def cost(runs: Sequence[Trace]) -> None:
         print_notice("nothing was asked yet")
         return
     rows = [[str(number), *_figures(run.usage), question(run)] for number, run in enumerate(runs, start=1)]
-    rows.append(["all", *_figures(sum((run.usage for run in runs), NOTHING)), ""])
+    rows.append(["all", *_figures(sum((run.usage for run in runs), NO_USAGE)), ""])
     print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), rows)
     print_notice("of all days and runs: conductor cost")
 

@@ -56,15 +56,15 @@ def _listed(item: ConfiguredWorker, settings: Settings) -> Step:
 
 
 def _added(worker: Worker, name: str) -> Step:
-    from conductor_cli.models.presets import reader_of
+    from conductor_cli.models.presets import recipient_of
 
     table = {"kind": worker.kind, "model": worker.model, **worker.options}
     flags = {"kind": "--kind", "model": "--model", "base_url": "--base-url"}
     words = [part for key, flag in flags.items() if table.get(key) for part in (flag, str(table[key]))]
-    reader = reader_of(worker)
+    recipient = recipient_of(worker)
     model = worker.model if worker.kind == name else f"{worker.kind} {worker.model}"
     text = f"{model}, read by {reader}, {price_text(worker)}"
-    details = {"worker": table, "reader": reader, "price": _price(worker)}
+    details = {"worker": table, "reader": recipient, "price": _price(worker)}
     return Step(
         what="worker", name=name, text=text, command=f"conductor workers add {name} {shlex.join(words)}",
         details=details,

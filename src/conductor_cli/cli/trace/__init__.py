@@ -88,7 +88,7 @@ def show(
     from conductor_cli.app.data_flow import print_stored_flow
     from conductor_cli.cli.output import print_json, print_text
     from conductor_cli.cli.trace.showing import prompts_data, step_text, trace_text
-    from conductor_cli.core.again import check
+    from conductor_cli.core.rerun import check_step_exists
     from conductor_cli.views.json_output import run_data
 
     store = store_of(context)
@@ -99,7 +99,7 @@ def show(
     live = store.is_running(found)
     trace = store.trace(found)
     if step is not None:
-        check(trace, step)
+        check_step_exists(trace, step)
     if json:
         data = run_data(trace, live=live)
         if prompts:

@@ -136,10 +136,10 @@ def _under(part: Part, width: int) -> Iterator[str]:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """The lines of a text, clean, none longer than so many columns; what is in a line of its own stays there."""
-    from conductor_cli.core.clean import clean
+    from conductor_cli.core.sanitize import sanitize
 
     found: list[str] = []
-    for line in clean(text).expandtabs(4).splitlines():
+    for line in sanitize(text).expandtabs(4).splitlines():
         found += textwrap.wrap(line, max(width // _widest(line), 8), replace_whitespace=False) or [""]
     return [line.rstrip() for line in found]
 

@@ -74,14 +74,14 @@ def exported(trace: Trace, chosen: Exported, *, live: bool = False) -> str:
     """The whole file. No key that this process has read is in it."""
     import json
 
-    from conductor_cli.core.clean import json_safe
     from conductor_cli.core.redact import SECRETS
+    from conductor_cli.core.sanitize import escape_json
     from conductor_cli.views.html_export import html_page
     from conductor_cli.views.markdown_export import markdown_document
 
     if chosen is Exported.json:
         return (
-            json_safe(json.dumps(SECRETS.redact_data(data_of(trace, live=live)), ensure_ascii=False, indent=2)) + "\n"
+            escape_json(json.dumps(SECRETS.redact_data(data_of(trace, live=live)), ensure_ascii=False, indent=2)) + "\n"
         )
     return SECRETS.redact(
         html_page(trace, live=live) if chosen is Exported.html else markdown_document(trace, live=live)
@@ -91,7 +91,7 @@ def exported(trace: Trace, chosen: Exported, *, live: bool = False) -> str:
 def data_of(trace: Trace, *, live: bool = False) -> dict[str, Any]:
     """Everything that the trace has, as one object: as `trace show --json --prompts` with question and workers."""
     from conductor_cli.cli.trace.showing import prompts_data
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
     from conductor_cli.views.json_output import run_data
 
     data = run_data(trace, live=live)

@@ -35,8 +35,8 @@ def rerun(
 ) -> None:
     """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
     from conductor_cli.cli.session import Session
-    from conductor_cli.core.again import from_step
     from conductor_cli.core.errors import UsageError
+    from conductor_cli.core.rerun import reset_from_step
 
     flags = opt.limit_settings(
         steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
@@ -51,5 +51,5 @@ def rerun(
     if not trace.steps:
         hint = f"conductor trace show {trace.run} shows what it has"
         raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
-    again = from_step(trace, from_, worker)
+    again = reset_from_step(trace, from_, worker)
     raise typer.Exit(session.run(again.question, resume=again, seed=seed, needs=(worker,) if worker else ()))

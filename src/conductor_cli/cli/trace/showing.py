@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from conductor_cli.core.clean import one_line
 from conductor_cli.core.formatting import format_cost, format_count
-from conductor_cli.core.plan import Accept
+from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.policy import Policy
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.core.wire import dump
 from conductor_cli.views.run_text import compare_single_workers, describe_access
 
 
@@ -31,7 +31,7 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
         f"PLAN  ({usage_text(trace.planning)})",
     ]
     parts += [_indented(f"rejected: {event.problem}: {event.text}") for event in trace.rejected]
-    parts += ["  accept: the answer at hand stands"] if isinstance(trace.plan, Accept) else []
+    parts += ["  accept: the answer at hand stands"] if isinstance(trace.plan, KeepAnswer) else []
     for record in trace.steps:
         parts += [_step_line(record, trace.at), *(_prompt(record) if prompts else [])]
     parts += [_indented(f"note: {notice.text}") for notice in trace.notices]
@@ -80,7 +80,7 @@ def step_text(trace: Trace, number: int) -> str:
 def _prompt(record: StepRecord) -> list[str]:
     """What a step's worker was sent, and where it is another's, what those of a nested run were."""
     lines = [_indented(f"prompt ({message.role}):\n{_indented(message.content)}", 5) for message in record.prompt]
-    inner = record.inner.steps if record.inner is not None else ()
+    inner = record.nested.steps if record.nested is not None else ()
     return lines + [_indented(line) for step in inner for line in _prompt(step)]
 
 
@@ -102,9 +102,9 @@ def _step_line(record: StepRecord, now: float) -> str:
     )
     lines = [head, _indented(record.step.subtask, 5)]
     lines += [_indented(f"failed: {record.error.message}", 5)] if record.error is not None else []
-    if record.inner is not None:
-        lines += ["     nested:", *[_indented(_step_line(inner, record.inner.at), 5) for inner in record.inner.steps]]
-        lines += ["       accept: the answer at hand stands"] if isinstance(record.inner.plan, Accept) else []
+    if record.nested is not None:
+        lines += ["     nested:", *[_indented(_step_line(inner, record.nested.at), 5) for inner in record.nested.steps]]
+        lines += ["       accept: the answer at hand stands"] if isinstance(record.nested.plan, KeepAnswer) else []
     return "\n".join(lines)
 
 

@@ -78,7 +78,7 @@ def _cells(item: ConfiguredWorker, key: str, *, tagged: bool, why: Mapping[str, 
 def _row(item: ConfiguredWorker, state: str, settings: Settings) -> dict[str, Any]:
     from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.cli.workers import pricing
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
 
     pools = [pool.name for pool in settings.pools if item.worker.name in pool.workers]
     price, whence = pricing.price_of(item, settings)

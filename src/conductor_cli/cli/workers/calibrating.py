@@ -209,7 +209,7 @@ def _show(
     cards: Sequence[MeasuredCard], fresh: Sequence[MeasuredCard], chosen: Set, kept: Path | None, *, json: bool
 ) -> None:
     from conductor_cli.cli.output import print_json, print_notice, print_table
-    from conductor_cli.core.wire import dump
+    from conductor_cli.core.serialization import dump
 
     if json:
         data: dict[str, Any] = {

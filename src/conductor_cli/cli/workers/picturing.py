@@ -10,7 +10,7 @@ from conductor_cli.cli.keys.rows import key_state, stored_keys
 from conductor_cli.cli.output import print_json, print_table, print_text
 from conductor_cli.config.pools import pool_members
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.core.wire import dump
+from conductor_cli.core.serialization import dump
 
 if TYPE_CHECKING:
     from conductor_cli.config import ConfiguredWorker, NamedPool, Settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def rows_of(item: ConfiguredWorker, key: str, price: str, settings: Settings) -> list[list[str]]:
     """What there is to say of a worker, a row for each thing; its key and its price in words."""
-    from conductor_cli.models.presets import model_of, reader_of
+    from conductor_cli.models.presets import model_of, recipient_of
 
     worker = item.worker
     pools = ", ".join(pool.name for pool in settings.pools if worker.name in pool.workers)
@@ -27,7 +27,7 @@ def rows_of(item: ConfiguredWorker, key: str, price: str, settings: Settings) ->
     rows = {
         "kind": worker.kind, "model": model_of(worker) or "-", "about": worker.about or "-",
         "settings": settings_text(worker.public().options) or "-", "at once": str(worker.parallel),
-        "read by": reader_of(worker), "tags": ", ".join(worker.tags) or "-", "pools": pools or "-",
+        "read by": recipient_of(worker), "tags": ", ".join(worker.tags) or "-", "pools": pools or "-",
         "price": price, "good at": card_text(worker.card), "key": key,
         "enabled": "no" if not item.enabled else f"yes, but {why}" if why else "yes", "from": item.source,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
-from conductor_cli.core.wire import WireError, dump, load
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.models import disk
 from conductor_cli.models.lock import exclusive_lock
 
@@ -162,7 +162,7 @@ class ModelStore:
             return None
         try:
             return _manifest(values, path.parent)
-        except (WireError, TypeError, ValueError) as error:
+        except (DecodeError, TypeError, ValueError) as error:
             raise _unreadable(path, str(error)) from None
 
     def put(self, manifest: Manifest) -> None:
@@ -193,7 +193,7 @@ class ModelStore:
             return Pin(sha256=found or "")
         try:
             return load(Pin, found)
-        except WireError as error:
+        except DecodeError as error:
             raise _unreadable(path, str(error)) from None
 
     def pin(self, repo: str, file: str, pin: Pin) -> None:
@@ -243,9 +243,9 @@ def _manifest(values: Mapping[str, Any], folder: Path) -> Manifest:
     files = [{**file, "path": folder / str(file.get("path", ""))} for file in values.get("files", ())]
     manifest = load(Manifest, {**values, "files": files})
     if manifest.name != folder.name:
-        raise WireError(f"name: it is {manifest.name!r:.60}")
+        raise DecodeError(f"name: it is {manifest.name!r:.60}")
     if not manifest.files:
-        raise WireError("files: there are none")
+        raise DecodeError("files: there are none")
     return manifest
 
 

@@ -1,0 +1,271 @@
+"""Who was sent what: of a run by the prompts that its events hold, of a plan by what its steps will be shown. Pure.
+
+    sendings(events, reader_of) -> tuple[Sending, ...]      what really went out, failed attempts and nested runs too
+    planned(reaches, question) -> tuple[Sending, ...]       the same beforehand
+
+A prompt is searched for the texts that there are: the question, the system text, earlier turns, files, the schema, and
+the answers on the step's access list. Its own subtask each worker reads too, and the conductor reads what the workers
+are called and good at; neither is listed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message
+from conductor_cli.core.data_flow import StepInputs
+from conductor_cli.core.plan import GIVEN, SELF
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.prompts import CONDUCTOR_CHARS, question_text
+from conductor_cli.core.question import Question
+from conductor_cli.core.quoting import shorten
+
+Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "remark"]
+
+HEAD: Final = 40
+"""Characters by which a text is known whose middle was left out."""
+CONDUCTOR: Final = "conductor"
+UNKNOWN: Final = "unknown"
+"""The reader where the trace does not say it, as traces of older versions do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisclosedText:
+    """One text that was sent. `name` of a file, `step` of an answer, `chars` how long it is where that is known.
+
+    `whole` is false where its middle was left out. `carries` says what else of the question an answer may hold.
+    """
+
+    kind: Kind
+    name: str = ""
+    step: int | None = None
+    chars: int | None = None
+    whole: bool = True
+    carries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosure:
+    """One call: to whom, for what, with which texts.
+
+    `step` holds the numbers of the steps that it is nested in and its own; 0 stands for planning. `outcome` is empty
+    beforehand.
+    """
+
+    step: tuple[int, ...]
+    worker: str
+    recipient: str
+    parts: tuple[DisclosedText, ...]
+    attempt: int = 1
+    chars: int | None = None
+    outcome: str = ""
+
+
+RecipientOf = Callable[[Worker], str]
+"""Who gets to read what a worker is sent."""
+
+
+def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tuple[Disclosure, ...]:
+    """Every call of a run: those that planned, then those for steps, in the order in which they began."""
+    run = _Followed(recipient_of, ())
+    for event in events:
+        run.follow(event)
+    return tuple(run.sent())
+
+
+def expected_disclosures(inputs_of_steps: Iterable[StepInputs], question: Question) -> tuple[Disclosure, ...]:
+    """The calls that a plan makes; of a step on the conductor itself one for each reader that it may reach."""
+    return tuple(sending for reach in inputs_of_steps for sending in _ahead(reach, question))
+
+
+def _ahead(reach: StepInputs, question: Question) -> Iterator[Disclosure]:
+    sizes = {file.name: len(file.text) for file in question.files}
+    parts = [DisclosedText(kind="question", chars=len(question.text))] if reach.question else []
+    parts += [DisclosedText(kind="system", chars=len(question.system))] if question.system else []
+    parts += [DisclosedText(kind="history", chars=_length(question))] if reach.history else []
+    parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in reach.files]
+    # What stands in the prompt itself need not be said of the answers too.
+    told = {"question": reach.question, "history": reach.history, "files": bool(reach.files)}
+    carried = tuple(what for what, here in told.items() if getattr(reach.carried, what) and not here)
+    parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in reach.answers if number != GIVEN]
+    for recipient in reach.recipients:
+        yield Disclosure(step=(reach.number,), worker=reach.workers[0], recipient=recipient, parts=tuple(parts))
+
+
+def planning_disclosure(question: Question, recipient: str, path: tuple[int, ...] = ()) -> Disclosure:
+    """The call of the conductor, by the rules: the question in its bounds; never the system text or the schema."""
+    shown = question_text(question, CONDUCTOR_CHARS)
+    parts = [part for part in _of_question(question, shown) if part.kind not in ("system", "schema")]
+    if question.given:
+        answer = question.given[-1].answer
+        seen = shorten(answer, CONDUCTOR_CHARS)
+        parts.append(
+            DisclosedText(kind="given", name=question.given[-1].worker, chars=len(answer), whole=seen == answer)
+        )
+    return Disclosure(step=(*path, 0), worker=CONDUCTOR, recipient=recipient, parts=tuple(parts))
+
+
+def _of_question(question: Question, prompt: str) -> Iterator[DisclosedText]:
+    """The texts of a question that stand in a prompt."""
+    texts: list[tuple[Kind, str, str]] = [("question", "", question.text), ("system", "", question.system)]
+    texts += [("file", file.name, file.text) for file in question.files]
+    texts += [("schema", "", json.dumps(question.schema, ensure_ascii=False))] if question.schema is not None else []
+    for kind, name, text in texts:
+        whole = _holds(prompt, text)
+        if whole is not None:
+            yield DisclosedText(kind=kind, name=name, chars=len(text), whole=whole)
+    turns = [_holds(prompt, text) for turn in question.history for text in (turn.question, turn.answer)]
+    if any(turn is not None for turn in turns):
+        yield DisclosedText(kind="history", chars=_length(question), whole=all(turns))
+
+
+def _of_given(question: Question, prompt: str) -> Iterator[DisclosedText]:
+    """What a nested run was given, as far as it stands in a prompt."""
+    for given in question.given:
+        whole = _holds(prompt, given.answer)
+        if whole is not None:
+            yield DisclosedText(kind="given", name=given.worker, chars=len(given.answer), whole=whole)
+
+
+def _text_of(messages: Iterable[Message]) -> str:
+    return "\n\n".join(message.content for message in messages)
+
+
+def _holds(prompt: str, text: str) -> bool | None:
+    """Whether a prompt holds the whole of a text (true), its beginning (false), or nothing of it (None)."""
+    if not text:
+        return None
+    for sought, place in ((text, prompt), (_bare(text), _bare(prompt))):
+        if sought in place:
+            return True
+        if len(sought) > HEAD and sought[:HEAD] in place:
+            return False
+    return None
+
+
+def _bare(text: str) -> str:
+    """A text without what a worker's own way of being spoken to may change: spaces, capitals, the final stop."""
+    return " ".join(text.casefold().split()).strip(".?!")
+
+
+def _length(question: Question) -> int:
+    return sum(len(turn.question) + len(turn.answer) for turn in question.history)
+
+
+@dataclass
+class _Followed:
+    """One run while its events are read; `path` are the steps that it is nested in."""
+
+    recipient_of: RecipientOf
+    path: tuple[int, ...]
+    question: Question = Question(text="")
+    pool: Pool = Pool(workers=())
+    recipient: str = UNKNOWN
+    plans: list[Disclosure] = field(default_factory=list)
+    calls: list[Disclosure | _Followed | None] = field(default_factory=list)
+    """What the steps were, in the order in which they began; None for what an earlier run had done."""
+    last: dict[int, int] = field(default_factory=dict)
+    """Where in `calls` the newest attempt at each step stands."""
+    expected_disclosures: dict[int, ev.StepPlanned] = field(default_factory=dict)
+    answers: dict[int, str] = field(default_factory=dict)
+    nested: dict[int, _Followed] = field(default_factory=dict)
+    feedback_texts: list[str] = field(default_factory=list)
+    writing: bool = False
+    """The conductor has begun to write what no event has summed up yet."""
+
+    def sent(self) -> Iterator[Disclosure]:
+        yield from self.plans
+        if self.writing:
+            yield self._planning("not finished")
+        for call in self.calls:
+            if isinstance(call, _Followed):
+                yield from call.sent()
+            elif call is not None:
+                yield call
+
+    def follow(self, event: ev.Event) -> None:
+        match event:
+            case ev.RunStarted():
+                self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN
+            case ev.PlanDelta():
+                self.writing = True
+            case ev.PlanRejected() | ev.PlanReady():
+                self._conducted(event)
+            case ev.StepPlanned():
+                self.planned[event.step] = event
+            case ev.PlanDecided(feedback=feedback) if feedback:
+                self.feedback_texts.append(feedback)
+            case ev.StepStarted():
+                self._begun(event)
+            case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
+                self._ended(event)
+            case ev.NestedEvent():
+                self.nested.setdefault(event.step, _Followed(self.recipient_of, self.path)).follow(event.event)
+            case _:
+                pass
+
+    def _conducted(self, event: ev.PlanRejected | ev.PlanReady) -> None:
+        if event.usage.calls or self.writing:
+            outcome = f"failed: {event.problem}" if isinstance(event, ev.PlanRejected) else "answered"
+            self.plans.append(self._planning(outcome, event.prompt))
+        self.writing = False
+
+    def _planning(self, outcome: str, messages: tuple[Message, ...] = ()) -> Disclosure:
+        """A call of the conductor; without its prompt, what it is sent by the rules."""
+        attempt = len(self.plans) + 1
+        made = planning_disclosure(self.question, self.recipient, self.path)
+        prompt = _text_of(messages)
+        if not messages:
+            return replace(made, attempt=attempt, outcome=outcome)
+        parts = [*_of_question(self.question, prompt), *_of_given(self.question, prompt)]
+        parts += [
+            DisclosedText(kind="remark", chars=len(feedback)) for feedback in self.feedback_texts if feedback in prompt
+        ]
+        return replace(made, parts=tuple(parts), attempt=attempt, chars=len(prompt), outcome=outcome)
+
+    def _begun(self, event: ev.StepStarted) -> None:
+        self.last[event.step] = len(self.calls)
+        if event.worker == SELF:
+            self.nested[event.step] = _Followed(self.recipient_of, (*self.path, event.step))
+            self.calls.append(self.nested[event.step])
+            return
+        prompt = _text_of(event.prompt)
+        recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
+        parts = (*_of_question(self.question, prompt), *self._seen(event.step, prompt))
+        call = Disclosure(
+            step=(*self.path, event.step), worker=event.worker, recipient=recipient, parts=parts, attempt=event.attempt,
+            chars=len(prompt), outcome="not finished",
+        )  # fmt: skip
+        self.calls.append(call)
+
+    def _seen(self, step: int, prompt: str) -> Iterator[DisclosedText]:
+        """The answers on the step's access list that stand in its prompt."""
+        for number in self.planned[step].access if step in self.planned else ():
+            if number == GIVEN:
+                yield from _of_given(self.question, prompt)
+            elif (whole := _holds(prompt, self.answers.get(number, ""))) is not None:
+                yield DisclosedText(kind="answer", step=number, chars=len(self.answers[number]), whole=whole)
+
+    def _ended(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
+        if isinstance(event, ev.StepFinished):
+            self.answers[event.step] = event.text
+        place = self.last.pop(event.step, None)
+        call = None if place is None else self.calls[place]
+        if place is None or not isinstance(call, Disclosure):
+            return
+        taken_over = isinstance(event, ev.StepFinished) and not event.usage.calls
+        self.calls[place] = None if taken_over else replace(call, outcome=_outcome(event))
+
+
+def _outcome(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
+    match event:
+        case ev.StepFailed():
+            return f"failed: {event.error.message}"
+        case ev.StepStopped():
+            return "stopped"
+        case ev.StepFinished():
+            return "answered"

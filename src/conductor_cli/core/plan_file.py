@@ -1,0 +1,117 @@
+"""A plan as a file: `{format, question, steps: [{worker, subtask, access}], limits}`, made to be edited by hand.
+
+Workers stand by name and steps by number, never by label. `question` is a text, or an object where more came with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import Question
+from conductor_cli.core.sanitize import escape_json
+from conductor_cli.core.serialization import DecodeError, dump, load
+
+FORMAT: Final = 1
+
+_DECODER: Final = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """What `conductor plan` writes and `conductor run` reads. `limits` are those that differ from the default."""
+
+    question: Question
+    plan: Plan
+    limits: Mapping[str, Any]
+
+
+def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
+    """The file's text, indented, one step after the other."""
+    plain = Question(text=question.text) == question
+    defaults = dump(Limits())
+    data = {
+        "format": FORMAT,
+        "question": question.text if plain else {k: v for k, v in dump(question).items() if v not in ("", [], None)},
+        "steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps],
+        "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
+    }
+    return escape_json(json.dumps(data, ensure_ascii=False, indent=2))
+
+
+def parse_plan_file(text: str, source: str) -> PlanFile:
+    """The plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
+    if not text.strip():
+        raise UsageError(f"{source} is empty", hint='a plan comes from: conductor plan "…"')
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is no plan: not JSON ({error})", hint="conductor plan writes one") from None
+    try:
+        return _plan_file(data)
+    except DecodeError as error:
+        line = line_of_step(text, str(error))
+        where = f"line {line}: " if line else ""
+        raise UsageError(f"{source} is no plan: {where}{error}", hint="conductor plan writes one") from None
+
+
+def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
+    if not isinstance(data, dict) or "steps" not in data or "question" not in data:
+        raise DecodeError("expected an object with question and steps")
+    if data.get("format", FORMAT) != FORMAT:
+        raise DecodeError(f"format {data['format']!r:.20}; this conductor reads {FORMAT}")
+    asked = data["question"]
+    question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
+    plan = load(Plan, {"steps": _spelled_out(data["steps"])})
+    limits = data.get("limits", {})
+    load(Limits, limits, "limits")
+    unknown = set(limits) - set(Limits.__dataclass_fields__)
+    if unknown:
+        raise DecodeError(f"limits: unknown {', '.join(sorted(unknown))}")
+    if not all(isinstance(step, Step) for step in plan.steps):
+        raise DecodeError("steps: expected objects with worker, subtask and access")
+    return PlanFile(question=question, plan=plan, limits=_limits(limits))
+
+
+def _spelled_out(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The steps with `"all"`, which people write for every earlier step, as step numbers."""
+    if not isinstance(steps, list):
+        return steps
+    return [_with_numbers(step, number) if isinstance(step, dict) else step for number, step in enumerate(steps, 1)]
+
+
+def _with_numbers(step: dict[str, Any], number: int) -> dict[str, Any]:
+    return {**step, "access": list(range(1, number))} if step.get("access") in ("all", ["all"]) else step
+
+
+def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """As settings by name, money as `Decimal`."""
+    return {
+        f"limits.{name}": Decimal(str(value)) if name == "cost" and value is not None else value
+        for name, value in limits.items()
+    }
+
+
+def line_of_step(text: str, problem: str) -> int:
+    """The line of `text` on which the step begins that a message names (`step 2 …`, `steps[1].…`); 0 where none is."""
+    named = re.search(r"\bstep (\d+)|\bsteps\[(\d+)\]", problem)
+    opened = re.search(r'"steps"\s*:\s*\[', text)
+    if named is None or opened is None:
+        return 0
+    wanted, place = int(named[1]) if named[1] else int(named[2]) + 1, opened.end()
+    for number in range(1, wanted + 1):
+        begin = len(text) - len(text[place:].lstrip(" \t\r\n,"))
+        if number == wanted:
+            return text.count("\n", 0, begin) + 1 if text[begin : begin + 1] not in ("", "]") else 0
+        try:
+            place = _DECODER.raw_decode(text, begin)[1]
+        except ValueError:
+            return 0
+    return 0

@@ -1,0 +1,14 @@
+"""The ways to write a plan as text. To add one: a file beside these, and a row here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conductor_cli.core.plan_formats.base import ParsedStep, Parser, PlanFormat, PlanFormatContext
+from conductor_cli.core.plan_formats.json import JSON
+from conductor_cli.core.plan_formats.native import NATIVE
+from conductor_cli.core.plan_formats.published import PUBLISHED
+
+PLAN_FORMATS: Final[dict[str, PlanFormat]] = {spelling.name: spelling for spelling in (NATIVE, PUBLISHED, JSON)}
+
+__all__ = ["SPELLINGS", "Parsed", "Parser", "Spelling", "Terms"]

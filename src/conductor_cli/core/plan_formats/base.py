@@ -1,0 +1,208 @@
+"""What every spelling of plans shares: the terms that a text is read and written in, and small GBNF pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final, Literal, Protocol
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
+
+Column = Literal["worker", "access", "subtask"]
+
+ANSWER_DIRECTLY: Final = "Answer the question."
+"""The subtask of a plan that only names a worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFormatContext:
+    """The terms of one conversation with a conductor.
+
+    `labels` maps each label to a worker's name, in the order of the pool; `exact` says that a grammar holds the
+    text, so that nothing needs to be tolerated and a newline means that another step follows; `bar` stands between the
+    columns of a line; `reasoning` says that free text stands before the plan; `single` that the plan is one label and
+    nothing else; `first` is the number of the first step to be read (more than 1 when earlier steps stand and the text
+    may only append).
+    """
+
+    rules: PlanRules
+    labels: Mapping[str, str]
+    order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
+    bar: str = " | "
+    exact: bool = False
+    reasoning: bool = False
+    single: bool = False
+    first: int = 1
+    subtask_chars: int = 240
+
+    def label(self, name: str) -> str:
+        """The label of a worker. Raises `KeyError`."""
+        for label, known in self.labels.items():
+            if known == name:
+                return label
+        raise KeyError(name)
+
+    @property
+    def allowed(self) -> list[str]:
+        """The labels of the workers that the rules allow: only these can be sampled, though all are shown."""
+        return [label for label, name in self.labels.items() if name in self.rules.workers]
+
+    @property
+    def reasons(self) -> bool:
+        """Whether reasoning stands in front: not where steps already stand and the text only appends."""
+        return self.reasoning and self.first == 1
+
+    @property
+    def may_accept(self) -> bool:
+        """Whether there is an answer at hand, and no step stands yet that would contradict accepting it."""
+        return self.rules.given and self.first == 1
+
+    def everything_before(self, number: int) -> tuple[int, ...]:
+        """What `"all"` means in step `number`."""
+        return tuple(range(GIVEN if self.rules.given else 1, number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedStep:
+    """A complete, checked step; `last` says whether the plan ends with it."""
+
+    number: int
+    step: Step
+    last: bool
+
+
+class Parser(Protocol):
+    """Reads a plan while it is being written. Both methods raise `PlanError` at the first fault.
+
+    Steps that were yielded before a fault stand.
+    """
+
+    reasoning: str
+
+    def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
+        """Take more text; yield each step the moment it is complete."""
+        ...
+
+    def end(self) -> Iterator[ParsedStep | KeepAnswer]:
+        """The text has ended: yield what was held back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFormat:
+    """One way to write plans: how it is read, written, constrained and explained to a conductor.
+
+    `schema` is the JSON Schema of what `grammar` describes, None for a spelling that is no JSON.
+    """
+
+    name: str
+    parser: Callable[[PlanFormatContext], Parser]
+    spell: Callable[[Plan | KeepAnswer, PlanFormatContext], str]
+    grammar: Callable[[PlanFormatContext], str]
+    explain: Callable[[PlanFormatContext], str]
+    schema: Callable[[PlanFormatContext], Mapping[str, Any] | None] = lambda _: None
+
+
+def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
+    """The worker that a piece of text names: by label, else by name, in any case, with or without decoration.
+
+    Words may follow (`gpt (fast)`), but a letter at the head of a sentence is no label.
+    """
+    known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
+    known |= {name.lower(): name for name in context.rules.workers}
+    known |= {label.lower(): name for label, name in context.labels.items()}
+    whole = " ".join(cell.split()).lower()
+    text = whole.strip("`*[](){}\"'.:#").strip()
+    head = re.split(r"[\s:,(]", text, maxsplit=1)[0]
+    if len(head) == 1 and re.match(r"\s+\w", text[1:]):
+        head = ""
+    for candidate in (whole, text, text.removeprefix("worker").strip(), head):
+        if candidate in known:
+            return known[candidate]
+    return None
+
+
+def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: int = 1) -> tuple[int, ...]:
+    """The access list that a piece of text names: `-`, `none`, `all`, `given`, or step numbers in any punctuation.
+
+    `base` is the number by which the text calls the first step.
+    """
+    text = cell.strip().strip("`*[](){}\"'.").lower()
+    if text in ("", "-", "–", "—", "none", "nothing", "n/a"):
+        return ()
+    if "all" in re.findall(r"[a-z]+", text):
+        return context.everything_before(number)
+    items = re.findall(r"[0-9]+|given", text)
+    if not items or re.sub(r"[0-9]+|steps?|given|and|[\s,;#&+]", "", text):
+        raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
+    for item in items:
+        if item.isdigit() and len(item) > 2:
+            raise PlanError(f"step {number} wants to see a step that does not exist: {item:.20}", line=cell)
+    return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))
+
+
+def checked(step: Step, number: int, context: PlanFormatContext, line: str) -> Step:
+    """`step`, if it may stand as step `number`. Raises `PlanError` with the text at fault."""
+    try:
+        check_step(step, number, context.rules)
+    except PlanError as error:
+        raise PlanError(error.message, hint=error.hint, line=line) from None
+    return step
+
+
+def too_many(context: PlanFormatContext, line: str) -> PlanError:
+    """The fault of a plan with more steps than allowed."""
+    return PlanError(f"the plan has more than {context.rules.steps} steps", line=line.strip())
+
+
+def accepted(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
+    """The accept that a text spells, if it may stand. Raises `PlanError`."""
+    if not context.may_accept:
+        what = "there is none" if not context.rules.given else "a plan has begun"
+        raise PlanError(f"accept needs an answer at hand, and {what}", line=line)
+    return KeepAnswer(reasoning=reasoning.strip())
+
+
+def access_sets(number: int, context: PlanFormatContext) -> list[tuple[int, ...]]:
+    """Every access list that step `number` may have, shortest first."""
+    visible = context.everything_before(number)
+    return [chosen for size in range(len(visible) + 1) for chosen in combinations(visible, size)]
+
+
+CONTROL: Final = "".join(map(chr, [*range(0x20), 0x7F]))
+BLANK: Final = (
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Python strips as white space, beside control characters: a text must not consist of it."""
+
+
+def signs_but(without: str) -> str:
+    """A GBNF class of every sign but those and control characters.
+
+    It names what it admits: of a class that names what it excludes, llama.cpp refuses the first byte of every sign
+    that begins like an excluded one, so that without U+3000 no kana could be written byte by byte.
+    """
+    ranges, first = [], 0
+    for banned in [*sorted(map(ord, CONTROL + without)), 0x110000]:
+        if banned > first:
+            ranges.append(f"{_code(first)}-{_code(banned - 1)}")
+        first = banned + 1
+    return f"[{''.join(ranges)}]"
+
+
+def _code(point: int) -> str:
+    return f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
+
+
+def literal(text: str) -> str:
+    """`text` as a GBNF string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def either(options: list[str]) -> str:
+    """A GBNF choice between literals."""
+    return " | ".join(literal(option) for option in options)

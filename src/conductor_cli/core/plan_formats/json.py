@@ -1,0 +1,206 @@
+"""Plans as JSON: `{"steps": [{"worker": "A", "access": [1], "subtask": "…"}]}`, or `{"accept": true}`.
+
+Under a schema, which has one form for both, an accept is `{"accept": true, "steps": []}`.
+
+A step is complete when the sign behind its object (a comma or a bracket) has come, which also tells whether it is the
+last. Text around the JSON, fences, a bare list, `"all"`, and worker names in place of labels are tolerated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats.base import (
+    BLANK,
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    accepted,
+    access_sets,
+    checked,
+    either,
+    literal,
+    parse_access,
+    parse_worker,
+    signs_but,
+    too_many,
+)
+
+ACCEPT = '"accept":true'
+
+_DECODER = json.JSONDecoder()
+# Neither can stand inside a JSON string, where quotes are escaped: reasoning may hold anything.
+_LIST = re.compile(r'"steps"\s*:\s*\[|\[(?=\s*\{\s*"(?:worker|access|subtask)"\s*:)')
+_REASONING = re.compile(r'"reasoning"\s*:\s*')
+
+
+class JsonParser:
+    """See `terms.Parser`."""
+
+    def __init__(self, context: PlanFormatContext) -> None:
+        self.reasoning = ""
+        self._terms = context
+        self._text = ""
+        self._at: int | None = None  # behind the list's opening bracket, or behind the last object that was read
+        self._number = context.first
+        self._ended = False
+
+    def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
+        self._text += text
+        if self._at is None:
+            found = _LIST.search(self._text)
+            if found is None:
+                return
+            self._at = found.end()
+            self.reasoning = _reasoning(self._text[: found.start()])
+        while not self._ended and (parsed := self._next(self._at)) is not None:
+            yield parsed
+
+    def _next(self, at: int) -> ParsedStep | None:
+        """The next object, once the sign behind it is there."""
+        at = _skip(self._text, at, ", \t\r\n")
+        if self._text[at : at + 1] == "]":
+            self._ended = True
+            return None
+        try:
+            data, end = _DECODER.raw_decode(self._text, at)
+        except (ValueError, RecursionError):
+            return None
+        behind = _skip(self._text, end, " \t\r\n")
+        sign = self._text[behind : behind + 1]
+        if not sign:
+            return None
+        step = self._step(data)
+        self._ended = sign == "]"
+        if self._number >= self._terms.rules.steps and not self._ended:
+            raise too_many(self._terms, self._text[behind:])
+        self._at = behind
+        self._number += 1
+        return ParsedStep(number=self._number - 1, step=step, last=self._ended)
+
+    def _step(self, data: Any) -> Step:  # noqa: ANN401 - any JSON value
+        line = json.dumps(data, ensure_ascii=False)
+        if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
+            raise PlanError(f"step {self._number} is no object with worker, access and subtask", line=line)
+        worker = str(data["worker"])
+        access = data.get("access", [])
+        cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
+        step = Step(
+            worker=parse_worker(worker, self._terms) or worker,
+            subtask=data.get("subtask", "").strip(),
+            access=parse_access(cell, self._number, self._terms),
+        )
+        return checked(step, self._number, self._terms, line)
+
+    def end(self) -> Iterator[ParsedStep | KeepAnswer]:
+        if self._number == self._terms.first and _accepts(self._text):
+            yield accepted(self._terms, _reasoning(self._text), self._text.strip()[:200])
+        elif not self._ended or self._number == self._terms.first:
+            rest = self._text[self._at or 0 :].strip()
+            raise PlanError("the text holds no complete JSON plan", hint='expected {"steps": [...]}', line=rest[:200])
+
+
+def _skip(text: str, at: int, signs: str) -> int:
+    while at < len(text) and text[at] in signs:
+        at += 1
+    return at
+
+
+def _accepts(text: str) -> bool:
+    """Whether the text is an object that says accept, with nothing but a fence behind it. Mere mention is no accept."""
+    try:
+        data, end = _DECODER.raw_decode(text, max(text.find("{"), 0))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("accept") is True and not text[end:].strip("` .\n\t\r")
+
+
+def _reasoning(head: str) -> str:
+    """The reasoning inside the object, else what was written before it."""
+    found = _REASONING.search(head)
+    if found is None:
+        return head.partition("{")[0].strip().strip("`").strip()
+    try:
+        return str(_DECODER.raw_decode(head, found.end())[0])
+    except (ValueError, RecursionError):
+        return ""
+
+
+def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+    """Compact JSON."""
+    head = {"reasoning": plan.reasoning} if context.reasons else {}
+    if isinstance(plan, KeepAnswer):
+        return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
+    steps = [
+        {"worker": context.label(step.worker), "access": list(step.access), "subtask": step.subtask}
+        for step in plan.steps
+    ]
+    return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
+
+
+def grammar(context: PlanFormatContext) -> str:
+    """GBNF for compact JSON under the rules; a subtask holds no control characters."""
+    head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
+    plan = f'"\\"steps\\":[" step{context.first} "]"'
+    plan = f"({literal(ACCEPT)} | {plan})" if context.may_accept else plan
+    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {either(context.allowed)}"]
+    for number in range(context.first, context.rules.steps + 1):
+        follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
+        access = either([",".join(map(str, chosen)) for chosen in access_sets(number, context)])
+        lines.append(
+            f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],\\"subtask\\":\\"" '
+            f'text "\\"}}"{follows}'
+        )
+        lines.append(f"access{number} ::= {access}")
+    quote = '"\\'
+    lines.append(f"text ::= {signs_but(BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
+    lines.append(f'char ::= {signs_but(quote)} | "\\\\" ["\\\\/nt]')
+    return "\n".join(lines)
+
+
+def explain(context: PlanFormatContext) -> str:
+    """How to write a plan, told to a conductor."""
+    first = '"reasoning": "…", ' if context.reasons else ""
+    return (
+        f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
+        "The access list holds the numbers of earlier steps. Write nothing else."
+    )
+
+
+def schema(context: PlanFormatContext) -> Mapping[str, Any] | None:
+    """JSON Schema in the part of it that every server takes which takes any: closed objects, enums, bounded lists.
+
+    What that part cannot say is left to the parser: which steps come earlier, and that a subtask is neither empty nor
+    long. Where there is an answer at hand, both ways of answering stand in one object, since no server's part has a
+    choice at the root.
+    """
+    if context.single:
+        return None
+    last = context.rules.steps
+    visible = list(context.everything_before(last))
+    number = {"type": "integer", "enum": visible or [last]}
+    step = {
+        "worker": {"type": "string", "enum": context.allowed},
+        "access": {"type": "array", "items": number, "maxItems": len(visible)},
+        "subtask": {"type": "string"},
+    }
+    least = 0 if context.may_accept else 1
+    steps = {"type": "array", "items": _closed(step), "minItems": least, "maxItems": last - context.first + 1}
+    reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
+    accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
+    return _closed({**reasoning, **accept, "steps": steps})
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
+    }  # fmt: skip
+
+
+JSON = PlanFormat(name="json", parser=JsonParser, spell=spell, grammar=grammar, explain=explain, schema=schema)

@@ -1,0 +1,238 @@
+"""The native spelling: one line a step, `worker | access | subtask`, workers by label, steps by number.
+
+    A | - | Work out the sum.
+    B | 1 | Check the sum and give the answer.
+
+A newline means that another step follows and the end of the text ends the plan, so each step knows whether it is the
+last the moment its line ends. With `reasoning` free text stands first and ends with a line `plan:`. `accept` on a line
+of its own lets the answer at hand stand. The profile may order the columns otherwise, and put a bare bar between them.
+
+Where no grammar holds the text, it is read as people and models write: fences, bullets, numbering, table rows, names
+in place of labels, subtasks over several lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats.base import (
+    ANSWER_DIRECTLY,
+    BLANK,
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    accepted,
+    access_sets,
+    checked,
+    either,
+    literal,
+    parse_access,
+    parse_worker,
+    signs_but,
+    too_many,
+)
+
+ACCEPT = "accept"
+PLAN = "plan:"
+
+_DECORATION = re.compile(
+    r"^\s*(?:[-*•]\s+(?=[^\s|])|\d+[.)]\s+|#+\s+|(?:\*\*)?step\s+\d+\s*[:.)](?:\*\*)?\s*)", re.IGNORECASE
+)
+_RULE = re.compile(r"^[\s|:\-–—=`~]*$")
+_WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
+_ACCESS = re.compile(r"^\s*[\[(]*\s*(?:[-–—]|none|all|[\d\s,]+)\s*[\])]*\s*$", re.IGNORECASE)
+
+
+class NativeParser:
+    """See `terms.Parser`."""
+
+    def __init__(self, context: PlanFormatContext) -> None:
+        self.reasoning = ""
+        self._terms = context
+        self._rest = ""
+        self._held: ParsedStep | None = None
+        self._number = context.first
+        self._open = not context.reasons
+        self._accepted = False
+
+    def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
+        self._rest += text
+        while "\n" in self._rest:
+            line, self._rest = self._rest.split("\n", 1)
+            yield from self._read(line)
+            if self._terms.exact:
+                yield from self._release(line)
+        if self._open and not self._terms.exact and self._begins_step(self._rest):
+            yield from self._release(self._rest)
+
+    def end(self) -> Iterator[ParsedStep | KeepAnswer]:
+        line, self._rest = self._rest, ""
+        yield from self._read(line)
+        if self._held is not None:
+            held, self._held = self._held, None
+            yield ParsedStep(number=held.number, step=held.step, last=True)
+        elif not self._accepted:
+            wanted = f"a line {PLAN!r} and a plan after it" if not self._open else "a line like A | - | subtask"
+            said = "the text holds no plan" if self._number == self._terms.first else "the last step is missing"
+            raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
+
+    def _release(self, line: str) -> Iterator[ParsedStep]:
+        """The held step is complete and another one follows it, as `line` shows."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        if held.number >= self._terms.rules.steps:
+            # The one held is not the last of the plan as meant, so it does not stand.
+            raise too_many(self._terms, line)
+        yield held
+
+    def _read(self, line: str) -> Iterator[ParsedStep | KeepAnswer]:
+        if self._accepted:
+            return
+        if not self._open:
+            self._open = _is_plan_line(line, exact=self._terms.exact)
+            self.reasoning += "" if self._open else line + "\n"
+            return
+        clean = line if self._terms.exact else _undecorated(line)
+        if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
+            self._accepted = True
+            yield accepted(self._terms, self.reasoning, line)
+        elif self._terms.single:
+            self._read_single(clean)
+        elif self._is_step(clean):
+            yield from self._release(line)
+            self._hold(clean, line)
+        else:
+            self._read_prose(line)
+
+    def _read_single(self, line: str) -> None:
+        """The first line that names a worker is the plan; what is written around it is a remark."""
+        worker = parse_worker(line.partition("|")[0], self._terms)
+        if worker is None or self._held is not None:
+            self.reasoning += line + "\n"
+            return
+        access = self._terms.everything_before(self._number)
+        step = checked(Step(worker=worker, subtask=ANSWER_DIRECTLY, access=access), self._number, self._terms, line)
+        self._held = ParsedStep(number=self._number, step=step, last=True)
+
+    def _read_prose(self, line: str) -> None:
+        """A line that is no step: before the plan a remark, after a step more of its subtask."""
+        if not line.strip() or _RULE.match(line):
+            return
+        if self._terms.exact:
+            raise PlanError("a line is no step of a plan", line=line)
+        if self._held is None:
+            self.reasoning += line + "\n"
+            return
+        held = self._held
+        step = Step(worker=held.step.worker, subtask=f"{held.step.subtask}\n{line.rstrip()}", access=held.step.access)
+        self._held = ParsedStep(number=held.number, step=step, last=False)
+
+    def _hold(self, clean: str, line: str) -> None:
+        cells = dict(zip(self._terms.order, _cells(clean, self._terms), strict=True))
+        worker = parse_worker(cells["worker"], self._terms) or cells["worker"].strip()
+        access = parse_access(cells["access"], self._number, self._terms)
+        step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
+        step = checked(step, self._number, self._terms, line)
+        self._held = ParsedStep(number=self._number, step=step, last=False)
+        self._number += 1
+
+    def _is_step(self, line: str) -> bool:
+        """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
+        if line.count("|") < 2 or _RULE.match(line):
+            return False
+        cells = dict(zip(self._terms.order, _cells(line, self._terms), strict=True))
+        if self._terms.exact or parse_worker(cells["worker"], self._terms) is not None:
+            return True
+        return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
+
+    def _begins_step(self, partial: str) -> bool:
+        """Whether an unfinished line already shows a worker and an access list."""
+        last_column = self._terms.order[-1]
+        return not self._terms.single and last_column == "subtask" and self._is_step(_undecorated(partial))
+
+
+def _is_plan_line(line: str, *, exact: bool) -> bool:
+    return line == PLAN if exact else re.sub(r"[*#`_\s]", "", line).lower() in (PLAN, PLAN.rstrip(":"))
+
+
+def _undecorated(line: str) -> str:
+    """`line` without fence marks, bullets, numbering and the outer bars of a table row."""
+    stripped = line.strip()
+    if stripped.startswith("`"):
+        line = stripped.strip("`")
+    line = _DECORATION.sub("", line, count=1)
+    stripped = line.strip()
+    if stripped.startswith("|") and stripped.count("|") > 2:
+        line = stripped.removeprefix("|").removesuffix("|")
+    return line
+
+
+def _cells(line: str, context: PlanFormatContext) -> list[str]:
+    """The three columns; bars inside the subtask stay in it."""
+    place = context.order.index("subtask")
+    head = line.split("|", place)
+    tail = head.pop().rsplit("|", 2 - place)
+    return [*head, *tail]
+
+
+def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+    """The text of a plan. Line breaks inside a subtask become spaces."""
+    head = f"{plan.reasoning.strip()}\n{PLAN}\n" if context.reasons else ""
+    if isinstance(plan, KeepAnswer):
+        return head + ACCEPT
+    if context.single:
+        return context.label(plan.steps[0].worker)
+    lines = []
+    for step in plan.steps:
+        cells = {
+            "worker": context.label(step.worker),
+            "access": " ".join(map(str, step.access)) or "-",
+            "subtask": " ".join(step.subtask.split()),
+        }
+        lines.append(context.bar.join(cells[column] for column in context.order))
+    return head + "\n".join(lines)
+
+
+def grammar(context: PlanFormatContext) -> str:
+    """GBNF that admits exactly the plans that the rules allow, each subtask at most `subtask_chars` long.
+
+    Reasoning lines start with a dash, so that none of them can read `plan:`.
+    """
+    labels = either(context.allowed)
+    if context.single:
+        return f"root ::= {labels}" + (f" | {literal(ACCEPT)}" if context.may_accept else "")
+    last = context.rules.steps
+    lines = [f"root ::= {_root(context)}", f"label ::= {labels}"]
+    for number in range(context.first, last + 1):
+        follows = f' ("\\n" step{number + 1})?' if number < last else ""
+        columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
+        cells = f" {literal(context.bar)} ".join(columns[column] for column in context.order)
+        access = [" ".join(map(str, chosen)) or "-" for chosen in access_sets(number, context)]
+        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {either(access)}"]
+    lines.append(f"subtask ::= {signs_but(BLANK + '|')} {signs_but('|')}{{0,{context.subtask_chars - 1}}}")
+    if context.reasons:
+        lines.append(f'thought ::= "- " {signs_but("")}{{1,300}} "\\n"')
+    return "\n".join(lines)
+
+
+def _root(context: PlanFormatContext) -> str:
+    plan = f"step{context.first}"
+    if context.may_accept:
+        plan = f"({literal(ACCEPT)} | {plan})"
+    return f'thought{{0,8}} "plan:\\n" {plan}' if context.reasons else plan
+
+
+def explain(context: PlanFormatContext) -> str:
+    """How to write a plan, told to a conductor."""
+    columns = context.bar.join(context.order)
+    text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
+    if context.reasons:
+        text += f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
+    return text + " Write nothing else."
+
+
+NATIVE = PlanFormat(name="native", parser=NativeParser, spell=spell, grammar=grammar, explain=explain)

@@ -1,0 +1,250 @@
+"""The published spelling: reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
+
+    model_id = [0, 2]
+    subtasks = ["Work out the sum.", "Check the sum and give the answer."]
+    access_list = [[], ["all"]]
+
+Workers are numbered from 0. An access entry is `[]`, `"all"`, `["all"]`, or positions from 0 as in the paper's
+appendix B.8. What the published parser tolerates is tolerated: backticks, bullets, other names and signs of the labels,
+any order of the lists, typographic quotes, ids as strings, strings with stray quotes, as in the lists of its own
+examples. Three empty lists mean *accept*. A step is complete as soon as its access entry is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats.base import (
+    BLANK,
+    ParsedStep,
+    PlanFormat,
+    PlanFormatContext,
+    accepted,
+    access_sets,
+    checked,
+    either,
+    parse_access,
+    signs_but,
+    too_many,
+)
+
+_LABEL = re.compile(
+    r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
+    re.IGNORECASE,
+)
+_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": None})
+_BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
+_STRAY = {sign: re.compile(rf"(?:{sign}\s*){{1,2}}\.\s*{sign}?\s*\.?\s*$") for sign in "\"'"}
+_CLOSING = re.compile(r"\s*\.?\s*(?:\]|,\s*[\"'\[\]]|,?\s*$)")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([n\"'\\/]))")
+# What the reader above would change, spelled so that it does not.
+_SPELLED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "“”„‘’`"})
+
+
+class PublishedParser:
+    """See `terms.Parser`."""
+
+    def __init__(self, context: PlanFormatContext) -> None:
+        self.reasoning = ""
+        self._terms = context
+        self._raw = ""
+        self._given = 0  # access entries that have been turned into steps
+        self._whole = False
+
+    def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
+        self._raw += text
+        if any(sign in text for sign in "],\"'”’"):
+            yield from self._read()
+
+    def end(self) -> Iterator[ParsedStep | KeepAnswer]:
+        yield from self._read()
+        if not self._whole:
+            raise PlanError(
+                "the text does not end with three whole lists",
+                hint="expected model_id, subtasks and access_list",
+                line=self._tail(),
+            )
+
+    def _tail(self) -> str:
+        return self._raw[-200:].strip()
+
+    def _read(self) -> Iterator[ParsedStep | KeepAnswer]:
+        lists = {} if self._whole else self._lists()
+        ids, subtasks, access = (lists.get(name, _List()) for name in ("ids", "subtasks", "access"))
+        if not ids.closed or not subtasks.closed:
+            return
+        known = _digits(ids.items)
+        if len(known) > self._terms.rules.steps - self._terms.first + 1:
+            raise too_many(self._terms, self._tail())
+        if len(known) == len(subtasks.items):
+            yield from self._steps(known, subtasks.items, access.items)
+        if access.closed:
+            self._whole = True
+            if not ids.items and not subtasks.items and not access.items:
+                yield accepted(self._terms, self.reasoning, self._tail())
+            elif not 0 < len(known) == len(subtasks.items) == len(access.items):
+                counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
+                raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
+
+    def _steps(self, ids: list[str], subtasks: list[str], access: list[str]) -> Iterator[ParsedStep]:
+        """The steps whose access entries have been closed since the last look."""
+        while self._given < min(len(access), len(ids)):
+            index = self._given
+            number = self._terms.first + index
+            step = Step(
+                worker=self._terms.labels.get(ids[index], ids[index]),
+                subtask=_unquoted(subtasks[index]),
+                access=parse_access(access[index], number, self._terms, base=0),
+            )
+            step = checked(step, number, self._terms, f"{ids[index]} {access[index]} {subtasks[index]}")
+            self._given += 1
+            yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
+
+    def _lists(self) -> dict[str, _List]:
+        """The lists by name, as far as they are written: the first of each name, each behind the one before it."""
+        text = _BULLET.sub("", self._raw.translate(_QUOTES))
+        lists: dict[str, _List] = {}
+        at = 0
+        while found := _LABEL.search(text, at):
+            name = found.lastgroup or ""
+            if not lists:
+                self.reasoning = text[: found.start()].strip()
+            read = _List.read(text, found.end(), strings=name == "subtasks")
+            lists.setdefault(name, read)
+            at = read.end
+        return lists
+
+
+class _List:
+    """The complete elements of a list, where it ends, and whether it is closed."""
+
+    __slots__ = ("closed", "end", "items")
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.end = 0
+        self.closed = False
+
+    @classmethod
+    def read(cls, text: str, start: int, *, strings: bool) -> _List:
+        """The list that opens at `start`. In one of `strings` a quote that strays into a string does not end it."""
+        made = cls()
+        at, begin, depth, quote = start + 1, start + 1, 0, ""
+        while at < len(text) and not made.closed:
+            sign = text[at]
+            if quote:
+                if sign == quote and (not strings or _closes(text, at)):
+                    quote = ""
+                at += sign == "\\"
+            elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
+                quote = sign
+            elif sign == "[":
+                depth += 1
+            elif sign == "]" and depth:
+                depth -= 1
+                begin = made.add(text, begin, at + 1) if not depth else begin
+            elif sign in ",]" and not depth:
+                begin = made.add(text, begin, at) + 1
+                made.closed = sign == "]"
+            at += 1
+        made.end = at
+        return made
+
+    def add(self, text: str, begin: int, end: int) -> int:
+        """Keep what stands there, unless it is blank; returns `end`."""
+        item = text[begin:end].strip()
+        self.items += [item] if item else []
+        return end
+
+
+def _closes(text: str, at: int) -> bool:
+    """Whether a quote ends its string: a bracket follows it, or a comma and the first sign of another element."""
+    return _CLOSING.match(text, at + 1) is not None
+
+
+def _digits(ids: list[str]) -> list[str]:
+    """Ids that are whole numbers, as the published parser keeps them; what it drops shows as a length that differs."""
+    plain = [item.strip("\"' ") for item in ids]
+    return [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
+
+
+def _unquoted(item: str) -> str:
+    r"""The text of a string literal. Of the escapes only those that a text can mean: `\frac` keeps its backslash."""
+    quote, text = item[0], item.strip("\"'")
+    if quote in _STRAY:
+        text = item[1:].removesuffix(quote)
+        stray = _STRAY[quote].search(text)
+        if stray is not None and text[: stray.start()].count(quote) % 2 == 0:
+            text = text[: stray.start()]
+    text = _ESCAPE.sub(_unescaped, text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1]:
+        return chr(int(found[1], 16))
+    return "\n" if found[2] == "n" else found[2]
+
+
+def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+    """The three lists; access lists that hold everything before are written `["all"]`.
+
+    The given text has no position: an access list that holds it and not everything cannot be spelled, and loses it.
+    """
+    steps = () if isinstance(plan, KeepAnswer) else plan.steps
+    ids, access = [], []
+    for number, step in enumerate(steps, start=1):
+        ids.append(int(context.label(step.worker)))
+        everything = step.access and set(step.access) == set(context.everything_before(number))
+        access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
+    subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
+    head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
+    return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
+
+
+def grammar(context: PlanFormatContext) -> str:
+    """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length.
+
+    Reasoning lines hold neither colon, equals sign nor bracket, so that none of them can read like a list.
+    """
+    sizes = range(1, context.rules.steps - context.first + 2)
+    options = [f"plan{size}" for size in sizes]
+    options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
+    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {either(context.allowed)}"]
+    lines += ["reasoning ::= thought{0,8}", f'thought ::= {signs_but("=:[")}{{1,300}} "\\n"']
+    for size in sizes:
+        ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
+        entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
+        lines.append(
+            f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
+        )
+    for number in range(context.first, context.rules.steps + 1):
+        entries = either(_entries(number, context))
+        lines.append(f"access{number} ::= {entries}")
+    quotes = '"\\`“”„‘’'
+    body = f"{signs_but(BLANK + quotes)} {signs_but(quotes)}{{0,{context.subtask_chars - 1}}}"
+    lines.append(f'text ::= "\\"" {body} "\\""')
+    return "\n".join(lines)
+
+
+def _entries(number: int, context: PlanFormatContext) -> list[str]:
+    """Every access entry step `number` may have; the given text, which has no position, is seen through `"all"`."""
+    positions = [chosen for chosen in access_sets(number, context) if GIVEN not in chosen]
+    entries = [json.dumps([item - 1 for item in chosen]) for chosen in positions]
+    return [*entries, '["all"]']
+
+
+def explain(context: PlanFormatContext) -> str:
+    """How to write a plan, told to a conductor."""
+    del context
+    return (
+        "Reason first, then write three lists of equal length: model_id (worker numbers), subtasks (texts) and "
+        'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or positions from 0).'
+    )
+
+
+PUBLISHED = PlanFormat(name="published", parser=PublishedParser, spell=spell, grammar=grammar, explain=explain)

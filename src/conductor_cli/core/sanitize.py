@@ -1,0 +1,68 @@
+"""Text that others wrote, made safe for a terminal. Pure, and cheap where there is nothing to do.
+
+What goes: escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and the marks
+that turn the reading order round. What stays: newline, tab, every printable character. Line ends of any kind become
+newlines. A lone surrogate, which no encoding can write, becomes the replacement character.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+# Each sequence without its end, then its end. Bounds keep text from being swallowed or held back without limit.
+_CSI = "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}"  # colours, cursor, erase
+_STRING = "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]{0,4096}"  # OSC, DCS, SOS, PM, APC: one line
+_SHORT = "\x1b[ -/]{0,8}"  # two-character and character-set escapes
+_PIECES = re.compile(f"{_CSI}[@-~]|{_STRING}(?:\x07|\x9c|\x1b\\\\)|{_SHORT}[0-~]|\r\n|{_UNSAFE.pattern}")
+_TAIL = re.compile(f"(?:\r|{_CSI}|{_STRING}\x1b?|{_SHORT})\\Z")
+
+
+def is_sanitized(text: str) -> bool:
+    """Whether `clean` would leave `text` as it is."""
+    return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
+
+
+def sanitize(text: str) -> str:
+    """`text` without anything that a terminal would obey instead of show."""
+    return text if is_sanitized(text) else _PIECES.sub(_shown, text)
+
+
+def one_line(text: str) -> str:
+    """`text`, clean, with every run of white space as one space: for places that have one line."""
+    return " ".join(sanitize(text).split())
+
+
+def escape_json(line: str) -> str:
+    """A line of JSON that says the same and has nothing unsafe in it: what is unsafe is spelled as an escape."""
+    return line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def _shown(found: re.Match[str]) -> str:
+    piece = found[0]
+    if piece == "\r\n" or (len(piece) == 1 and piece in _LINE_ENDS):
+        return "\n"
+    return "\ufffd" if "\ud800" <= piece <= "\udfff" else ""
+
+
+class StreamSanitizer:
+    """`clean` for text that comes in pieces: an escape sequence that is cut in two by a piece's end is still seen."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now. The start of a sequence at the end of the text is held back."""
+        if not self._held and is_sanitized(piece):
+            return piece
+        text = self._held + piece
+        tail = _TAIL.search(text)
+        self._held = tail[0] if tail else ""
+        return sanitize(text[: len(text) - len(self._held)])
+
+    def close(self) -> str:
+        """What was held back and turned out to be no sequence."""
+        held, self._held = self._held, ""
+        return sanitize(held)

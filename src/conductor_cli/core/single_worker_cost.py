@@ -1,0 +1,64 @@
+"""What a run cost, beside one call of one of its workers: an estimate from prices and the tokens of the run.
+
+The one call reads the question with what belongs to it, and writes as many tokens as the call that gave the answer did,
+thinking included. Whether its answer would have been as good, nobody knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from conductor_cli.core.estimate import OVERHEAD
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.prompts import CHARS_PER_TOKEN, question_text
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage, with_cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCost:
+    """What a worker alone would have cost in US dollars, None where it has no price: estimated, never measured."""
+
+    worker: str
+    cost: Decimal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostComparison:
+    """The dearest worker of the pool for this question, and the best by its card where any card says something."""
+
+    dearest: WorkerCost
+    best: WorkerCost | None
+    estimate: bool = True
+
+
+def compare_with_single_worker(trace: Trace) -> CostComparison | None:
+    """The comparison for a run that has its whole answer; None where every worker is free, or none has a price."""
+    workers = [worker for worker in trace.pool if worker.kind != SELF]
+    whole = trace.state == "finished" and bool(trace.answer) and not trace.partial
+    if not whole or not any(worker.price for worker in workers):
+        return None
+    used = _used(trace)
+    costs = [_alone(worker, used) for worker in workers]
+    dearest = max(costs, key=lambda one: one.cost or Decimal(0))
+    if not dearest.cost:
+        return None
+    known = any(worker.card.strengths for worker in workers)
+    best = Pool(workers=tuple(workers)).best().name if known else ""
+    return CostComparison(dearest=dearest, best=next((one for one in costs if one.worker == best), None))
+
+
+def _used(trace: Trace) -> Usage:
+    """What one call would use: the question read, the answer written."""
+    read = int(len(question_text(trace.question)) / CHARS_PER_TOKEN) + OVERHEAD
+    written = int(len(trace.answer) / CHARS_PER_TOKEN)
+    answering = next((record for record in trace.steps if record.last and record.state == "done"), None)
+    if answering is not None and answering.nested is None and answering.usage.tokens_out:
+        written = answering.usage.tokens_out
+    return Usage(tokens_in=read, tokens_out=written, calls=1)
+
+
+def _alone(worker: Worker, used: Usage) -> WorkerCost:
+    return WorkerCost(worker=worker.name, cost=with_cost(used, worker.price).cost)

@@ -1,0 +1,72 @@
+"""Everything that a run is given and never changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from conductor_cli.core.data_policy import PoolPolicy
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.events import Mode
+from conductor_cli.core.plan import PlanRules
+from conductor_cli.core.plan_formats import PlanFormatContext
+from conductor_cli.core.policy import plan_rules
+from conductor_cli.core.pool import Limits, Pool, Timeouts
+from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.core.prompts import plan_format_context
+from conductor_cli.core.usage import Price
+from conductor_cli.models.base import Model
+from conductor_cli.models.daily_spend import DailySpend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything that a run needs, none of it opened here.
+
+    `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
+    says which conductor model it is, with its file hash, `reader` who reads what it is sent. `exact`: the conductor's
+    backend obeys grammars. `price` is the conductor's own, None where it is not known. `streams_answer`: a reader shows
+    the answering step's text as it comes and cannot take it back, so that step is not tried again once it has written
+    something.
+    `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
+    `remarks` are put on the stream as notices when it begins. `turns` are those on each model, by its `id`, where
+    several runs at once share the models; None gives each run its own (see `shared.turns_of`). `daybook` is told of
+    each call and holds the runs of a day to its limits. `guard` says who may be asked, and be shown what.
+    """
+
+    model: Model | None
+    pool: Pool
+    workers: Mapping[str, Model]
+    name: str = "conductor"
+    recipient: str = ""
+    guard: PoolPolicy = PoolPolicy()
+    profile: Profile = PROMPTED
+    worker_profile: WorkerProfile = WorkerProfile()
+    limits: Limits = Limits()
+    patience: Timeouts = Timeouts()
+    mode: Mode = "auto"
+    exact: bool = False
+    price: Price | None = None
+    streams_answer: bool = False
+    seed: int | None = None
+    absent: Mapping[str, Failure] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    turns: Mapping[int, asyncio.Semaphore] | None = None
+    daily_spend: DailySpend | None = None
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    random: random.Random = field(default_factory=random.Random)
+
+    def rules(
+        self, *, given: bool, depth_left: int, down: Collection[str] = (), barred: Collection[str] = ()
+    ) -> PlanRules:  # fmt: skip
+        """The rules of one plan; see `rules_for`."""
+        return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
+
+    def context(self, rules: PlanRules) -> PlanFormatContext:
+        """The terms in which the conductor writes a plan that keeps `rules`."""
+        return plan_format_context(self.profile, self.pool, rules, self.mode, exact=self.exact)

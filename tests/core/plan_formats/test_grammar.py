@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import ast
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, Step
+from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
+from conductor_cli.core.profile import labels_of
+from tests.core.plan_formats.gbnf import Grammar
+from tests.core.plan_formats.reading import plan_in
+from tests.core.strategies import plans_for, terms_for_tests
+
+NAMES = tuple(PLAN_FORMATS)
+chances = st.integers(0, 2**32).map(random.Random)
+unhurried = settings(deadline=None)
+
+
+def style(name: str) -> str:
+    return "numbers" if name == "published" else "letters"
+
+
+def firsts(context: PlanFormatContext) -> st.SearchStrategy[int]:
+    return st.integers(1, context.rules.steps)
+
+
+# A second reading of each spelling, by other means than the parsers: only for texts that a grammar holds.
+
+
+def native_steps(text: str, context: PlanFormatContext) -> Iterator[tuple[str, str, str]]:
+    for line in text.split("\n"):
+        worker, access, subtask = (
+            cell for _, cell in sorted(zip(context.order, line.split(context.bar), strict=True), key=_column)
+        )
+        yield worker, access if access != "-" else "", subtask
+
+
+def _column(item: tuple[str, str]) -> int:
+    return ["worker", "access", "subtask"].index(item[0])
+
+
+def json_steps(text: str, context: PlanFormatContext) -> Iterator[tuple[str, str, str]]:
+    for step in json.loads(text)["steps"]:
+        assert list(step) == ["worker", "access", "subtask"]
+        yield step["worker"], " ".join(map(str, step["access"])), step["subtask"]
+
+
+def published_steps(text: str, context: PlanFormatContext) -> Iterator[tuple[str, str, str]]:
+    ids, subtasks, access = (ast.literal_eval(line.split(" = ", 1)[1]) for line in text.split("\n")[-3:])
+    for number, (worker, subtask, entry) in enumerate(zip(ids, subtasks, access, strict=True), start=context.first):
+        before = range(0 if context.rules.given else 1, number)
+        seen = before if entry == ["all"] else [position + 1 for position in entry]
+        yield str(worker), " ".join(map(str, seen)), subtask
+
+
+READINGS = {"native": native_steps, "json": json_steps, "published": published_steps}
+
+
+def held(name: str, text: str, context: PlanFormatContext) -> None:
+    """A text that the grammar admits is a valid plan, and the parser reads it as the second reading does."""
+    plan = plan_in(name, text, context)
+    if isinstance(plan, KeepAnswer):
+        assert context.rules.given
+        assert context.first == 1
+        assert text.rstrip().endswith(("accept", '"accept":true}', "access_list = []"))
+        return
+    body = text.split("plan:\n", 1)[1] if name == "native" and context.reasoning and context.first == 1 else text
+    expected = []
+    for number, (label, access, subtask) in enumerate(READINGS[name](body, context), start=context.first):
+        step = Step(worker=context.labels[label], subtask=subtask.strip(), access=tuple(map(int, access.split())))
+        assert step.worker in context.rules.workers
+        assert all((0 if context.rules.given else 1) <= item < number for item in step.access)
+        assert step.subtask
+        assert len(subtask.replace('"', "")) <= context.subtask_chars
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", step.subtask.replace("\t", ""))
+        expected.append(step)
+    assert plan.steps == tuple(expected)
+    assert 1 <= len(plan.steps) <= context.rules.steps - context.first + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@unhurried
+@given(st.data(), chances)
+def test_every_text_that_a_grammar_admits_is_a_valid_plan(
+    name: str, data: st.DataObject, chance: random.Random
+) -> None:
+    """Over 1 to 12 workers, some away, 1 to 5 steps, with reasoning, an answer at hand, standing steps, or without."""
+    context = data.draw(terms_for_tests(style(name), exact=True))
+    context = replace(context, first=data.draw(firsts(context)))
+    grammar = Grammar(PLAN_FORMATS[name].grammar(context))
+    for _ in range(5):
+        held(name, grammar.draw(chance), context)
+
+
+@unhurried
+@given(st.data(), chances)
+def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.DataObject, chance: random.Random) -> None:
+    """In `mini`: a worker that is up, or accept where there is an answer at hand."""
+    context = data.draw(
+        terms_for_tests(data.draw(st.sampled_from(["letters", "numbers"])), exact=True, single=True, reasoning=False)
+    )
+    text = Grammar(PLAN_FORMATS["native"].grammar(context)).draw(chance)
+    plan = plan_in("native", text, context)
+    if isinstance(plan, KeepAnswer):
+        assert (text, context.rules.given) == ("accept", True)
+    else:
+        (step,) = plan.steps
+        assert context.labels[text] == step.worker
+        assert step.worker in context.rules.workers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
+    """Every number of steps, every access list and every allowed worker turn up among enough draws."""
+    context = PlanFormatContext(
+        rules=PlanRules(workers=("a", "b"), steps=3), labels=labels_of("abc", style(name)), exact=True
+    )  # type: ignore[arg-type]
+    grammar, chance = Grammar(PLAN_FORMATS[name].grammar(context)), random.Random(1)
+    plans = [plan_in(name, grammar.draw(chance), context) for _ in range(400)]
+    steps = [plan.steps for plan in plans if isinstance(plan, Plan)]
+    assert {len(some) for some in steps} == {1, 2, 3}
+    assert {step.worker for some in steps for step in some} == {"a", "b"}
+    assert {some[2].access for some in steps if len(some) == 3} == {(), (1,), (2,), (1, 2)}
+    assert {some[0].access for some in steps} == {()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> None:
+    """The longest text that can be drawn has a length that is known beforehand."""
+    context = PlanFormatContext(
+        rules=PlanRules(workers=("a", "b")),
+        labels=labels_of("ab", style(name)),  # type: ignore[arg-type]
+        exact=True,
+        reasoning=name != "published",
+        subtask_chars=40,
+    )
+    grammar, chance = Grammar(PLAN_FORMATS[name].grammar(context)), random.Random(2)
+    longest = max(len(grammar.draw(chance)) for _ in range(300))
+    assert longest <= 5 * (2 * 40 + 60) + 8 * 303 + 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+@unhurried
+@given(st.data())
+def test_what_is_spelled_is_what_the_grammar_spells(name: str, data: st.DataObject) -> None:
+    """A spelled plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
+    context = data.draw(terms_for_tests(style(name), exact=True, reasoning=False))
+    plan = data.draw(plans_for(context.rules, st.sampled_from(["Do it.", "a"])))
+    if name == "published" and any(
+        0 in step.access and step.access != tuple(range(n)) for n, step in enumerate(plan.steps, 1)
+    ):
+        return
+    held(name, PLAN_FORMATS[name].spell(plan, context), context)
+
+
+llama_cpp: Any = pytest.importorskip("llama_cpp", reason="llama_cpp is not installed")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real vocabulary of bytes, from a model file without weights."""
+    pytest.importorskip("gguf", reason="gguf is not installed")
+    from tests.tiny_gguf import Extra, make
+
+    path = make(tmp_path_factory.mktemp("gguf") / "vocabulary.gguf", extra=Extra(tensors=False))
+    llama_cpp.llama_backend_init()
+    parameters = llama_cpp.llama_model_default_params()
+    parameters.vocab_only = True
+    model = llama_cpp.llama_model_load_from_file(str(Path(path)).encode(), parameters)
+    assert model
+    yield llama_cpp.llama_model_get_vocab(model)
+    llama_cpp.llama_model_free(model)
+
+
+class Sampler:
+    """llama.cpp's own reading of a grammar, asked about a text token by token."""
+
+    def __init__(self, vocabulary: Any, grammar: str) -> None:
+        self.vocabulary = vocabulary
+        self.sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
+
+    def admits(self, text: str) -> bool:
+        """Whether each token of the text may be sampled in turn, and the end of the text after them."""
+        end = llama_cpp.llama_vocab_eos(self.vocabulary)
+        for token in [*self.tokens(text), end]:
+            if not self.allowed(token):
+                return False
+            if token != end:
+                llama_cpp.llama_sampler_accept(self.sampler, token)
+        return True
+
+    def tokens(self, text: str) -> list[int]:
+        data = text.encode()
+        room = (llama_cpp.llama_token * (len(data) + 8))()
+        count = llama_cpp.llama_tokenize(self.vocabulary, data, len(data), room, len(room), False, False)
+        assert count > 0
+        return list(room[:count])
+
+    def allowed(self, token: int) -> bool:
+        data = (llama_cpp.llama_token_data * 1)(llama_cpp.llama_token_data(token, 1.0, 0.0))
+        array = llama_cpp.llama_token_data_array(data, 1, -1, False)
+        llama_cpp.llama_sampler_apply(self.sampler, array)
+        return bool(array.data[0].logit > float("-inf"))
+
+
+WORDS = {
+    "native": ("A | - | Add.\nB | 1 | Check, then say “42”.", "A | 1 | Add.", "A | - | a\nB | 2 | b", "C | - | Add."),
+    "json": (
+        '{"steps":[{"worker":"A","access":[],"subtask":"Add \\"it\\"."},{"worker":"B","access":[1],"subtask":"é"}]}',
+        '{"steps":[{"worker":"A","access":[1],"subtask":"Add."}]}', '{"steps":[]}', '{"accept":true}',
+    ),
+    "published": (
+        'model_id = [0, 1]\nsubtasks = ["Add it", "é"]\naccess_list = [[], ["all"]]',
+        'model_id = [0, 1]\nsubtasks = ["Add it"]\naccess_list = [[], ["all"]]', "model_id = [2]", "model_id = []",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_llama_cpp_reads_the_grammars_as_they_are_meant(name: str, vocabulary: Any) -> None:
+    """The real engine admits a valid plan to its end, and no plan that breaks a rule."""
+    context = PlanFormatContext(rules=PlanRules(workers=("a", "b")), labels=labels_of("abc", style(name)), exact=True)  # type: ignore[arg-type]
+    grammar = PLAN_FORMATS[name].grammar(context)
+    valid, *others = WORDS[name]
+    assert Sampler(vocabulary, grammar).admits(valid)
+    for other in others:
+        assert not Sampler(vocabulary, grammar).admits(other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=30)
+@given(data=st.data(), chance=chances)
+def test_llama_cpp_compiles_every_grammar_and_admits_what_was_drawn(
+    name: str, vocabulary: Any, data: st.DataObject, chance: random.Random
+) -> None:
+    """Whatever the terms: the sampler of these tests and the real engine agree on the texts."""
+    mini = data.draw(st.booleans()) and name == "native"
+    context = data.draw(terms_for_tests(style(name), exact=True, single=mini))
+    context = replace(context, first=1 if mini else data.draw(firsts(context)))
+    grammar = PLAN_FORMATS[name].grammar(context)
+    assert llama_cpp.LlamaGrammar.from_string(grammar, verbose=False)._grammar == grammar
+    for _ in range(2):
+        sampler = Sampler(vocabulary, grammar)
+        assert sampler.sampler, "llama.cpp does not compile the grammar"
+        assert sampler.admits(Grammar(grammar).draw(chance))

@@ -1,0 +1,103 @@
+"""Plan files: written, edited by hand, read again."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan_file import format_plan_file, line_of_step, parse_plan_file
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import File, Question
+
+PLAN = Plan(steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtask="Check.", access=(1,))))
+
+
+def test_a_plan_survives_its_file() -> None:
+    """Question, files, steps and changed limits come back as they were."""
+    question = Question(text="2+2?", files=(File(name="a.txt", text="é"),))
+    found = parse_plan_file(format_plan_file(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json")
+    assert (found.question, found.plan) == (question, PLAN)
+    assert found.limits == {"limits.steps": 3, "limits.cost": Decimal("0.5")}
+
+
+def test_a_plain_question_is_a_plain_text() -> None:
+    """What is edited by hand holds nothing that is not needed."""
+    data = json.loads(format_plan_file(Question(text="2+2?"), PLAN, Limits()))
+    assert (data["question"], data["limits"], list(data)) == ("2+2?", {}, ["format", "question", "steps", "limits"])
+
+
+def test_all_means_every_earlier_step() -> None:
+    """A hand-edited access list may say all."""
+    steps = [{"worker": "ann", "subtask": "Add."}, {"worker": "bob", "subtask": "Check.", "access": "all"}]
+    found = parse_plan_file(
+        json.dumps({"question": "q", "steps": [*steps, {**steps[0], "access": ["all"]}]}), "plan.json"
+    )
+    assert [step.access for step in found.plan.steps] == [(), (1,), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "question and steps"),
+        ('{"question": "q"}', "question and steps"),
+        ('{"question": 3, "steps": []}', "question: expected an object, found a number"),
+        ('{"question": "q", "steps": {}}', "steps: expected a list"),
+        ('{"question": "q", "steps": [{"worker": "a"}]}', "'subtask' is missing"),
+        ('{"question": "q", "steps": [{"worker": "a", "subtask": "s", "access": ["1"]}]}', "steps[0].access[0]"),
+        ('{"question": "q", "steps": [], "limits": []}', "limits: expected an object"),
+        ('{"question": "q", "steps": [], "limits": {"stepz": 1}}', "stepz"),
+        ('{"format": 99, "question": "q", "steps": []}', "format 99"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_what_is_no_plan_says_where_and_what_was_expected(text: str, said: str) -> None:
+    """The message names the file, the place and what should stand there."""
+    with pytest.raises(UsageError) as caught:
+        parse_plan_file(text, "plan.json")
+    assert caught.value.message.startswith("plan.json is no plan")
+    assert said in caught.value.message
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
+    """No text raises anything else."""
+    try:
+        parse_plan_file(text, "plan.json")
+    except UsageError:
+        return
+
+
+def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
+    """A plan goes through terminals and pipes: line separators inside a text must not cut its JSON."""
+    question = Question(text="a\u2028b\x1b[31m")
+    written = format_plan_file(question, PLAN, Limits())
+    assert "\u2028" not in written
+    assert "\x1b" not in written
+    assert parse_plan_file(written, "plan.json").question == question
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [("step 1 has an empty subtask", 5), ("step 2 names", 10), ("steps[1].access: expected", 10), ("steps[2].x", 15),
+     ("step 4 names", 0), ("nothing of this", 0)],
+)  # fmt: skip
+def test_the_line_of_a_step_is_found(said: str, line: int) -> None:
+    """Where the step begins that a message names, whatever stands in the question."""
+    plan = Plan(steps=tuple(Step(worker="ann", subtask=f'do "steps": [ {n}') for n in range(3)))
+    text = format_plan_file(Question(text='a "steps": [ {"worker": 1} step 2'), plan, Limits())
+    assert line_of_step(text, said) == line
+
+
+def test_a_wrong_step_is_told_with_its_line() -> None:
+    """Whoever edits a plan by hand is told where to look."""
+    text = format_plan_file(Question(text="q"), PLAN, Limits()).replace('"worker": "bob"', '"worker": 3')
+    with pytest.raises(UsageError, match=r"^plan.json is no plan: line \d+: steps\[1\].worker: expected text"):
+        parse_plan_file(text, "plan.json")
+    assert line_of_step('{"steps": [{"worker": nonsense}, {}]}', "step 2") == 0

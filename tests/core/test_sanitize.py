@@ -1,0 +1,93 @@
+"""Text from outside, made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.sanitize import StreamSanitizer, escape_json, is_sanitized, one_line, sanitize
+
+PIECES = st.sampled_from(
+    ["\x1b", "\x1b[", "31m", "\x1b]8;;http://a", "\x1b\\", "\x07", "\x9b", "2J", "\r", "\n", "\x00", "\x9d", "a", " ",
+     "é", "\u202e", "\u2028", "\ud83d", "\x1bP", "\x85", ";", "\\"]
+)  # fmt: skip
+NASTY = st.lists(PIECES | st.characters(), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain text, é, 漢, 👩‍👩‍👧", "plain text, é, 漢, 👩‍👩‍👧"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[2J\x1b[H\x1b[?25lgone", "gone"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;ZXZpbA==\x07clipboard", "clipboard"),
+        ("\x1bP$q\x1b\\dcs", "dcs"),
+        ("\x1b(0charset \x1bc reset", "charset  reset"),
+        ("\x1b]no end\nthe next line stays", "no end\nthe next line stays"),
+        ("nul\x00 bell\x07 back\x08 del\x7f", "nul bell back del"),
+        ("over\rwritten\r\nline", "over\nwritten\nline"),
+        ("abc\u202efed\u2069", "abcfed"),
+        ("half \ud83d a pair", "half \ufffd a pair"),
+    ],
+)
+def test_clean(text: str, expected: str) -> None:
+    """Sequences and controls go, line ends become newlines, everything printable stays."""
+    assert sanitize(text) == expected
+
+
+@given(NASTY)
+def test_nothing_is_left_to_obey(pieces: list[str]) -> None:
+    """What is cleaned holds no control, no override and no surrogate, and cleaning it again changes nothing."""
+    text = sanitize("".join(pieces))
+    assert not [c for c in text if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
+    assert not set(text) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    assert sanitize(text) == text
+
+
+@given(st.text())
+def test_printable_text_is_left_alone(text: str) -> None:
+    """Text that holds nothing unsafe comes back as the same object."""
+    if is_sanitized(text):
+        assert sanitize(text) is text
+
+
+@given(NASTY, st.integers(1, 4))
+def test_pieces_are_cleaned_as_the_whole_is(pieces: list[str], size: int) -> None:
+    """However a text is cut, the cleaned pieces join to the cleaned text."""
+    text = "".join(pieces)
+    cleaner = StreamSanitizer()
+    shown = "".join(cleaner.feed(text[i : i + size]) for i in range(0, len(text), size))
+    assert shown + cleaner.close() == sanitize(text)
+
+
+def test_a_sequence_that_never_ends_is_not_held_for_ever() -> None:
+    """Text after the start of a sequence is shown at its line's end at the latest."""
+    cleaner = StreamSanitizer()
+    assert cleaner.feed("a\x1b]8;;http://b") == "a"
+    assert cleaner.feed("\nnext") == "8;;http://b\nnext"
+
+
+@given(NASTY)
+def test_one_line(pieces: list[str]) -> None:
+    """One line has no line end, no tab and no double space."""
+    text = one_line("".join(pieces))
+    assert text.splitlines() in ([], [text])
+    assert "\t" not in text
+    assert "  " not in text
+
+
+@given(NASTY)
+def test_json_says_the_same(pieces: list[str]) -> None:
+    """A line of JSON with its unsafe characters spelled out is safe and reads back as the same value."""
+    value = {"text": "".join(pieces)}
+    line = escape_json(json.dumps(value, ensure_ascii=False))
+    assert is_sanitized(line)
+    assert json.loads(line) == value

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.usage import Usage
+from tests.core.strategies import any_plans, json_values, limits, pools, questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    whole: int
+    number: float = 0.5
+    flag: bool = False
+    money: Decimal | None = None
+    choice: Literal["a", "b"] = "a"
+    items: tuple[int, ...] = ()
+    table: Mapping[str, float] = field(default_factory=dict)
+    anything: Any = None
+
+
+@given(pools | limits | questions | any_plans)
+def test_what_was_dumped_loads_as_it_was(value: Any) -> None:
+    """Values go through JSON text unchanged, money digit for digit."""
+    assert load(type(value), json.loads(json.dumps(dump(value)))) == value
+
+
+def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
+    """An older reader reads a newer value, and the other way round."""
+    assert load(Sample, {"whole": 3, "colour": "red"}) == Sample(whole=3)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({}, "Sample: 'whole' is missing"),
+        ([], "Sample: expected an object, found a list"),
+        (None, "Sample: expected an object, found nothing"),
+        ({"whole": "3"}, "whole: expected a whole number, found text ('3')"),
+        ({"whole": True}, "whole: expected a whole number, found true or false (True)"),
+        ({"whole": 1.5}, "whole: expected a whole number, found a number (1.5)"),
+        ({"whole": 1, "number": "x"}, "number: expected a number, found text ('x')"),
+        ({"whole": 1, "number": True}, "number: expected a number, found true or false (True)"),
+        ({"whole": 1, "number": 10**400}, f"number: expected a number, found a number ({str(10**400)[:40]})"),
+        ({"whole": 1, "number": float("inf")}, "number: expected a number, found a number (inf)"),
+        ({"whole": 1, "flag": 1}, "flag: expected true or false, found a number (1)"),
+        ({"whole": 1, "money": "much"}, "money: expected a number, found text ('much')"),
+        ({"whole": 1, "money": "NaN"}, "money: expected a number, found text ('NaN')"),
+        ({"whole": 1, "money": "sNaN"}, "money: expected a number, found text ('sNaN')"),
+        ({"whole": 1, "money": {}}, "money: expected a number, found an object"),
+        ({"whole": 1, "choice": "c"}, "choice: expected one of a, b, found 'c'"),
+        ({"whole": 1, "choice": []}, "choice: expected one of a, b, found []"),
+        ({"whole": 1, "items": "12"}, "items: expected a list, found text ('12')"),
+        ({"whole": 1, "items": [1, None]}, "items[1]: expected a whole number, found nothing"),
+        ({"whole": 1, "table": [1]}, "table: expected an object, found a list"),
+        ({"whole": 1, "table": {"x": "y"}}, "table.x: expected a number, found text ('y')"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(data: Any, said: str) -> None:
+    """What was expected, what was found, and where."""
+    with pytest.raises(DecodeError) as caught:
+        load(Sample, data)
+    assert str(caught.value) == said
+
+
+def test_places_are_told_through_every_level() -> None:
+    """A fault deep inside is named by its path."""
+    with pytest.raises(DecodeError) as caught:
+        load(Plan, {"steps": [{"worker": "a", "subtask": "b"}, {"worker": "a", "subtask": "b", "access": [{}]}]})
+    assert str(caught.value) == "steps[1].access[0]: expected a whole number, found an object"
+
+
+def test_numbers_of_any_kind_are_numbers() -> None:
+    """A whole number is a fine number, money may be text or number, and keeps what was written."""
+    loaded = load(Sample, {"whole": 1, "number": 2, "money": 0.1, "table": {"x": 1}})
+    assert (loaded.number, loaded.money, loaded.table) == (2.0, Decimal("0.1"), {"x": 1.0})
+    assert load(Sample, {"whole": 1, "money": "1.10"}).money == Decimal("1.10")
+    assert dump(Usage(cost=Decimal("0.10")))["cost"] == "0.10"
+
+
+def test_a_union_is_told_apart_by_what_each_requires() -> None:
+    """A plan has steps; an accept has none."""
+    assert load(_Held, {"plan": {"steps": []}}).plan == Plan(steps=())
+    assert load(_Held, {"plan": {"reasoning": "fine"}}).plan == KeepAnswer(reasoning="fine")
+    with pytest.raises(DecodeError, match="plan: expected an object, found a list"):
+        load(_Held, {"plan": []})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    plan: Plan | KeepAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Either:
+    value: Step | Worker
+
+
+def test_a_union_of_which_nothing_fits_names_what_is_missing() -> None:
+    """The first kind is taken to be meant."""
+    assert load(_Either, {"value": {"name": "a", "kind": "b"}}).value == Worker(name="a", kind="b")
+    with pytest.raises(DecodeError, match="value: 'worker' is missing"):
+        load(_Either, {"value": {}})
+
+
+def test_what_a_class_refuses_is_a_wire_error_too() -> None:
+    """Two workers of one name come from a file as from anywhere: the reader is told where."""
+    twice = dump(Pool(workers=(Worker(name="a", kind="x"),)))["workers"] * 2
+    with pytest.raises(DecodeError, match="Pool: two workers have the name 'a'"):
+        load(Pool, {"workers": twice})
+
+
+def test_dumping_knows_containers_and_leaves_the_rest() -> None:
+    """Tuples become lists, keys text, money text."""
+    value = {1: (Step(worker="a", subtask="b"), [Decimal("1.5")]), "x": None}
+    assert dump(value) == {"1": [{"worker": "a", "subtask": "b", "access": []}, ["1.5"]], "x": None}
+
+
+@given(json_values, st.sampled_from([Plan, Limits, Pool, Usage, Sample]))
+def test_any_value_loads_or_is_refused_as_a_wire_error(data: Any, kind: type[Any]) -> None:
+    """Files are not trusted: nothing else ever comes out."""
+    try:
+        loaded = load(kind, data)
+    except DecodeError:
+        return
+    assert isinstance(loaded, kind)
