@@ -146,7 +146,7 @@ def test_a_plan_is_edited(three: Stage) -> None:
         shown.program.send("r")
         assert shown.end() == 0
     assert "Look it up." in three.asked("beta")[0].json["messages"][-1]["content"]
-    assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == ["edited", "run"]
+    assert [event["verdict"] for event in trace_of(three) if event["kind"] == "plan_decided"] == ["edited", "approved"]
 
 
 @pytest.mark.parametrize(
@@ -324,13 +324,13 @@ def test_the_flow_of_a_stored_run_is_told(three: Stage, tmp_path: Path) -> None:
     assert text.startswith("this machine\n  plan: conductor ")
     assert "file notes.txt (23 characters)" in text
     data = three.inside("trace", "show", "--flow", "--json").json
-    (recipient,) = data["readers"]
+    (recipient,) = data["recipients"]
     assert [(call["what"], call["step"], call["worker"]) for call in recipient["calls"]] == [
         ("plan", None, None), ("step", "1", "alpha"), ("step", "2", "beta"), ("step", "3", "alpha"),
     ]  # fmt: skip
     assert [part["step"] for part in recipient["calls"][3]["texts"] if part["text"] == "answer"] == [1, 2]
     one = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
-    assert [call["step"] for entry in one["readers"] for call in entry["calls"]] == ["2"]
+    assert [call["step"] for entry in one["recipients"] for call in entry["calls"]] == ["2"]
     gone = three.inside("trace", "show", "--flow", "--step", "7")
     explained(gone)
     assert gone.code == 2

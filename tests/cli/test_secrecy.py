@@ -119,7 +119,7 @@ PLANTED: dict[str, Script] = {
     "garbage": body(f"data: {everything()}\n\n", "text/event-stream"),
     "not a reply": body(json.dumps({"said": everything()}), "application/json"),
     "redirect": body("", "text/plain", 302, location=f"/login?key={quote(KEY, safe='')}"),
-    "answer": streamed(f"your key is {KEY}, in base64 {SPELLINGS['base64']}", 3),
+    "answer": streamed(f"your key is {KEY}, in base64 {PLAN_FORMATS['base64']}", 3),
     "answer at once": says(everything()),
     "thinking": thinking(f"the key is {KEY}."),
 }

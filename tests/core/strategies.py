@@ -26,7 +26,7 @@ seconds = st.floats(0, 1e7, allow_nan=False)
 dollars = st.decimals(0, 10**6, places=8, allow_nan=False)
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | text,
-    lambda nested: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    lambda nested: st.lists(nested, max_size=3) | st.dictionaries(text, nested, max_size=3),
     max_leaves=6,
 )
 objects = st.dictionaries(text, json_values, max_size=3)
@@ -139,7 +139,7 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
 flat = st.one_of(*by_kind.values())
 by_kind[ev.NestedEvent] = st.recursive(
     st.builds(ev.NestedEvent, **_step, event=flat),
-    lambda nested: st.builds(ev.NestedEvent, **_step, event=inner),
+    lambda nested: st.builds(ev.NestedEvent, **_step, event=nested),
     max_leaves=4,
 )
 events = flat | by_kind[ev.NestedEvent]

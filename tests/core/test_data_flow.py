@@ -20,11 +20,11 @@ from tests.core.strategies import plans_for
 QUESTION = Question(
     text="How much?", files=(File(name="pay.csv", text="1"),), history=(Turn(question="Who?", answer="We."),)
 )
-BLIND = Visibility(readers=("b",), question=False, history=False, files=False)
+BLIND = Visibility(recipients=("b",), question=False, history=False, files=False)
 SIGHTS = {
-    "ann": Visibility(readers=("a",)),
+    "ann": Visibility(recipients=("a",)),
     "bob": BLIND,
-    "cyd": Visibility(readers=("c",), history=False, files=False),
+    "cyd": Visibility(recipients=("c",), history=False, files=False),
 }
 
 
@@ -48,7 +48,7 @@ def test_what_a_worker_sees_its_answer_carries() -> None:
 def test_who_was_really_asked_counts() -> None:
     """Of a step that was handed over, what both saw counts, and both read it."""
     (reach,) = inputs_of_steps(steps(("bob", ())), QUESTION, SIGHTS, asked={1: ("bob", "ann")})
-    assert (reach.workers, reach.readers, reach.files) == (("bob", "ann"), ("b", "a"), ("pay.csv",))
+    assert (reach.workers, reach.recipients, reach.files) == (("bob", "ann"), ("b", "a"), ("pay.csv",))
 
 
 def test_item_0_carries_what_the_run_was_given() -> None:
@@ -59,7 +59,7 @@ def test_item_0_carries_what_the_run_was_given() -> None:
 
 
 def test_each_reader_receives_the_sum_of_its_steps() -> None:
-    """By reader, in the order in which they are first met."""
+    """By recipient, in the order in which they are first met."""
     found = inputs_by_recipient(inputs_of_steps(steps(("bob", ()), ("ann", (1,)), ("bob", (2,))), QUESTION, SIGHTS))
     assert list(found) == ["b", "a"]
     assert (found["b"].answers, found["b"].carried.files, found["b"].files) == ((2,), True, ())

@@ -46,11 +46,11 @@ def sent(conductor: Any, question: Question = FULL, **more: Any) -> list[Disclos
 
 def test_each_call_is_told_with_its_reader_and_its_texts() -> None:
     """The conductor first, without system text; each worker with what its prompt held; only who may sees an answer."""
-    plan, one, two = sent(setting(TWO, reader="here"))
+    plan, one, two = sent(setting(TWO, recipient="here"))
     everything = [("question", None), ("system", None), ("file", "notes.txt"), ("file", "more.txt"), ("history", None)]
-    assert (plan.step, plan.worker, plan.reader, plan.outcome) == ((0,), "conductor", "here", "answered")
+    assert (plan.step, plan.worker, plan.recipient, plan.outcome) == ((0,), "conductor", "here", "answered")
     assert said(plan) == [part for part in everything if part[0] != "system"]
-    assert (one.step, one.worker, one.reader) == ((1,), "ann", "host of ann")
+    assert (one.step, one.worker, one.recipient) == ((1,), "ann", "host of ann")
     assert said(one) == everything
     assert said(two) == [*everything, ("answer", 1)]
     assert two.parts[-1] == DisclosedText(kind="answer", step=1, chars=len("from ann"))
@@ -83,8 +83,8 @@ def test_nested_runs_are_told_with_their_path() -> None:
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name=SELF, kind=SELF)))
     model = ScriptedModel([["A | - | one\nC | 1 | check it"], ["B | 0 | correct it"]])
     workers = {"ann": says("first answer"), "bob": says("b")}
-    calls = sent(setting(model, workers, pool=pool, reader="here"))
-    assert [(call.step, call.worker, call.reader) for call in calls] == [
+    calls = sent(setting(model, workers, pool=pool, recipient="here"))
+    assert [(call.step, call.worker, call.recipient) for call in calls] == [
         ((0,), "conductor", "here"), ((1,), "ann", "host of ann"), ((2, 0), "conductor", "here"),
         ((2, 1), "bob", "host of bob"),
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_every_planning_is_told_and_the_remark_with_it() -> None:
         return events
 
     first, second, step = disclosures_of(virtually(main()), recipient_of)
-    assert [("remark", None) in said(call) for call in (first, second, step)] == [False, True, False]
+    assert [("feedback", None) in said(call) for call in (first, second, step)] == [False, True, False]
     assert (first.attempt, second.attempt) == (1, 2)
 
     async def cut() -> list[ev.Event]:
@@ -127,12 +127,12 @@ def test_every_planning_is_told_and_the_remark_with_it() -> None:
 
 
 def test_a_trace_that_does_not_say_who_read_it_says_so() -> None:
-    """Traces of older versions lack the conductor's reader and its prompt: the rules say what it was sent."""
+    """Traces of older versions lack the conductor's recipient and its prompt: the rules say what it was sent."""
     _, events = play(setting("A | - | one"), FULL)
-    old = [ev.from_json({k: v for k, v in ev.to_json(event).items() if k != "reader"}) for event in events]
+    old = [ev.from_json({k: v for k, v in ev.to_json(event).items() if k != "recipient"}) for event in events]
     old = [ev.from_json({**ev.to_json(e), "prompt": []}) if isinstance(e, ev.PlanReady) else e for e in old]
     plan = disclosures_of(old, recipient_of)[0]
-    assert (plan.reader, plan.outcome) == ("unknown", "answered")
+    assert (plan.recipient, plan.outcome) == ("unknown", "answered")
     assert said(plan)[0] == ("question", None)
 
 
@@ -140,13 +140,14 @@ def test_a_plan_is_told_beforehand() -> None:
     """By what each worker may be shown; what an answer may carry is said where it is not in the prompt anyway."""
     steps = plan_of(("ann", []), ("bob", [1]), ("self", [2])).steps
     eyes = {
-        "ann": Visibility(readers=("here",)), "bob": Visibility(readers=("there",), question=False, files=False, history=False),
-        "self": Visibility(readers=("here", "there")),
+        "ann": Visibility(recipients=("here",)),
+        "bob": Visibility(recipients=("there",), question=False, files=False, history=False),
+        "self": Visibility(recipients=("here", "there")),
     }  # fmt: skip
     one, two, *nested = expected_disclosures(inputs_of_steps(steps, FULL, eyes), FULL)
-    assert (one.reader, one.outcome) == ("here", "")
+    assert (one.recipient, one.outcome) == ("here", "")
     assert said(one)[0] == ("question", None)
     assert said(two) == [("system", None), ("answer", 1)]
     assert two.parts[-1].carries == ("question", "history", "files")
-    assert [(call.step, call.reader) for call in nested] == [((3,), "here"), ((3,), "there")]
+    assert [(call.step, call.recipient) for call in nested] == [((3,), "here"), ((3,), "there")]
     assert planning_disclosure(FULL, "here").step == (0,)

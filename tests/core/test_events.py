@@ -34,9 +34,12 @@ def test_every_kind_has_its_own_name() -> None:
 
 
 def test_the_kind_stands_first() -> None:
-    """A reader of the file sees at once what a line is, nested ones included."""
+    """A recipient of the file sees at once what a line is, nested ones included."""
     event = ev.NestedEvent(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
-    assert ev.to_line(event) == '{"kind":"inner","at":1.0,"step":2,"event":{"kind":"plan_delta","at":0.5,"text":"A"}}'
+    assert (
+        ev.to_line(event)
+        == '{"kind":"nested_event","at":1.0,"step":2,"event":{"kind":"plan_delta","at":0.5,"text":"A"}}'
+    )
 
 
 def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
@@ -57,21 +60,21 @@ def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
         ('{"kind":["notice"],"at":1}', "not an event: \\['notice'\\]"),
         ('{"kind":"notice","text":"x"}', "Notice: 'at' is missing"),
         ('{"kind":"notice","at":NaN,"text":"x"}', "at: expected a number"),
-        ('{"kind":"inner","at":"soon","step":1,"event":{}}', "at: expected a number"),
-        ('{"kind":"inner","at":1,"step":1}', "not an event: None"),
-        ('{"kind":"inner","at":1,"step":true,"event":{"kind":"notice"}}', "step: expected a whole number"),
-        ('{"kind":"inner","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
+        ('{"kind":"nested_event","at":"soon","step":1,"event":{}}', "at: expected a number"),
+        ('{"kind":"nested_event","at":1,"step":1}', "not an event: None"),
+        ('{"kind":"nested_event","at":1,"step":true,"event":{"kind":"notice"}}', "step: expected a whole number"),
+        ('{"kind":"nested_event","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
     ],
 )
 def test_a_line_that_is_no_event_is_refused(line: str, said: str) -> None:
-    """Whatever is in a file, the reader is told what is wrong with it."""
+    """Whatever is in a file, the recipient is told what is wrong with it."""
     with pytest.raises(DecodeError, match=said):
         ev.from_line(line)
 
 
 def test_a_line_nested_without_end_is_refused() -> None:
     """Depth from a hostile file is an error like any other."""
-    deep = '{"kind":"inner","at":1,"step":1,"event":'
+    deep = '{"kind":"nested_event","at":1,"step":1,"event":'
     for line in (deep * 900 + "{}" + "}" * 900, deep * 100_000, "[" * 100_000):
         with pytest.raises(DecodeError):
             ev.from_line(line)
@@ -102,7 +105,7 @@ def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, da
 
 
 def test_usage_defaults_are_written_out() -> None:
-    """A line can be read by itself: no default is left to the reader."""
+    """A line can be read by itself: no default is left to the recipient."""
     data: Any = ev.to_json(ev.StepStopped(at=0.0, step=1, reason="limit", usage=Usage()))
     assert data["usage"]["tokens_in"] == 0
     assert data["usage"]["cost"] is None

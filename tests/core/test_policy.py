@@ -127,9 +127,9 @@ def test_whom_the_policy_bars_cannot_be_named() -> None:
     assert rules.workers == ("bob",)
 
 
-GPT = Party(name="gpt", reader="openai", kind="openai", tags=("eu", "fast"))
-PROXIED = Party(name="gpt2", reader="proxy.example.org", kind="openai")
-OWN = Party(name="own", reader="this machine", kind="ollama", local=True)
+GPT = Party(name="gpt", recipient="openai", kind="openai", tags=("eu", "fast"))
+PROXIED = Party(name="gpt2", recipient="proxy.example.org", kind="openai")
+OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
 
 def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
     """At most four by name; a pool of nobody is somebody else's business."""
-    parties = {name: Party(name=name, reader="x", kind="x") for name in ("ann", "bob")}
+    parties = {name: Party(name=name, recipient="x", kind="x") for name in ("ann", "bob")}
     with pytest.raises(PolicyError) as caught:
         permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
     local = "policy.local_only keeps everything on this machine, and x is not"
@@ -178,7 +178,7 @@ def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
     assert permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("self",))).names == ("ann", "bob")
     many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(6)))
     with pytest.raises(PolicyError, match=r"w3: .*; and 2 more"):
-        permitted_pool(many, {name: Party(name=name, reader="x") for name in many.names}, Policy(local_only=True))
+        permitted_pool(many, {name: Party(name=name, recipient="x") for name in many.names}, Policy(local_only=True))
 
 
 def test_selectors_that_mean_nobody_are_told() -> None:

@@ -138,7 +138,7 @@ def test_a_nested_run_is_a_trace_inside_its_step() -> None:
 
 
 def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
-    """A damaged file cannot break its reader."""
+    """A damaged file cannot break its recipient."""
     assert folded(started(7)) == Trace(at=2.0)
 
 
@@ -208,7 +208,7 @@ def test_the_exit_code_of_a_run_without_an_answer(kind: FailureKind, code: int) 
 
 @given(st.lists(any_events, max_size=12))
 def test_folding_a_file_is_folding_the_stream(events: list[ev.Event]) -> None:
-    """Whatever the events, in whatever order: no reader breaks, and what was written down gives the same trace."""
+    """Whatever the events, in whatever order: no recipient breaks, and what was written down gives the same trace."""
     assert folded(*[ev.from_line(ev.to_line(event)) for event in events]) == folded(*events)
 
 

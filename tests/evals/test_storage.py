@@ -73,7 +73,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
         ev.PlanDelta(at=1.0, text="a"), ev.PlanDelta(at=2.0, text="b"),
         ev.StepDelta(at=3.0, step=1, attempt=1, text="x"), ev.StepDelta(at=3.0, step=2, attempt=1, text="y"),
         ev.StepDelta(at=4.0, step=1, attempt=1, text="z", thinking="t"),
-        ev.StepStopped(at=5.0, step=1, reason="unneeded", usage=NO_USAGE),
+        ev.StepStopped(at=5.0, step=1, reason="not_needed", usage=NO_USAGE),
     ]  # fmt: skip
     assert list(merge_deltas(events)) == [
         ev.PlanDelta(at=5.0, text="ab"), ev.StepDelta(at=5.0, step=1, attempt=1, text="xz", thinking="t"),

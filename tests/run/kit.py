@@ -180,7 +180,7 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
     assert [isinstance(event, (ev.RunFinished, ev.RunFailed)) for event in events].count(True) == 1
     assert isinstance(events[-1], (ev.RunFinished, ev.RunFailed))
     assert [event.at for event in events] == sorted(event.at for event in events)
-    taken_back = [n for n, e in enumerate(events) if isinstance(e, ev.PlanDecided) and e.verdict != "run"]
+    taken_back = [n for n, e in enumerate(events) if isinstance(e, ev.PlanDecided) and e.verdict != "approved"]
     assert not of(events[: max(taken_back, default=0)], ev.StepStarted)
     events = events[max(taken_back, default=0) :]
     steps: dict[int, ev.StepPlanned] = {event.step: event for event in of(events, ev.StepPlanned)}

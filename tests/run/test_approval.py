@@ -70,7 +70,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
     workers = {"ann": says("a"), "bob": says("b")}
     plan = plan_of(("bob", [], "mine"))
     run, events = decided(setting(TWO, workers), Edit(plan=plan), Approve())
-    assert [event.verdict for event in of(events, ev.PlanDecided)] == ["edited", "run"]
+    assert [event.verdict for event in of(events, ev.PlanDecided)] == ["edited", "approved"]
     assert run.trace.plan == plan
     assert [record.step.subtask for record in run.trace.steps] == ["mine"]
     assert (run.trace.answer, workers["ann"].requests) == ("b", [])

@@ -34,7 +34,7 @@ SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:so
 
 @dataclass
 class Parrot:
-    """A worker that answers with every mark it has read and its reader's own. It may be gone."""
+    """A worker that answers with every mark it has read and its recipient's own. It may be gone."""
 
     recipient: str
     gone: bool = False
@@ -44,7 +44,7 @@ class Parrot:
         self.heard.append("\n".join(message.content for message in request.messages))
         if self.gone:
             raise ModelError("missing", "gone")
-        yield Chunk(text=" ".join([*MARK.findall(self.heard[-1]), f"WORDSBY{self.reader}"]))
+        yield Chunk(text=" ".join([*MARK.findall(self.heard[-1]), f"WORDSBY{self.recipient}"]))
         yield Chunk(usage=Usage(calls=1), finish="stop")
 
     async def close(self) -> None: ...
@@ -271,7 +271,7 @@ def test_a_given_plan_is_held_to_the_rules_before_anything_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "reader", "said"),
+    ("policy", "recipient", "said"),
     [
         (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
         (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),

@@ -185,7 +185,7 @@ def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     planner = ScriptedModel([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
     run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, exact=True))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
-    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "cannot")]
+    assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "run_failed")]
     assert run.trace.error is not None
     assert run.trace.error.kind == "key"
 

@@ -269,8 +269,8 @@ def test_a_nested_run_that_nobody_waits_for_is_stopped_as_that() -> None:
     """When the answering step is done, a nested run beside it ends with the same word on every level."""
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
-    assert [event.reason for event in of(events, ev.StepStopped)] == ["unneeded"]
-    assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["unneeded"]
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["not_needed"]
+    assert [event.reason for event in of(inner(events, 1), ev.StepStopped)] == ["not_needed"]
     assert of(inner(events, 1), ev.RunFailed)[0].error.kind == "cancelled"
     assert (run.trace.answer, run.trace.exit_code, run.trace.at) == ("end", 0, 5.0)
 

@@ -157,7 +157,7 @@ def test_a_nested_accept_is_taken_over() -> None:
     """A nested run that had accepted, in a trace cut before its end, accepts again without being asked."""
     planner = ScriptedModel([["A | - | one"], ["accept"]])
     _, events = play(setting(planner, limits=Limits(recursion=1)))
-    cut = fold(events[: [event.kind for event in events].index("inner") + 3])
+    cut = fold(events[: [event.kind for event in events].index("nested_event") + 3])
     assert cut.steps[1].nested is not None
     assert isinstance(cut.steps[1].nested.plan, KeepAnswer)
     again = says("x")

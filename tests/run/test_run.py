@@ -112,7 +112,7 @@ def test_what_nobody_waits_for_is_stopped() -> None:
     workers = {"ann": ScriptedModel([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
     run, events = play(setting("A | - | one\nB | - | two", workers))
     (stopped,) = of(events, ev.StepStopped)
-    assert (stopped.step, stopped.reason, stopped.at) == (1, "unneeded", 0.0)
+    assert (stopped.step, stopped.reason, stopped.at) == (1, "not_needed", 0.0)
     assert stopped.usage.tokens_out == 3
     assert (run.trace.answer, run.trace.exit_code) == ("the answer", 0)
     assert workers["ann"].closed == 1
@@ -331,7 +331,7 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
     assert run.trace.error.kind == "internal"
     assert "ValueError: what is this" in run.trace.error.message
     assert [record.state for record in run.trace.steps] == ["failed", "stopped", "skipped"]
-    assert [event.reason for event in of(events, ev.StepStopped)] == ["cannot", "cannot"]
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["run_failed", "run_failed"]
     assert run.trace.exit_code == 1
     assert bob.closed == 1
 

@@ -267,7 +267,7 @@ def failed() -> list[ev.Event]:
         run.start(1, attempt=attempt + 1)
     run.at += 2.0
     run.add(ev.StepFailed(at=run.at, step=1, attempt=3, error=error, usage=Usage()))
-    run.add(ev.StepStopped(at=run.at, step=2, reason="cannot", usage=Usage()))
+    run.add(ev.StepStopped(at=run.at, step=2, reason="run_failed", usage=Usage()))
     gone = Failure(
         kind="unreachable", message="no worker can be reached", hint="see what is wrong with: conductor doctor"
     )

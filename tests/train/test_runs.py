@@ -218,7 +218,7 @@ def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
     """Whoever may not see questions is not shown those that are practised on."""
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
-    parties = {worker.name: Party(name=worker.name, reader=worker.name) for worker in POOL}
+    parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
     guard = PoolPolicy(policy=Policy(no_question=("bob",)), parties=parties)
     runs.conductor = replace(runs.conductor, guard=guard)
     outcomes(runs, [WRONG])

@@ -20,7 +20,7 @@ KEYS = [
     "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
     "planning", "usage", "alone", "notices",
 ]  # fmt: skip
-STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "inner"]
+STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "nested"]
 
 
 def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
@@ -81,12 +81,12 @@ def test_a_worker_that_took_over() -> None:
 
 def test_a_nested_run() -> None:
     """A step that is a run holds that run's plan and steps, at any depth."""
-    inner = reported(nested())["steps"][1]["inner"]
+    inner = reported(nested())["steps"][1]["nested"]
     assert [step["subtask"] for step in inner["steps"]] == [
         "Add the primes up again, one by one.",
         "Accept the sum or have it done again.",
     ]
-    assert inner["steps"][1]["inner"] == {"plan": "accept", "steps": []}
+    assert inner["steps"][1]["nested"] == {"plan": "accept", "steps": []}
 
 
 def test_a_run_without_an_end() -> None:

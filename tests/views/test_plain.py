@@ -77,7 +77,7 @@ def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
     assert waited(29.0) == []
     view.show(ev.PlanOffered(at=events[34].at + 59))
     assert waited(60.0) == []
-    view.show(ev.PlanDecided(at=events[34].at + 119, verdict="run"))
+    view.show(ev.PlanDecided(at=events[34].at + 119, verdict="approved"))
     assert len(waited(30.0)) == 1
     view.rest()
     assert waited(60.0) == []

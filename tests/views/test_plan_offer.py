@@ -39,15 +39,18 @@ OFFER = PlanOffer(
     recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
 CALLS = [
-    Disclosure(step=(0,), worker="conductor", recipient="this machine", parts=(DisclosedText(kind="question", chars=25),)),
+    Disclosure(step=(0,), worker="conductor", recipient="this machine",
+        parts=(DisclosedText(kind="question", chars=25),)),
     Disclosure(
         step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2, outcome="failed: busy",
         parts=(
-            DisclosedText(kind="question", chars=25), DisclosedText(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
+            DisclosedText(kind="question", chars=25),
+            DisclosedText(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
             DisclosedText(kind="answer", step=1, carries=("question", "files")),
         ),
     ),
-    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", parts=(DisclosedText(kind="given", name="small", chars=3),)),
+    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", parts=(
+        DisclosedText(kind="given", name="small", chars=3),)),
     Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", parts=()),
 ]  # fmt: skip
 
@@ -126,7 +129,7 @@ def test_the_flow_stands_by_reader() -> None:
 def test_the_flow_as_json_has_the_same() -> None:
     """A list by reader; the conductor is no worker."""
     here, there, dark = flow_json(CALLS)
-    assert [entry["reader"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
+    assert [entry["recipient"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
     plan, nested = here["calls"]
     assert (plan["what"], plan["step"], plan["worker"]) == ("plan", None, None)
     assert (nested["what"], nested["step"]) == ("plan", "3")

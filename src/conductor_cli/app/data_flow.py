@@ -103,7 +103,7 @@ def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: C
     if step is not None and not sent:
         raise UsageError(f"nobody was sent anything for a step {step} of run {run}", hint="leave --step out")
     if json:
-        print_json({"run": run, "readers": flow_json(sent)})
+        print_json({"run": run, "recipients": flow_json(sent)})
         return
     around = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
     printer = Printer(Stdout(sys.stdout), around)

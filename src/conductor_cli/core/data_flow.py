@@ -104,8 +104,8 @@ def inputs_of_steps(
 
 
 def _reach(  # noqa: PLR0913, PLR0917 - all that reaches a step
-    number: int, step: Step, workers: tuple[str, ...], question: Question, eyes: Sequence[Visibility], given: Provenance,
-    before: Sequence[StepInputs],
+    number: int, step: Step, workers: tuple[str, ...], question: Question,
+    eyes: Sequence[Visibility], given: Provenance, before: Sequence[StepInputs],
 ) -> StepInputs:  # fmt: skip
     shown = question.files if any(sight.files for sight in eyes) else ()
     return StepInputs(
@@ -134,8 +134,8 @@ def inputs_by_recipient(found: Iterable[StepInputs]) -> dict[str, StepInputs]:
     for reach in found:
         for recipient in reach.recipients:
             own = StepInputs(
-                number=0, workers=reach.workers, recipients=(recipient,), question=reach.question, history=reach.history,
-                files=reach.files, answers=reach.answers, carried=reach.carried,
+                number=0, workers=reach.workers, recipients=(recipient,), question=reach.question,
+                history=reach.history, files=reach.files, answers=reach.answers, carried=reach.carried,
             )  # fmt: skip
             table[recipient] = _joined(table[recipient], own) if recipient in table else own
     return table

@@ -54,7 +54,7 @@ class PoolPolicy:
             forbidden = "policy.no_question names it, and whoever plans must read the question"
         if forbidden:
             hint = "plan with a local model: conductor model use NAME, or --conductor FILE.gguf"
-            raise PolicyError(f"the conductor, read by {party.reader}, may not be asked: {forbidden}", hint=hint)
+            raise PolicyError(f"the conductor, read by {party.recipient}, may not be asked: {forbidden}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class DataPolicy:
 
     def _told_of_others(self, context: PlanFormatContext) -> list[str]:
         apart = [name for name in context.rules.workers if name in self._may and not self._may[name].others]
-        return [f"{context.label(name)} sees answers of {self._may[name].reader} only." for name in apart]
+        return [f"{context.label(name)} sees answers of {self._may[name].recipient} only." for name in apart]
 
     # What a plan may hold
 

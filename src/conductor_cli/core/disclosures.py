@@ -24,7 +24,7 @@ from conductor_cli.core.prompts import CONDUCTOR_CHARS, question_text
 from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import shorten
 
-Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "remark"]
+Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "feedback"]
 
 HEAD: Final = 40
 """Characters by which a text is known whose middle was left out."""
@@ -170,7 +170,7 @@ class _Followed:
     """What the steps were, in the order in which they began; None for what an earlier run had done."""
     last: dict[int, int] = field(default_factory=dict)
     """Where in `calls` the newest attempt at each step stands."""
-    expected_disclosures: dict[int, ev.StepPlanned] = field(default_factory=dict)
+    planned_steps: dict[int, ev.StepPlanned] = field(default_factory=dict)
     answers: dict[int, str] = field(default_factory=dict)
     nested: dict[int, _Followed] = field(default_factory=dict)
     feedback_texts: list[str] = field(default_factory=list)
@@ -196,7 +196,7 @@ class _Followed:
             case ev.PlanRejected() | ev.PlanReady():
                 self._conducted(event)
             case ev.StepPlanned():
-                self.planned[event.step] = event
+                self.planned_steps[event.step] = event
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback_texts.append(feedback)
             case ev.StepStarted():
@@ -223,7 +223,9 @@ class _Followed:
             return replace(made, attempt=attempt, outcome=outcome)
         parts = [*_of_question(self.question, prompt), *_of_given(self.question, prompt)]
         parts += [
-            DisclosedText(kind="remark", chars=len(feedback)) for feedback in self.feedback_texts if feedback in prompt
+            DisclosedText(kind="feedback", chars=len(feedback))
+            for feedback in self.feedback_texts
+            if feedback in prompt
         ]
         return replace(made, parts=tuple(parts), attempt=attempt, chars=len(prompt), outcome=outcome)
 
@@ -244,7 +246,7 @@ class _Followed:
 
     def _seen(self, step: int, prompt: str) -> Iterator[DisclosedText]:
         """The answers on the step's access list that stand in its prompt."""
-        for number in self.planned[step].access if step in self.planned else ():
+        for number in self.planned_steps[step].access if step in self.planned_steps else ():
             if number == GIVEN:
                 yield from _of_given(self.question, prompt)
             elif (whole := _holds(prompt, self.answers.get(number, ""))) is not None:

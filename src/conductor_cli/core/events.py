@@ -23,22 +23,22 @@ from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The number of the trace format. A reader refuses a higher one and says so."""
 
 EXTRA: Final = ("history", "files")
 """The parts of a question that not every conductor is shown. Of a trace that does not say, both are taken for shown."""
 
 Mode = Literal["mini", "auto", "ultra"]
-StopReason = Literal["cancelled", "limit", "unneeded", "cannot"]
-Verdict = Literal["run", "edited", "again"]
+StopReason = Literal["cancelled", "limit", "not_needed", "run_failed"]
+Verdict = Literal["approved", "edited", "replan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
-    `reader` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    `recipient` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
     `resumed` is the run whose finished steps this one takes over, empty where it is none. `tells_of` are
     the parts of the question that whoever writes the plan, or wrote it, is shown besides its text: `history`, `files`.
     """
@@ -120,7 +120,7 @@ class PlanOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecided:
-    """What the user said of the plan. `edited` and `again` take it back: their own follows, or another (`remark`)."""
+    """What the user said of the plan. `edited` and `replan` discard it (`feedback` says what was wrong)."""
 
     kind: ClassVar[str] = "plan_decided"
     at: float
@@ -203,7 +203,7 @@ class StepFinished:
 class NestedEvent:
     """An event of the nested run that step `step` is; nested runs nest to any depth."""
 
-    kind: ClassVar[str] = "inner"
+    kind: ClassVar[str] = "nested_event"
     at: float
     step: int
     event: Event

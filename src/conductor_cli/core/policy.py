@@ -55,14 +55,14 @@ class Policy:
         `allow` is about workers: a conductor on this machine needs none.
         """
         if self.local_only and not party.local:
-            return f"policy.local_only keeps everything on this machine, and {party.reader} is not"
+            return f"policy.local_only keeps everything on this machine, and {party.recipient} is not"
         found = first_match(self.deny, party)
         if found:
             unknown = party.recipient == UNKNOWN_PROVIDER and found.startswith("provider:")
             return f"policy.deny names {found}" + (f", and who reads {party.name} is not known" if unknown else "")
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
-                return f"policy.allow names only {', '.join(group) or 'no_worker_error'}"
+                return f"policy.allow names only {', '.join(group) or 'nobody'}"
         return ""
 
     def gives_files(self, party: Party) -> bool:

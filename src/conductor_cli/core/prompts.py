@@ -145,7 +145,8 @@ def _fixed_part(profile: Profile, context: PlanFormatContext) -> str:
 def _example(example: Example, profile: Profile, context: PlanFormatContext) -> str:
     names = tuple(name for name, _ in example.workers)
     own = PlanFormatContext(
-        rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning, single=context.single,
+        rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning,
+        single=context.single,
         labels=labels_for([Worker(name=name, kind="example") for name in names], profile.labels),
     )  # fmt: skip
     plan = example.plan if context.reasoning else Plan(steps=example.plan.steps)

@@ -166,7 +166,7 @@ def _of_plan(trace: Trace, event: _PlanEvent) -> dict[str, Any]:
             return {"rejected": (*trace.rejected, event), **_spent(trace, event)}
         case ev.PlanReady():
             return {"plan": event.plan, "state": "running", **_spent(trace, event)}
-        case ev.PlanDecided() if event.verdict != "run":
+        case ev.PlanDecided() if event.verdict != "approved":
             return {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
         case _:
             return {}

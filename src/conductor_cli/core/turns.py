@@ -32,7 +32,7 @@ def again(
         context = replace(context, labels={**context.labels, SELF: SELF})
     messages = []
     for refusal in refused:
-        said = f"The user does not take this plan and says:\n{refusal.remark}\nWrite another plan. {form}"
+        said = f"The user does not take this plan and says:\n{refusal.feedback}\nWrite another plan. {form}"
         messages += [
             Message(role="assistant", content=spelling.spell(refusal.plan, context)),
             Message(role="user", content=said),

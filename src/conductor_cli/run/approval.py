@@ -57,7 +57,7 @@ async def have_approved(run: Workflow) -> Failure | None:
 async def _do(run: Workflow, decision: Decision) -> Failure | None:
     match decision:
         case Approve():
-            run.emit(ev.PlanDecided(at=run.now(), verdict="run"))
+            run.emit(ev.PlanDecided(at=run.now(), verdict="approved"))
             run.held = False
             return None
         case Edit(plan=plan):
@@ -66,7 +66,7 @@ async def _do(run: Workflow, decision: Decision) -> Failure | None:
             return announce(run, plan, reviewed=True)
         case Replan(feedback=feedback):
             run.refused = (*run.refused, RejectedPlan(plan=_written(run), feedback=feedback))
-            run.emit(ev.PlanDecided(at=run.now(), verdict="again", feedback=feedback))
+            run.emit(ev.PlanDecided(at=run.now(), verdict="replan", feedback=feedback))
             run.take_back()
             assert run.setting.model is not None
             return await write(run, run.setting.model)

@@ -28,7 +28,7 @@ class RunConfig:
     """Everything that a run needs, none of it opened here.
 
     `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
-    says which conductor model it is, with its file hash, `reader` who reads what it is sent. `exact`: the conductor's
+    says which conductor model it is, with its file hash, `recipient` who reads what it is sent. `exact`: its
     backend obeys grammars. `price` is the conductor's own, None where it is not known. `streams_answer`: a reader shows
     the answering step's text as it comes and cannot take it back, so that step is not tried again once it has written
     something.

@@ -28,7 +28,7 @@ async def run_nested(run: Workflow, number: int) -> None:
         return
     run.emit(ev.StepStarted(at=run.now(), step=number, worker=SELF, attempt=1, prompt=()))
     inner = _nested(run, number)
-    run.nested[number] = inner
+    run.nested_runs[number] = inner
     run.busy.add(number)
     try:
         async for event in inner:
@@ -39,7 +39,7 @@ async def run_nested(run: Workflow, number: int) -> None:
         run.stopped(number, run.stop_reason(), inner.trace.usage)
         raise
     finally:
-        del run.nested[number]
+        del run.nested_runs[number]
     _close(run, number, inner)
 
 
@@ -77,7 +77,7 @@ def _question(run: Workflow, step: Step) -> Question:
     return replace(run.question, text=text, given=given, parent=run.id)
 
 
-def _close(run: Workflow, number: int, nested: Workflow) -> None:
+def _close(run: Workflow, number: int, inner: Workflow) -> None:
     """Turn the end of a nested run into the end of its step."""
     trace = inner.trace
     reached = inner.stopped_by is not None and inner.stopped_by.kind == "limit"

@@ -75,7 +75,7 @@ class Run(Workflow):
         if self._over.is_set():
             return
         self._drain(Failure(kind=reason, message=message or _SAID[reason], hint=hint))
-        for inner in self.nested.values():
+        for inner in self.nested_runs.values():
             inner.stop(reason, after, message, hint)
         if after == "now" or not self._schedule.running:
             self._over.set()
@@ -204,7 +204,7 @@ class Run(Workflow):
 
     def _cancel_rest(self) -> None:
         """Cancel what still runs: nobody waits for it when the answer is there."""
-        for inner in self.nested.values():
+        for inner in self.nested_runs.values():
             inner.abandon(self.stopped_by or _UNNEEDED, self.stop_reason())
         for task in self._tasks.values():
             task.cancel()

@@ -70,7 +70,7 @@ class Workflow(ABC):
     """What went wrong in each step, attempt by attempt."""
     busy: set[int] = field(init=False, default_factory=set)
     """Steps that a worker or a nested run is working on; other steps that have a task wait for something."""
-    nested: dict[int, Workflow] = field(init=False, default_factory=dict)
+    nested_runs: dict[int, Workflow] = field(init=False, default_factory=dict)
     """The nested runs that go on, by step."""
     untold: Usage = field(init=False, default=NO_USAGE)
     """What the conductor used for text that no event of planning tells of."""
@@ -177,7 +177,7 @@ class Workflow(ABC):
         """Why steps are stopped when the run ends now."""
         if self._why is not None:
             return self._why
-        return "unneeded" if self.stopped_by is None else _REASONS.get(self.stopped_by.kind, "cannot")
+        return "not_needed" if self.stopped_by is None else _REASONS.get(self.stopped_by.kind, "run_failed")
 
     def reach_limit(self, failure: Failure) -> None:
         """A limit leaves no room for another call: nothing new starts, what runs may end."""

@@ -19,7 +19,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
 
 _PIECES: Final = (b'{"kind":"step_delta"', b'{"kind":"plan_delta"')
-_INNER: Final = b'{"kind":"inner"'
+_INNER: Final = b'{"kind":"nested_event"'
 _INNER_PIECES: Final = tuple(b'"event":' + piece for piece in _PIECES)
 
 
@@ -61,7 +61,7 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
     """The events of a trace file, up to its last whole line; none when not even the first one is whole.
 
     Without `pieces` the texts that were streamed are passed over: a step that has ended holds its whole text. Raises
-    `UsageError` when the file cannot be read, is of a newer format, or is broken before its last line.
+    `UsageError` when the file cannot be read, has another format, or is broken before its last line.
     """
     for number, line, ended in _lines(path, pieces=pieces):
         try:
@@ -74,24 +74,26 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
             raise UsageError(
                 f"{path} does not begin with the start of a run", hint="this file is no trace of conductor"
             )
-        if isinstance(event, ev.RunStarted) and event.format > ev.FORMAT:
-            raise _newer(path, event.format)
+        if isinstance(event, ev.RunStarted) and event.format != ev.FORMAT:
+            raise _wrong_format(path, event.format)
         yield event
 
 
 def _broken(path: Path, number: int, line: str, error: DecodeError) -> UsageError:
-    """A line that cannot be read. A start that names a newer format is that, whatever else it has."""
+    """A line that cannot be read. A start that names another format is reported as that, whatever else it has."""
     if number == 1 and line.startswith(_BEGINS):
         with suppress(ValueError, RecursionError):
             told = json.loads(line).get("format")
-            if isinstance(told, int) and told > ev.FORMAT:
-                return _newer(path, told)
+            if isinstance(told, int) and told != ev.FORMAT:
+                return _wrong_format(path, told)
     return UsageError(f"{path}, line {number}: {error}", hint="this file is no trace of conductor, or was damaged")
 
 
-def _newer(path: Path, number: int) -> UsageError:
-    reads = f"this conductor reads up to {ev.FORMAT}"
-    return UsageError(f"{path} has trace format {number}; {reads}", hint="update conductor")
+def _wrong_format(path: Path, number: int) -> UsageError:
+    hint = "update conductor" if number > ev.FORMAT else "run the question again"
+    return UsageError(
+        f"{path} has trace format {number}; this version of conductor reads format {ev.FORMAT}", hint=hint
+    )
 
 
 _BEGINS: Final = '{"kind":"' + ev.RunStarted.kind + '"'

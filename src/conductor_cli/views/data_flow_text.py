@@ -20,7 +20,7 @@ WHO: Final = 26
 def flow_lines(sent: Sequence[Disclosure], screen: Screen) -> list[Line]:
     """A heading for each reader, and a line or more for each call under it."""
     lines: list[Line] = []
-    for recipient, calls in group_by_reader(sent).items():
+    for recipient, calls in group_by_recipient(sent).items():
         lines += [BLANK] if lines else []
         lines.append(((screen.crop(recipient, screen.width), "worker"),))
         for call in calls:
@@ -35,7 +35,7 @@ def stand_in_lines(recipients: Iterable[str], screen: Screen) -> list[Line]:
     return [((line, "quiet"),) for line in screen.wrap(said, screen.width)]
 
 
-def group_by_reader(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:
+def group_by_recipient(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:
     """The calls by who reads them, in the order in which each reader first got something."""
     table: dict[str, list[Disclosure]] = {}
     for call in sent:
@@ -46,8 +46,8 @@ def group_by_reader(sent: Sequence[Disclosure]) -> dict[str, list[Disclosure]]:
 def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
     """The same as JSON values."""
     return [
-        {"reader": recipient, "calls": [_json(call) for call in calls]}
-        for recipient, calls in group_by_reader(sent).items()
+        {"recipient": recipient, "calls": [_json(call) for call in calls]}
+        for recipient, calls in group_by_recipient(sent).items()
     ]
 
 
@@ -80,7 +80,7 @@ def _part(part: DisclosedText) -> str:
     named = {
         "question": "the question", "system": "the system text", "history": "earlier turns", "schema": "the schema",
         "file": f"file {one_line(part.name)}", "answer": f"the answer of {part.step}",
-        "given": f"the given answer of {one_line(part.name)}", "remark": "the user's remark",
+        "given": f"the given answer of {one_line(part.name)}", "feedback": "the user's feedback on a plan",
     }[part.kind]  # fmt: skip
     notes = [format_count(part.chars, "character")] if part.chars is not None else []
     notes += [] if part.whole else ["shortened"]

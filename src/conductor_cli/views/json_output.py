@@ -86,5 +86,5 @@ def _step(record: StepRecord, now: float) -> dict[str, Any]:
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
         "error": dump(record.error),
-        "inner": inner and _workflow(inner),
+        "nested": inner and _workflow(inner),
     }

@@ -28,7 +28,7 @@ LEAST: Final = 2
 class PlanOffer:
     """A plan and all that a user decides by.
 
-    `readers` says by a worker's name who reads what it is sent. `spent` is what planning took; `done` are the steps
+    `recipients` says by a worker's name who reads what it is sent. `spent` is what planning took; `done` are the steps
     that an earlier run has finished, which cost nothing any more. `planner` is the conductor, for steps on itself.
     """
 

@@ -62,7 +62,7 @@ def settled(event: ev.Event, trace: Trace, page: StepLayout, *, told: bool = Fal
         case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
             records = [record for record in trace.steps if record.number == event.step]
             lines = [line for record in records for line in _step(event, record, trace, page, told and record.last)]
-        case ev.PlanDecided() if event.verdict != "run":
+        case ev.PlanDecided() if event.verdict != "approved":
             lines = page.noted(describe_decision(event))
         case ev.Notice():
             lines = page.noted(event.text, event.step)

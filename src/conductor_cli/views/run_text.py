@@ -22,8 +22,8 @@ LONGEST: Final = 400
 REASONS: Final[dict[StopReason, str]] = {
     "cancelled": "cancelled",
     "limit": "a limit was reached",
-    "unneeded": "not needed any more",
-    "cannot": "cannot run: a step it sees has no answer",
+    "not_needed": "not needed any more",
+    "run_failed": "not run: the run failed before",
 }
 
 STOPPED: Final = frozenset({"interrupted", "terminated"})
@@ -120,8 +120,8 @@ def describe_failure(error: Failure) -> str:
 
 def describe_decision(event: PlanDecided) -> str:
     """What the user said of the plan that was offered to them."""
-    said = {"run": "takes the plan", "edited": "edited the plan", "again": "wants another plan"}[event.verdict]
-    return f"the user {said}" + (f": {quote_text(event.remark)}" if event.remark else "")
+    said = {"approved": "approved", "edited": "edited", "replan": "rejected"}[event.verdict]
+    return f"the user {said} the plan" + (f": {quote_text(event.feedback)}" if event.feedback else "")
 
 
 def describe_next_attempt(event: StepFailed) -> str:

@@ -122,8 +122,10 @@ def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.Data
 def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
     """Every number of steps, every access list and every allowed worker turn up among enough draws."""
     context = PlanFormatContext(
-        rules=PlanRules(workers=("a", "b"), steps=3), labels=labels_of("abc", style(name)), exact=True
-    )  # type: ignore[arg-type]
+        rules=PlanRules(workers=("a", "b"), steps=3),
+        labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
+        exact=True,
+    )
     grammar, chance = Grammar(PLAN_FORMATS[name].grammar(context)), random.Random(1)
     plans = [plan_in(name, grammar.draw(chance), context) for _ in range(400)]
     steps = [plan.steps for plan in plans if isinstance(plan, Plan)]

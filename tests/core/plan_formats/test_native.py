@@ -356,7 +356,7 @@ def test_labels_win_over_names_that_look_like_them() -> None:
 def test_names_with_marks_of_their_own_are_found() -> None:
     """Decoration is taken off only where the name does not have it."""
     context = PlanFormatContext(rules=PlanRules(workers=("gpt (fast)", "o1.")), labels={"A": "gpt (fast)", "B": "o1."})
-    assert (parse_worker("GPT (fast)", context), parse_worker("o1.", context), parse_worker("C", context), parse_worker("", context)) == (
+    assert tuple(parse_worker(cell, context) for cell in ("GPT (fast)", "o1.", "C", "")) == (
         "gpt (fast)", "o1.", None, None,
     )  # fmt: skip
 

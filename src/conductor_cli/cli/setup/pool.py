@@ -63,8 +63,8 @@ def _added(worker: Worker, name: str) -> Step:
     words = [part for key, flag in flags.items() if table.get(key) for part in (flag, str(table[key]))]
     recipient = recipient_of(worker)
     model = worker.model if worker.kind == name else f"{worker.kind} {worker.model}"
-    text = f"{model}, read by {reader}, {price_text(worker)}"
-    details = {"worker": table, "reader": recipient, "price": _price(worker)}
+    text = f"{model}, read by {recipient}, {price_text(worker)}"
+    details = {"worker": table, "recipient": recipient, "price": _price(worker)}
     return Step(
         what="worker", name=name, text=text, command=f"conductor workers add {name} {shlex.join(words)}",
         details=details,

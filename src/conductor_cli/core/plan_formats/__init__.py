@@ -9,6 +9,6 @@ from conductor_cli.core.plan_formats.json import JSON
 from conductor_cli.core.plan_formats.native import NATIVE
 from conductor_cli.core.plan_formats.published import PUBLISHED
 
-PLAN_FORMATS: Final[dict[str, PlanFormat]] = {spelling.name: spelling for spelling in (NATIVE, PUBLISHED, JSON)}
+PLAN_FORMATS: Final[dict[str, PlanFormat]] = {one.name: one for one in (NATIVE, PUBLISHED, JSON)}
 
-__all__ = ["SPELLINGS", "Parsed", "Parser", "Spelling", "Terms"]
+__all__ = ["PLAN_FORMATS", "ParsedStep", "Parser", "PlanFormat", "PlanFormatContext"]
