@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from figures import Figure, Table, conductor, newcomer, ratio, spent
 
-from conductor_cli.cli.rehearsing import pool
+from conductor_cli.app.rehearsal import rehearsal_pool
 from scripts.rehearsal.evaluate import examined
 from scripts.rehearsal.worker_table import COUNT, rows
 
@@ -39,7 +39,7 @@ def measure() -> Table:
         about=f"{COUNT} questions a row, in words and phrasings that no training saw; the models that ship with the "
         "package, through llama.cpp. Systems: one run of `conductor eval rehearsal --systems all`.",
         figures=(
-            *(figure for row in (*rows(), *examined(pool(), count=COUNT)) for figure in of_row(row)),
+            *(figure for row in (*rows(), *examined(rehearsal_pool(), count=COUNT)) for figure in of_row(row)),
             *of_systems(found), took(found, seconds), asked(),
         ),
     )  # fmt: skip

@@ -14,10 +14,10 @@ from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.rehearsal.conducting import PROFILE, conductor
-from conductor_cli.rehearsal.normal import normal
+from conductor_cli.rehearsal.conductor_model import PROFILE, rehearsal_conductor
+from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import problems
+from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.exercises import EVERYBODY, GENERALIST, Drill, Offer, on_offer
 from scripts.rehearsal.rollouts import rehearsed
@@ -31,7 +31,7 @@ def examined(workers: Pool, path: Path | None = None, *, count: int = 500, seed:
 
 async def _examined(workers: Pool, path: Path | None, count: int, seed: int) -> tuple[Row, ...]:
     models = {worker.name: open_model(worker, environ={}) for worker in workers}
-    model = open_model(conductor(path), environ={})
+    model = open_model(rehearsal_conductor(path), environ={})
     try:
         exam = _Exam(rehearsed(workers, models), model, count, seed)
         return tuple([row async for row in exam.rows()])
@@ -47,8 +47,8 @@ class _Exam:
         self._rollouts = rollouts
         self._model = model
         self._seed = seed
-        self._known = problems(count, seed, split="test", phrasings="known")
-        self._held = problems(count, seed, split="test", phrasings="held")
+        self._known = draw_problems(count, seed, split="test", phrasings="known")
+        self._held = draw_problems(count, seed, split="test", phrasings="held")
 
     async def rows(self) -> AsyncIterator[Row]:
         """The table, row by row."""
@@ -98,8 +98,8 @@ async def planned(
     profile = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=temperature))
     found = []
     for number, item in enumerate(exercises):
-        conductor = replace(rollouts.of(item), model=model, profile=profile, seed=seed + number)
-        trace = await rollouts.trace(conductor.run(Question(text=item.question)))
+        rehearsal_conductor = replace(rollouts.of(item), model=model, profile=profile, seed=seed + number)
+        trace = await rollouts.trace(rehearsal_conductor.run(Question(text=item.question)))
         found.append(await rollouts.outcome(trace, item))
     return found
 
@@ -110,7 +110,7 @@ def best_routing(exercise: Drill, rollouts: Rollouts) -> SampledPlan:
     steps = tuple(
         Step(
             worker=max(pool, key=lambda worker, skill=hop.skill: worker.card.strengths.get(skill, 0.0)).name,  # type: ignore[misc]
-            subtask=normal(hop.subtask), access=hop.access,
+            subtask=normalize(hop.subtask), access=hop.access,
         )
         for hop in exercise.problem.hops
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from conductor_cli.rehearsal import workers
 from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import Problem, Recipe, draw
+from conductor_cli.rehearsal.world import Problem, ProblemSettings, draw_problem
 
 GENERALIST: Final = "generalist"
 
@@ -57,7 +57,7 @@ class Drill:
         return tuple(hop.skill for hop in self.problem.hops)
 
     def is_right(self, text: str) -> bool:
-        return workers.clean(text) == self.problem.answer
+        return workers.clean_answer(text) == self.problem.answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Phase:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
         hops = random.choices((1, 2, 3), self.hops)[0]
-        return Drill(problem=draw(random, Recipe(), hops), names=self.offer.draw(random))
+        return Drill(problem=draw_problem(random, ProblemSettings(), hops), names=self.offer.draw(random))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

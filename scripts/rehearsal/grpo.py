@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.pool import Pool
-from conductor_cli.rehearsal import conducting
-from conductor_cli.rehearsal.world import problems
+from conductor_cli.rehearsal import conductor_model
+from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.grpo import TrainingJob, train
@@ -45,7 +45,7 @@ def practise(  # noqa: PLR0913 - one for each option
     """A stage in a directory of its own for each seed and length, over the models of the package or others."""
     practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
     return grpo_stage(
-        practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or conducting.path_of("cold"),
+        practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or conductor_model.conductor_path("cold"),
         pool=pool or carded(), minutes=minutes, threads=threads, say=say,
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def grpo_stage(  # noqa: PLR0913 - what a stage is made of
     """
     use_threads(threads)
     model, tokenizer = loaded(start, COURSE), build()
-    looks = on_offer(problems(LOOKS, practice.seed, split="test", phrasings="known"), EVERYBODY, practice.seed)
+    looks = on_offer(draw_problems(LOOKS, practice.seed, split="test", phrasings="known"), EVERYBODY, practice.seed)
     with exclusive_directory(directory), over_workers(pool, directory / "answers.jsonl") as rollouts:
         school = TrainingJob(
             practice=practice, rollouts=rollouts, directory=directory, seconds=60 * minutes, say=say, looks=looks

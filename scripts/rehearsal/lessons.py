@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.normal import normal
+from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.operations import LENGTHS, SKILLS
-from conductor_cli.rehearsal.phrasings import said
+from conductor_cli.rehearsal.phrasings import fill_phrasing
 from conductor_cli.rehearsal.words import WORDS
 from conductor_cli.rehearsal.workers import render
-from conductor_cli.rehearsal.world import Hop, Problem, Recipe, draw, is_held
+from conductor_cli.rehearsal.world import Hop, Problem, ProblemSettings, draw_problem, is_test_word
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.word_noise import loose
 
@@ -25,7 +25,7 @@ CHUNK: Final = 32
 """Batches that are drawn together, so that lessons of like length can share one."""
 
 _OFTEN: Final = "EEEEEAAAAIIIOOOTTTNNNSSSRRRLLLDDCCMMPPUUGGHHBBYYKFVWZJQX"
-_HELD: Final = frozenset(word for word in WORDS if is_held(word))
+_HELD: Final = frozenset(word for word in WORDS if is_test_word(word))
 
 
 class Lesson(NamedTuple):
@@ -46,18 +46,18 @@ def lesson(random: Random, course: Course) -> Lesson:
     """One lesson: a single hop, asked in one of three ways, or one hop of a chain; sometimes a chain as a whole."""
     kind = random.random()
     if kind < course.whole:
-        return _whole(draw(random, _recipe(random, course, every=True), random.choice((2, 3))))
+        return _whole(draw_problem(random, _recipe(random, course, every=True), random.choice((2, 3))))
     if kind < 0.45 + course.whole / 2:
-        return _direct(random, draw(random, _recipe(random, course), 1))
+        return _direct(random, draw_problem(random, _recipe(random, course), 1))
     if kind < 0.6:
-        return _alone(random, draw(random, _recipe(random, course), 1))
+        return _alone(random, draw_problem(random, _recipe(random, course), 1))
     return _in_chain(random, course)
 
 
-def _recipe(random: Random, course: Course, *, every: bool = False) -> Recipe:
+def _recipe(random: Random, course: Course, *, every: bool = False) -> ProblemSettings:
     """What is drawn from: the course's own skills, or every skill; words mostly made up, so that letters are learnt."""
     skills = SKILLS if every else course.skills
-    return Recipe(skills=skills, shares=course.shares, word=_made_up if random.random() < 0.7 else None)
+    return ProblemSettings(skills=skills, shares=course.shares, word=_made_up if random.random() < 0.7 else None)
 
 
 def _made_up(random: Random) -> str:
@@ -100,7 +100,7 @@ def _alone(random: Random, problem: Problem) -> Lesson:
 def _in_chain(random: Random, course: Course) -> Lesson:
     """A hop of a longer chain, with the answer before it or with all before it."""
     while True:
-        problem = draw(random, _recipe(random, course, every=True), random.choice((2, 2, 3)))
+        problem = draw_problem(random, _recipe(random, course, every=True), random.choice((2, 2, 3)))
         able = [at for at, hop in enumerate(problem.hops) if hop.skill in course.skills]
         if able:
             break
@@ -122,7 +122,7 @@ def _clause(random: Random, hop: Hop) -> str:
         return hop.subtask if random.random() < 0.7 else _with_article(hop)
     kind = "number" if hop.skill == "numbers" or hop.op == "numbered" else "word"
     pronoun = random.choice(("it", "it", "it", "it", "that", "the result", f"that {kind}"))
-    text = said(hop.phrasing, pronoun, hop.amount)
+    text = fill_phrasing(hop.phrasing, pronoun, hop.amount)
     return text.removeprefix("the ") if random.random() < 0.7 else text
 
 
@@ -135,7 +135,7 @@ def _seen(number: int, subtask: str, answer: str) -> SeenStep:
 
 
 def _lesson(question: str, subtask: str, seen: tuple[SeenStep, ...], answer: str) -> Lesson:
-    step = Step(worker="", subtask=normal(subtask))
+    step = Step(worker="", subtask=normalize(subtask))
     return Lesson(prompt=render(Question(text=question), step, seen), answer=answer)
 
 

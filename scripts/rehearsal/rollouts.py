@@ -15,7 +15,7 @@ from conductor_cli.core.profile import speciality
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.rehearsal import conducting, workers
+from conductor_cli.rehearsal import conductor_model, workers
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.rollouts import Rollouts
 
@@ -48,9 +48,9 @@ class Worded:
 
 def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
     """The workers with their measured cards. Raises `ConfigError` where one has none: its label would say nothing."""
-    source = cards or Path(conducting.__file__).with_name("cards.json")
+    source = cards or Path(conductor_model.__file__).with_name("cards.json")
     known = read_cards(source)
-    pool = Pool(workers=tuple(known.on(worker) for worker in workers.pool(directory=directory)))
+    pool = Pool(workers=tuple(known.on(worker) for worker in workers.rehearsal_workers(directory=directory)))
     missing = [worker.name for worker in pool if not worker.card.measured]
     if missing:
         raise ConfigError(
@@ -63,7 +63,7 @@ def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
 def rehearsed(pool: Pool, models: Mapping[str, Model], book: ResponseCache | None = None) -> Rollouts:
     """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
     conductor = Conductor(
-        model=None, pool=pool, workers=models, profile=conducting.PROFILE, worker_profile=workers.PROFILE,
+        model=None, pool=pool, workers=models, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
         limits=Limits(attempts=1), exact=False,
     )  # fmt: skip
     return Rollouts(conductor=conductor, book=book, route=lambda worker: speciality(worker.card))

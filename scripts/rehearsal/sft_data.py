@@ -14,9 +14,9 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import CONDUCTOR_CHARS, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conducting import PROFILE, render
+from conductor_cli.rehearsal.conductor_model import PROFILE, render
 from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import Recipe, draw
+from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
 from scripts.rehearsal.syntax_noise import garbled
@@ -43,7 +43,7 @@ def chunk(course: Course, number: int) -> list[Lesson]:
 
 def lesson(random: Random) -> Lesson:
     """A question with any workers on offer, and a plan for it by its true hops, workers and access lists at random."""
-    problem = draw(random, Recipe(), random.choice(HOPS))
+    problem = draw_problem(random, ProblemSettings(), random.choice(HOPS))
     asked, subtasks = garbled(random, problem)
     terms = offered(random)
     steps = tuple(

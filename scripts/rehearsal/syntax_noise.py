@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.normal import normal, operands
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, PRONOUNS, WAYS, Form, said
+from conductor_cli.rehearsal.normalize import find_operands, normalize
+from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, PRONOUNS, WAYS, PhrasingForm, fill_phrasing
 from conductor_cli.rehearsal.world import Problem
 
 PLAIN: Final = 0.3
@@ -25,7 +25,7 @@ GARBLED: Final = 0.7
 FILLING: Final = ("please", "now", "so", "just", "can you", "you", "me", "then", "tell me", "give me", "what is")
 """What people say before they say anything."""
 
-_FORMS: Final[tuple[Form, ...]] = ("noun", "ask", "order")
+_FORMS: Final[tuple[PhrasingForm, ...]] = ("noun", "ask", "order")
 _ENDS: Final = frozenset(["and", "then", "it", "its", "that", "take", "with"])
 """Words that join two clauses: none of them is put where a clause begins or ends."""
 
@@ -74,7 +74,7 @@ def garbled(random: Random, problem: Problem) -> tuple[str, tuple[str, ...]]:
     """The question and its subtasks as models read them, most of them garbled."""
     hops = problem.hops
     text = _Text(
-        f" {normal(problem.question)} ", [f" {normal(hop.subtask)} " for hop in hops],
+        f" {normalize(problem.question)} ", [f" {normalize(hop.subtask)} " for hop in hops],
         [hop.phrasing for hop in hops],
     )  # fmt: skip
     if random.random() > PLAIN:
@@ -90,10 +90,10 @@ def garbled(random: Random, problem: Problem) -> tuple[str, tuple[str, ...]]:
 
 def _wrap(random: Random, text: _Text, problem: Problem) -> None:
     """Some things become things of things: "the sum of 3 and 4" becomes "the order of the sum of 3 and 4"."""
-    inner = operands(normal(problem.question))[:1]
+    inner = find_operands(normalize(problem.question))[:1]
     said_so_far = inner[0] if inner else ""
     for at, hop in enumerate(problem.hops):
-        whole = normal(said(hop.phrasing, said_so_far, hop.amount))
+        whole = normalize(fill_phrasing(hop.phrasing, said_so_far, hop.amount))
         said_so_far = whole
         if (
             random.random() > 0.25
@@ -128,7 +128,7 @@ def _end(random: Random, text: _Text, problem: Problem) -> None:
 def _begun(random: Random, asked: str) -> str:
     """The question with another beginning, or with words before it that say nothing; never a held-out one."""
     words = asked.split()
-    if words[0] == "take" and words[1] in operands(asked) and random.random() < 0.6:
+    if words[0] == "take" and words[1] in find_operands(asked) and random.random() < 0.6:
         opening = random.sample(("take", "first", *_WORDS), random.choice((1, 1, 2, 2, 3)))
         words = [*opening, *([random.choice(("with", "from", "by"))] if random.random() < 0.3 else []), *words[1:]]
     elif random.random() < 0.3:

@@ -13,8 +13,8 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.rehearsal.normal import normal
-from conductor_cli.rehearsal.world import Recipe, draw
+from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.vocabulary import SPLIT
 
@@ -54,8 +54,8 @@ def texts() -> list[str]:
     random = Random("tokenizer")  # noqa: S311 - reproducible, no secret
     found = []
     for _ in range(_TEXTS):
-        problem = draw(random, Recipe(), random.choice((1, 2, 3)))
-        found += [normal(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)]
+        problem = draw_problem(random, ProblemSettings(), random.choice((1, 2, 3)))
+        found += [normalize(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)]
     return [re.sub(r"[A-Z0-9]+", "", text) for text in found]
 
 

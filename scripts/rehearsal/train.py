@@ -90,12 +90,12 @@ def examine(
     cards: Cards = None,
 ) -> None:
     """Print what a conductor reaches on held-out questions, beside the bounds; exit 1 where one is missed."""
-    from conductor_cli.rehearsal.conducting import path_of
+    from conductor_cli.rehearsal.conductor_model import conductor_path
     from scripts.rehearsal.evaluate import examined
     from scripts.rehearsal.rollouts import carded
 
-    if not (file or path_of()).is_file():
-        raise UsageError(f"there is no {file or path_of()}", hint="python -m scripts.rehearsal.train conductor")
+    if not (file or conductor_path()).is_file():
+        raise UsageError(f"there is no {file or conductor_path()}", hint="python -m scripts.rehearsal.train conductor")
     _print(examined(carded(workers, cards), file, count=count, seed=seed))
 
 

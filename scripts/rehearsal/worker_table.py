@@ -16,8 +16,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.operations import SKILLS, Skill
-from conductor_cli.rehearsal.workers import MOST_TOKENS, NAMES, clean, path_of, pool, render
-from conductor_cli.rehearsal.world import Problem, problems
+from conductor_cli.rehearsal.workers import MOST_TOKENS, NAMES, clean_answer, model_path, rehearsal_workers, render
+from conductor_cli.rehearsal.world import Problem, draw_problems
 
 COUNT: Final = 500
 """Questions for each row."""
@@ -49,11 +49,11 @@ class Row(NamedTuple):
 
 def rows(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> tuple[Row, ...]:
     """The whole table, from the files in `directory` or those that ship with the package. Needs no torch."""
-    return asyncio.run(_rows(pool(directory=directory), count, seed))
+    return asyncio.run(_rows(rehearsal_workers(directory=directory), count, seed))
 
 
 async def _rows(workers: Pool, count: int, seed: int) -> tuple[Row, ...]:
-    own = {skill: problems(count, seed, split="test", hops=(1,), skills=(skill,)) for skill in SKILLS}
+    own = {skill: draw_problems(count, seed, split="test", hops=(1,), skills=(skill,)) for skill in SKILLS}
     right: dict[tuple[str, Skill], float] = {}
     notes: dict[str, str] = {}
     for skill, asked in own.items():
@@ -61,7 +61,7 @@ async def _rows(workers: Pool, count: int, seed: int) -> tuple[Row, ...]:
         right |= {(name, skill): accuracy(asked, given) for name, given in found.items()}
         notes |= {skill: misses(asked, found[skill])}
     best: dict[Skill, str] = {skill: max(NAMES, key=lambda name: right[name, skill]) for skill in SKILLS}
-    mix = problems(count, seed, split="test")
+    mix = draw_problems(count, seed, split="test")
     alone = {name: accuracy(mix, given) for name, given in (await directly(workers, mix)).items()}
     routed = await decomposed(workers, mix, best)
     return tuple(_written(right, notes, alone, accuracy(mix, routed), workers))
@@ -103,7 +103,7 @@ def misses(asked: Sequence[Problem], given: Sequence[str]) -> str:
 
 def missing(directory: Path | None) -> tuple[Path, ...]:
     """The files that are not there."""
-    files = [path_of(name) if directory is None else directory / f"{name}.gguf" for name in NAMES]
+    files = [model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES]
     return tuple(file for file in files if not file.is_file())
 
 
@@ -120,7 +120,7 @@ async def answers(worker: Worker, prompts: Sequence[str]) -> tuple[str, ...]:
     """What one worker answers to each prompt, one after the other, as its model is one."""
     model = open_model(worker, environ={})
     try:
-        return tuple([clean(await reply(model, prompt)) for prompt in prompts])
+        return tuple([clean_answer(await reply(model, prompt)) for prompt in prompts])
     finally:
         await model.close()
 

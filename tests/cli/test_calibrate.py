@@ -174,7 +174,7 @@ def rehearsed(desk: Stage, folder: Path, patch: pytest.MonkeyPatch, *more: str |
     for name in rehearsal_workers.NAMES:
         if not (folder / f"{name}.gguf").exists():
             make(folder / f"{name}.gguf")
-    patch.setattr(rehearsal_workers, "path_of", lambda name: folder / f"{name}.gguf")
+    patch.setattr(rehearsal_workers, "model_path", lambda name: folder / f"{name}.gguf")
     return desk.inside("workers", "calibrate", "--rehearsal", "--n", "6", "--workers", "letters,facts", *more)
 
 
@@ -201,7 +201,7 @@ def test_the_rehearsals_cards_are_written_for_shipping(
     (tmp_path / "moved").mkdir()
     for name in rehearsal_workers.NAMES:
         (tmp_path / f"{name}.gguf").rename(tmp_path / "moved" / f"{name}.gguf")
-    pool = rehearsal_workers.pool(directory=tmp_path / "moved")
+    pool = rehearsal_workers.rehearsal_workers(directory=tmp_path / "moved")
     assert {worker.name: cards.of(worker) is not None for worker in pool}["letters"]
 
 

@@ -556,7 +556,7 @@ def test_the_rehearsal_runs_its_own_workers(desk: Stage, tmp_path: Path, monkeyp
     """Its files through llama.cpp, with no key, no network, no yes, and none of the configured workers."""
     for name in rehearsal_workers.NAMES:
         make(tmp_path / f"{name}.gguf")
-    monkeypatch.setattr(rehearsal_workers, "path_of", lambda name: tmp_path / f"{name}.gguf")
+    monkeypatch.setattr(rehearsal_workers, "model_path", lambda name: tmp_path / f"{name}.gguf")
     done = desk.inside("eval", "rehearsal", "--systems", "alone,best-routing", "--n", "3", "--json")
     assert done.code == 0, done.err
     assert set(by_name(done.json)) == {*(f"alone:{name}" for name in rehearsal_workers.NAMES), "best-routing"}
@@ -567,7 +567,7 @@ def test_the_rehearsal_runs_its_own_workers(desk: Stage, tmp_path: Path, monkeyp
 
 def test_a_rehearsal_without_its_files_is_told(desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation without the models: 3, and what to do."""
-    monkeypatch.setattr(rehearsal_workers, "path_of", lambda name: tmp_path / f"{name}.gguf")
+    monkeypatch.setattr(rehearsal_workers, "model_path", lambda name: tmp_path / f"{name}.gguf")
     done = desk.inside("eval", "rehearsal", "--n", "3")
     assert done.code == 3
     explained(done)

@@ -28,7 +28,7 @@ def test_other_questions_are_refused_with_what_it_knows(stage: Stage, command: s
     """An honest line before anything is loaded, and the way to the real conductor."""
     done = stage.inside(command, "--rehearsal", "Who wrote the Iliad?")
     assert done.code == 2
-    assert "this orchestra knows only letters" in done.err
+    assert "the demo models only handle letters" in done.err
     assert "conductor model pull" in done.err
 
 
@@ -36,12 +36,12 @@ def test_other_questions_are_refused_with_what_it_knows(stage: Stage, command: s
 def test_what_its_models_cannot_read_is_refused(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    """A file or a system text would be left out without a word: they read the question alone."""
+    """A file or a system text would be left out without a word: they read only the question."""
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("Tokyo")
     done = stage.inside("ask", "--rehearsal", QUESTION, *more)
     assert done.code == 2
-    assert "read the question alone" in done.err
+    assert "read only the question" in done.err
     explained(done)
 
 

@@ -113,8 +113,10 @@ def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
 
 def test_the_cards_that_ship_fit_the_workers_that_ship() -> None:
     """What is hashed has not changed since they were measured."""
-    shipped = read_cards(workers.cards_file()).measured
-    assert {worker.name: worker_key(worker) for worker in workers.pool()} == {item.worker: item.key for item in shipped}
+    shipped = read_cards(workers.cards_path()).measured
+    assert {worker.name: worker_key(worker) for worker in workers.rehearsal_workers()} == {
+        item.worker: item.key for item in shipped
+    }
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:

@@ -19,20 +19,20 @@ from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import check_options, open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
-from conductor_cli.rehearsal import conducting
+from conductor_cli.rehearsal import conductor_model
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.workers import (
     CONTEXT,
     MOST_TOKENS,
     NAMES,
     PROFILE,
-    cards_file,
-    clean,
-    path_of,
-    pool,
+    cards_path,
+    clean_answer,
+    model_path,
+    rehearsal_workers,
     render,
 )
-from conductor_cli.rehearsal.world import Problem, problems
+from conductor_cli.rehearsal.world import Problem, draw_problems
 from conductor_cli.run.planning import FINISH
 
 ASKED = Question(text="Spell the capital of France backwards.")
@@ -85,7 +85,7 @@ def test_a_message_always_fits_the_context(question: str, subtask: str, answers:
     text = render(Question(text=question), step(subtask), items)
     assert text.isascii()
     assert len(text) < CONTEXT - MOST_TOKENS
-    worker = next(iter(pool()))
+    worker = next(iter(rehearsal_workers()))
     messages, notice = worker_messages(Question(text=question), step(subtask), items, worker, PROFILE, final=True)
     assert (messages, notice) == ((Message(role="user", content=text),), "")
 
@@ -95,13 +95,13 @@ def test_a_message_always_fits_the_context(question: str, subtask: str, answers:
 )
 def test_an_answer_is_read_in_capitals_on_one_line(answer: str, read: str) -> None:
     """As the world's own answers are written."""
-    assert clean(answer) == read
+    assert clean_answer(answer) == read
 
 
 def test_the_pool_holds_the_four_workers_with_their_cards() -> None:
     """Ordinary local workers, free, at temperature 0; what was measured of one stands in its card."""
     card = Card(strengths={"letters": 0.97}, measured=True)
-    workers = pool({"letters": card})
+    workers = rehearsal_workers({"letters": card})
     assert workers.names == NAMES
     assert workers["letters"].card == card
     assert workers["facts"].card == Card()
@@ -115,16 +115,18 @@ def test_the_pool_holds_the_four_workers_with_their_cards() -> None:
 
 def test_the_files_can_be_elsewhere(tmp_path: Path) -> None:
     """A training's own directory is used in place of the package's."""
-    assert [Path(worker.model) for worker in pool(directory=tmp_path)] == [tmp_path / f"{name}.gguf" for name in NAMES]
+    assert [Path(worker.model) for worker in rehearsal_workers(directory=tmp_path)] == [
+        tmp_path / f"{name}.gguf" for name in NAMES
+    ]
 
 
 def test_the_shipped_files_are_small() -> None:
     """At most two million parameters each, and 12 MB together."""
     for name in NAMES:
-        count = sum(prod(weight.shape) for weight in read_all_tensors(path_of(name)).values())
+        count = sum(prod(weight.shape) for weight in read_all_tensors(model_path(name)).values())
         assert count <= 2_000_000
-        assert read_model_info(path_of(name)).architecture == "qwen2"
-    assert sum(path_of(name).stat().st_size for name in NAMES) <= 12e6
+        assert read_model_info(model_path(name)).architecture == "qwen2"
+    assert sum(model_path(name).stat().st_size for name in NAMES) <= 12e6
 
 
 async def right(worker: Worker, asked: tuple[Problem, ...]) -> int:
@@ -144,24 +146,24 @@ def test_freshly_trained_files_take_the_place_of_those_that_ship(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variable names their directory: workers, conductor and cards all come from there, from wherever one asks."""
-    shipped = path_of("letters"), conducting.path_of(), cards_file()
+    shipped = model_path("letters"), conductor_model.conductor_path(), cards_path()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
-    found = Path(pool()["letters"].model), conducting.path_of(), cards_file()
+    found = Path(rehearsal_workers()["letters"].model), conductor_model.conductor_path(), cards_path()
     assert found == tuple(tmp_path / "fresh" / name for name in ("letters.gguf", "conductor.gguf", "cards.json"))
     assert all(path.is_file() for path in shipped)
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
-    assert (path_of("letters"), conducting.path_of(), cards_file()) == shipped
+    assert (model_path("letters"), conductor_model.conductor_path(), cards_path()) == shipped
 
 
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_shipped_specialist_knows_its_skill(skill: str) -> None:
     """A hundred held-out questions through the adapter: 90 at least (the table asks for 0.95 of five hundred)."""
-    asked = problems(100, 11, split="test", hops=(1,), skills=(skill,))  # type: ignore[arg-type]
-    assert asyncio.run(right(pool()[skill], asked)) >= 90
+    asked = draw_problems(100, 11, split="test", hops=(1,), skills=(skill,))  # type: ignore[arg-type]
+    assert asyncio.run(right(rehearsal_workers()[skill], asked)) >= 90
 
 
 def test_the_shipped_generalist_is_mediocre() -> None:
     """Better than nothing at a hundred single hops of all skills, and worse than the specialists."""
-    asked = problems(100, 12, split="test", hops=(1,))
-    assert 25 <= asyncio.run(right(pool()["generalist"], asked)) <= 80
+    asked = draw_problems(100, 12, split="test", hops=(1,))
+    assert 25 <= asyncio.run(right(rehearsal_workers()["generalist"], asked)) <= 80

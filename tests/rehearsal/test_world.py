@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normal import operands
+from conductor_cli.rehearsal.normalize import find_operands, is_known, normalize
 from conductor_cli.rehearsal.operations import OPERATIONS, SKILLS, facts, of_skill
-from conductor_cli.rehearsal.phrasings import VOCABULARY, WAYS, nests
+from conductor_cli.rehearsal.phrasings import VOCABULARY, WAYS, can_nest
 from conductor_cli.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES, WORDS
-from conductor_cli.rehearsal.world import Problem, is_held, is_known, normal, problems
+from conductor_cli.rehearsal.world import Problem, draw_problems, is_test_word
 from tests.rehearsal.reader import answers
 
 SEEDS = st.integers(0, 10**6)
@@ -40,8 +40,8 @@ def test_a_skill_has_at_least_eight_phrasings_and_some_are_held_out(skill: str) 
         assert way.held_nouns
         assert way.held_orders
         assert not set(held) & {*way.nouns, *way.asks, *way.orders}
-        assert any(nests(phrasing) for phrasing in way.held_nouns)
-        assert any(nests(phrasing) for phrasing in way.nouns)
+        assert any(can_nest(phrasing) for phrasing in way.held_nouns)
+        assert any(can_nest(phrasing) for phrasing in way.nouns)
 
 
 def test_no_word_to_be_worked_on_is_one_of_the_phrasings() -> None:
@@ -54,18 +54,18 @@ def test_no_word_to_be_worked_on_is_one_of_the_phrasings() -> None:
 @given(seed=SEEDS, split=st.sampled_from(["train", "test"]), count=st.integers(1, 25))
 def test_the_answer_is_what_the_text_asks_for(seed: int, split: str, count: int) -> None:
     """Read from its text alone, a question leads to its answer, and to no other."""
-    for problem in problems(count, seed, split=split):  # type: ignore[arg-type]
-        assert answers(normal(problem.question)) == {problem.answer}, problem.question
+    for problem in draw_problems(count, seed, split=split):  # type: ignore[arg-type]
+        assert answers(normalize(problem.question)) == {problem.answer}, problem.question
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, count=st.integers(1, 30))
 def test_the_same_seed_gives_the_same_problems(seed: int, count: int) -> None:
     """A seed reproduces; more of them begin with the same ones; no two ask the same."""
-    found = problems(count, seed, split="test")
-    assert problems(count, seed, split="test") == found
-    assert problems(count + 5, seed, split="test")[:count] == found
-    assert len({normal(problem.question) for problem in found}) == count
+    found = draw_problems(count, seed, split="test")
+    assert draw_problems(count, seed, split="test") == found
+    assert draw_problems(count + 5, seed, split="test")[:count] == found
+    assert len({normalize(problem.question) for problem in found}) == count
     assert len({problem.id for problem in found}) == count
 
 
@@ -73,31 +73,31 @@ def test_the_same_seed_gives_the_same_problems(seed: int, count: int) -> None:
 @given(seed=SEEDS, count=st.integers(1, 40))
 def test_at_least_half_are_multi_hop(seed: int, count: int) -> None:
     """However many are drawn, at least half take more than one hop, and none more than three."""
-    hops = [len(problem.hops) for problem in problems(count, seed)]
+    hops = [len(problem.hops) for problem in draw_problems(count, seed)]
     assert sum(number > 1 for number in hops) * 2 >= count
     assert set(hops) <= {1, 2, 3}
 
 
 def drawn(split: str, phrasings: str, seeds: range, count: int) -> list[Problem]:
-    return [item for seed in seeds for item in problems(count, seed, split=split, phrasings=phrasings)]  # type: ignore[arg-type]
+    return [item for seed in seeds for item in draw_problems(count, seed, split=split, phrasings=phrasings)]  # type: ignore[arg-type]
 
 
 def test_what_is_tested_was_never_trained_on() -> None:
     """No question of a test is one of training's, whichever phrasings it is drawn from; nor is a letters' word."""
     trained = drawn("train", "known", range(20), 400)
     tested = [item for phrasings in ("known", "held", "all") for item in drawn("test", phrasings, range(4), 400)]
-    texts = {normal(problem.question) for problem in trained}
-    assert not texts & {normal(problem.question) for problem in tested}
+    texts = {normalize(problem.question) for problem in trained}
+    assert not texts & {normalize(problem.question) for problem in tested}
     chains = {path(problem) for problem in trained if len(problem.hops) > 1}
     assert not chains & {path(problem) for problem in tested if len(problem.hops) > 1}
-    words = {word for problem in trained for word in re.findall("[A-Z]+", normal(problem.question)) if word in WORDS}
+    words = {word for problem in trained for word in re.findall("[A-Z]+", normalize(problem.question)) if word in WORDS}
     assert words
-    assert not any(is_held(word) for word in words)
+    assert not any(is_test_word(word) for word in words)
 
 
 def path(problem: Problem) -> tuple[str, ...]:
     """What a chain starts with, and what is done."""
-    start = list(operands(problem.hops[0].subtask))
+    start = list(find_operands(problem.hops[0].subtask))
     if problem.hops[0].amount:
         start.remove(str(problem.hops[0].amount))
     return (*start, *(f"{hop.op} {hop.amount}" for hop in problem.hops))
@@ -105,7 +105,7 @@ def path(problem: Problem) -> tuple[str, ...]:
 
 def test_all_skills_and_operations_come() -> None:
     """A set of five hundred uses every operation, as the only hop of a question and within a chain."""
-    mix = problems(500, 1, split="test")
+    mix = draw_problems(500, 1, split="test")
     assert {hop.op for problem in mix for hop in problem.hops} == set(OPERATIONS)
     assert {problem.hops[0].op for problem in mix if len(problem.hops) == 1} == set(OPERATIONS)
 
@@ -113,7 +113,7 @@ def test_all_skills_and_operations_come() -> None:
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_skill_can_be_drawn_alone(skill: str) -> None:
     """Five hundred different one-hop questions of one skill exist."""
-    found = problems(500, 3, split="test", hops=(1,), skills=(skill,))  # type: ignore[arg-type]
+    found = draw_problems(500, 3, split="test", hops=(1,), skills=(skill,))  # type: ignore[arg-type]
     assert {hop.skill for problem in found for hop in problem.hops} == {skill}
     assert {len(problem.hops) for problem in found} == {1}
 
@@ -121,15 +121,15 @@ def test_a_skill_can_be_drawn_alone(skill: str) -> None:
 def test_more_than_there_are_is_refused() -> None:
     """A set that cannot be filled with different questions says so."""
     with pytest.raises(ValueError, match="there are no 100000 different problems"):
-        problems(100_000, 1, split="test", hops=(1,), skills=("facts",))
+        draw_problems(100_000, 1, split="test", hops=(1,), skills=("facts",))
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
 def test_a_hop_says_its_part_in_words_of_the_question(seed: int) -> None:
     """Subtasks are made of the question's words and "it"; each hop needs the one before it and no other."""
-    for problem in problems(10, seed, split="test"):
-        words = {*normal(problem.question).replace("'s", "").split(), "it", "its", "'s"}
+    for problem in draw_problems(10, seed, split="test"):
+        words = {*normalize(problem.question).replace("'s", "").split(), "it", "its", "'s"}
         for number, hop in enumerate(problem.hops):
             assert {*hop.subtask.replace("'s", "").split()} <= words, (problem.question, hop.subtask)
             assert hop.access == ((number,) if number else ())
@@ -150,6 +150,6 @@ def test_the_months_go_round() -> None:
 
 def test_every_question_is_known_as_one() -> None:
     """What the world asks is a question of this world."""
-    asked = [*problems(300, 5), *problems(300, 5, split="test")]
+    asked = [*draw_problems(300, 5), *draw_problems(300, 5, split="test")]
     assert [problem.question for problem in asked if not is_known(problem.question)] == []
     assert facts()

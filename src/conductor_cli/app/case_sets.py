@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli import rehearsing
+from conductor_cli.app import rehearsal
 from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -
 
     `form` is the published set that a file holds. Raises `UsageError` with file and line of what is wrong.
     """
-    if source in (rehearsing.NAME, BASICS) and form is None and (count or 0) > MOST:
+    if source in (rehearsal.NAME, BASICS) and form is None and (count or 0) > MOST:
         raise UsageError(f"--n {count}: at most {MOST:,} cases of {source} are drawn", hint="ask for fewer")
-    if source == rehearsing.NAME and form is None:
-        return source, rehearsing.held_out(count or rehearsing.COUNT, seed)
+    if source == rehearsal.NAME and form is None:
+        return source, rehearsal.draw_test_cases(count or rehearsal.EVAL_CASES, seed)
     if source == BASICS and form is None:
         return source, basics(count, seed)
     path = Path(source).expanduser()
-    name = str(path.absolute()) if path.name in (rehearsing.NAME, BASICS) else path.name
+    name = str(path.absolute()) if path.name in (rehearsal.NAME, BASICS) else path.name
     return name, sample_cases(_read(path, form, seed), count, seed)
 
 
@@ -55,7 +55,7 @@ def _read(path: Path, form: str | None, seed: int) -> tuple[Case, ...]:
 
     if not path.exists() and not path.suffix:
         raise UsageError(
-            f"{path} is no file, and no set that is built in", hint=f"built in: {rehearsing.NAME}, {BASICS}"
+            f"{path} is no file, and no set that is built in", hint=f"built in: {rehearsal.NAME}, {BASICS}"
         )
     return read_cases(path)
 

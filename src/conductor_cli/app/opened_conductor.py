@@ -80,11 +80,11 @@ async def open_conductor(
     """
     settings = without_pool(settings) if stored else settings
     if rehearsal:
-        from conductor_cli.cli import rehearsing
+        from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
 
         check_rehearsal(settings)
-        planner = rehearsing.planner_of(settings) if planning else None
-        pool, remarks = filter_pool(rehearsing.pool(only), settings, only, planner)
+        planner = find_rehearsal_planner(settings) if planning else None
+        pool, remarks = filter_pool(rehearsal_pool(only), settings, only, planner)
     else:
         planner = _priced(resolve_planner(settings), settings) if planning else None
         pool, remarks = await resolve_pool(settings, planner, only)
@@ -99,7 +99,7 @@ async def open_conductor(
     workers, absent = _open_workers(pool, settings, keys, planner, model, opener)
     conductor = await _conductor(settings, planner, model, pool)
     if rehearsal:
-        conductor = rehearsing.profiled(conductor, planner)
+        conductor = with_rehearsal_profiles(conductor, planner)
     daily_spend = None if rehearsal else _daily_spend(settings, planner, held=day_limits)
     conductor = replace(
         conductor, workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed,

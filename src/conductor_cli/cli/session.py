@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
+from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import drive, open_trace
 from conductor_cli.cli.model.pulling import offer
 from conductor_cli.cli.options import GlobalOptions, choose_workers
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.plan_approval import check_terminal, open_approver
-from conductor_cli.cli.rehearsing import check_question, is_ours
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
@@ -81,7 +81,7 @@ class Session:
             self.hold(resume)
         if self.approves:
             check_terminal()
-        self.rehearsal = self.rehearsal or (resume is not None and is_ours(resume))
+        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
         if self.rehearsal:
             check_question(question)
         elif self._plans(plan, resume):

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Which = Literal["known", "held", "all"]
+PhrasingSet = Literal["known", "held", "all"]
 """Phrasings that training may see, those kept from it, or both."""
 
-Form = Literal["noun", "ask", "order"]
+PhrasingForm = Literal["noun", "ask", "order"]
 """A thing ("the capital of {x}"), a whole question ("which city is …"), an order ("name the capital of {x}")."""
 
 PRONOUNS: Final = ("it", "that", "the result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class Phrasings:
     """The phrasings of one operation; `held_…` are kept for testing."""
 
     nouns: tuple[str, ...]
@@ -31,15 +31,15 @@ class Ways:
     held_nouns: tuple[str, ...]
     held_orders: tuple[str, ...]
 
-    def of(self, form: Form, which: Which) -> tuple[str, ...]:
+    def of(self, form: PhrasingForm, which: PhrasingSet) -> tuple[str, ...]:
         known = {"noun": self.nouns, "ask": self.asks, "order": self.orders}[form]
         held = {"noun": self.held_nouns, "ask": (), "order": self.held_orders}[form]
         return {"known": known, "held": held, "all": known + held}[which]
 
 
-def _edge(which: str, at: str, verb: str) -> Ways:
+def _edge(which: str, at: str, verb: str) -> Phrasings:
     """First and last letters are asked for alike."""
-    return Ways(
+    return Phrasings(
         nouns=(f"the {which} letter of {{x}}", f"the letter at the {at} of {{x}}",
                f"the letter that {{x}} {verb} with"),
         asks=(f"which letter is the {which} letter of {{x}}", f"which letter is at the {at} of {{x}}"),
@@ -50,9 +50,9 @@ def _edge(which: str, at: str, verb: str) -> Ways:
     )  # fmt: skip
 
 
-def _month(which: str, verb: str) -> Ways:
+def _month(which: str, verb: str) -> Phrasings:
     """The months after and before likewise."""
-    return Ways(
+    return Phrasings(
         nouns=(f"the month {which} {{x}}", f"the month {verb} {{x}}"),
         asks=(f"which month comes {which} {{x}}", f"which month is {which} {{x}}"),
         orders=(f"name the month {which} {{x}}", f"give the month that comes {which} {{x}}"),
@@ -61,8 +61,8 @@ def _month(which: str, verb: str) -> Ways:
     )
 
 
-WAYS: Final[Mapping[str, Ways]] = {
-    "reverse": Ways(
+WAYS: Final[Mapping[str, Phrasings]] = {
+    "reverse": Phrasings(
         nouns=("the reverse of {x}", "{x} spelled backwards", "the reverse spelling of {x}", "{x} written backwards"),
         asks=("how is {x} spelled backwards", "how do you spell {x} backwards"),
         orders=("spell {x} backwards", "reverse {x}", "write {x} backwards", "reverse its letters",
@@ -70,14 +70,14 @@ WAYS: Final[Mapping[str, Ways]] = {
         held_nouns=("the backwards spelling of {x}", "{x} spelled in reverse"),
         held_orders=("spell {x} in reverse", "reverse the letters of {x}"),
     ),
-    "count": Ways(
+    "count": Phrasings(
         nouns=("the number of letters in {x}", "the letter count of {x}", "the count of the letters of {x}"),
         asks=("how many letters are in {x}", "how many letters does {x} have", "how many letters are there in {x}"),
         orders=("count the letters in {x}", "count its letters", "say how many letters {x} has"),
         held_nouns=("the number of letters of {x}", "the count of letters in {x}"),
         held_orders=("count the letters of {x}", "say how many letters are in {x}"),
     ),
-    "sort": Ways(
+    "sort": Phrasings(
         nouns=("the letters of {x} in alphabetical order", "the sorted letters of {x}", "the letters of {x} sorted"),
         asks=("what are the letters of {x} in alphabetical order",),
         orders=("sort the letters of {x}", "put the letters of {x} in alphabetical order", "sort its letters",
@@ -87,35 +87,35 @@ WAYS: Final[Mapping[str, Ways]] = {
     ),
     "first": _edge("first", "start", "starts"),
     "last": _edge("last", "end", "ends"),
-    "add": Ways(
+    "add": Phrasings(
         nouns=("{x} plus {k}", "the sum of {x} and {k}", "{k} more than {x}", "{k} added to {x}"),
         asks=("how much is {x} plus {k}",),
         orders=("add {k} to {x}", "increase {x} by {k}", "add {k}"),
         held_nouns=("{x} with {k} added", "{x} and {k} added", "the result of {x} plus {k}"),
         held_orders=("find the sum of {x} and {k}", "add {x} and {k}"),
     ),
-    "subtract": Ways(
+    "subtract": Phrasings(
         nouns=("{x} minus {k}", "{k} less than {x}", "the difference of {x} and {k}", "{k} subtracted from {x}"),
         asks=("how much is {x} minus {k}",),
         orders=("subtract {k} from {x}", "take {k} away from {x}", "decrease {x} by {k}", "subtract {k}"),
         held_nouns=("{x} with {k} subtracted", "{x} take away {k}", "the result of {x} minus {k}"),
         held_orders=("find the difference of {x} and {k}", "take {k} from {x}"),
     ),
-    "multiply": Ways(
+    "multiply": Phrasings(
         nouns=("{x} times {k}", "the product of {x} and {k}", "{k} times {x}", "{x} multiplied by {k}"),
         asks=("how much is {x} times {k}",),
         orders=("multiply {x} by {k}", "multiply {x} with {k}", "multiply by {k}"),
         held_nouns=("the result of {x} times {k}", "{x} multiplied with {k}"),
         held_orders=("find the product of {x} and {k}", "multiply {x} and {k}"),
     ),
-    "capital": Ways(
+    "capital": Phrasings(
         nouns=("the capital of {x}", "the capital city of {x}", "{x}'s capital"),
         asks=("which city is the capital of {x}",),
         orders=("name the capital of {x}", "find the capital of {x}"),
         held_nouns=("the city that is the capital of {x}", "{x}'s capital city"),
         held_orders=("find the capital city of {x}", "give the capital of {x}"),
     ),
-    "element": Ways(
+    "element": Phrasings(
         nouns=("the element with the symbol {x}", "the element whose symbol is {x}"),
         asks=("which element has the symbol {x}",),
         orders=("name the element with the symbol {x}", "find the element whose symbol is {x}",
@@ -123,21 +123,21 @@ WAYS: Final[Mapping[str, Ways]] = {
         held_nouns=("the element that has the symbol {x}", "the element of which the symbol is {x}"),
         held_orders=("give the element with the symbol {x}", "name the element whose symbol is {x}"),
     ),
-    "symbol": Ways(
+    "symbol": Phrasings(
         nouns=("the symbol of {x}", "the chemical symbol of {x}", "the symbol for {x}"),
         asks=("which symbol does {x} have",),
         orders=("give the symbol of {x}", "find the chemical symbol of {x}", "give its symbol"),
         held_nouns=("the chemical symbol for {x}", "the symbol that {x} has"),
         held_orders=("name the symbol of {x}", "give the chemical symbol of {x}"),
     ),
-    "number": Ways(
+    "number": Phrasings(
         nouns=("the atomic number of {x}", "{x}'s atomic number"),
         asks=("which atomic number does {x} have",),
         orders=("give the atomic number of {x}", "find its atomic number"),
         held_nouns=("the atomic number that {x} has", "the atomic number for {x}"),
         held_orders=("find the atomic number of {x}", "name the atomic number of {x}"),
     ),
-    "numbered": Ways(
+    "numbered": Phrasings(
         nouns=("the element with the atomic number {x}", "the element whose atomic number is {x}"),
         asks=("which element has the atomic number {x}",),
         orders=("name the element with the atomic number {x}", "find the element whose atomic number is {x}",
@@ -145,7 +145,7 @@ WAYS: Final[Mapping[str, Ways]] = {
         held_nouns=("the element that has the atomic number {x}", "the element of which the atomic number is {x}"),
         held_orders=("give the element with the atomic number {x}", "name the element whose atomic number is {x}"),
     ),
-    "opposite": Ways(
+    "opposite": Phrasings(
         nouns=("the opposite of {x}", "the word that means the opposite of {x}"),
         asks=("which word is the opposite of {x}", "what means the opposite of {x}"),
         orders=("name the opposite of {x}", "give its opposite", "find the opposite of {x}"),
@@ -157,14 +157,14 @@ WAYS: Final[Mapping[str, Ways]] = {
 }  # fmt: skip
 """By the name of the operation."""
 
-FRAMES: Final[Mapping[Form, tuple[str, ...]]] = {
+FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
     "noun": ("what is {s}", "tell me {s}", "{s}", "give me {s}"),
     "ask": ("{s}", "tell me {s}"),
     "order": ("{s}", "please {s}", "can you {s}"),
 }
 """What stands round a phrasing, or round the first order of several."""
 
-HELD_FRAMES: Final[Mapping[Form, tuple[str, ...]]] = {
+HELD_FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
     "noun": ("please tell me {s}", "can you tell me {s}"),
     "ask": ("please tell me {s}",),
     "order": ("can you please {s}",),
@@ -184,25 +184,25 @@ TYPED: Final = (
 """Small words that people type beside those of the phrasings. None of them is a word to be worked on unless quoted."""
 
 
-def said(phrasing: str, x: str, k: int = 0) -> str:
+def fill_phrasing(phrasing: str, x: str, k: int = 0) -> str:
     """The phrasing with its value and amount filled in."""
     text = phrasing.replace("{x}'s", "its" if x == "it" else f"{x}'s")
     return text.replace("{x}", x).replace("{k}", str(k))
 
 
-def is_plain(phrasing: str) -> bool:
+def takes_word_only(phrasing: str) -> bool:
     """Whether the phrasing goes with a word or number only, not with "it" or another phrase: "the symbol {x}"."""
     return phrasing.endswith(("symbol {x}", "number {x}")) or phrasing.startswith("{x}'s")
 
 
-def nests(phrasing: str) -> bool:
+def can_nest(phrasing: str) -> bool:
     """Whether the phrasing can stand inside another one and still be read in one way only."""
     joins = phrasing.startswith(("the sum", "the difference", "the product", "the result"))
     return joins or (phrasing.endswith("{x}") and "times" not in phrasing)
 
 
 def _vocabulary() -> frozenset[str]:
-    forms: tuple[Form, ...] = ("noun", "ask", "order")
+    forms: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
     texts = [text for ways in WAYS.values() for form in forms for text in ways.of(form, "all")]
     texts += [text for frames in (FRAMES, HELD_FRAMES) for kept in frames.values() for text in kept]
     texts += [*OPENINGS, *HELD_OPENINGS, *JOINTS, *PRONOUNS, TYPED]

@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import SeenStep, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE
-from conductor_cli.rehearsal.normal import is_task, normal
+from conductor_cli.rehearsal.normalize import names_a_task, normalize
 
 CONTEXT: Final = 1024
 """Tokens that a worker can read. A capital letter is a token, so a message of `render` always fits."""
@@ -51,20 +51,20 @@ def render(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
     The question is left out where the subtask is the question. A subtask that names nothing to do in this world
     ("Answer the question.") means the question.
     """
-    asked = normal(question.text)[:_TEXT]
+    asked = normalize(question.text)[:_TEXT]
     own = _task(step.subtask, asked)
     lines = [] if own == asked else [f"q: {asked}"]
     for item in [item for item in seen if item.answer is not None][-_SEEN:]:
-        lines += [f"s: {_task(item.subtask, asked)}", f"a: {clean(item.answer or '')}"]
+        lines += [f"s: {_task(item.subtask, asked)}", f"a: {clean_answer(item.answer or '')}"]
     return "\n".join([*lines, f"s: {own}", "a:"])
 
 
 def _task(subtask: str, asked: str) -> str:
-    text = normal(subtask)[:_TEXT]
-    return text if is_task(text) else asked
+    text = normalize(subtask)[:_TEXT]
+    return text if names_a_task(text) else asked
 
 
-def clean(answer: str) -> str:
+def clean_answer(answer: str) -> str:
     """An answer as models and scorers of this world write it: one line, in capitals, without a final stop."""
     plain = answer.encode("ascii", "ignore").decode()
     return " ".join(plain.split()).upper().rstrip(".")[:_ANSWER]
@@ -77,21 +77,21 @@ VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
 """Names a directory with other files in the place of those that ship with this package: freshly trained ones."""
 
 
-def path_of(name: str) -> Path:
+def model_path(name: str) -> Path:
     """The file of the model `name`."""
     own = os.environ.get(VARIABLE)
     return (Path(own).absolute() if own else Path(__file__).parent / "models") / f"{name}.gguf"
 
 
-def cards_file() -> Path:
+def cards_path() -> Path:
     """The cards that ship with the workers, as `conductor workers calibrate --rehearsal --out FILE` wrote them."""
     own = os.environ.get(VARIABLE)
     return Path(own).absolute() / "cards.json" if own else Path(__file__).with_name("cards.json")
 
 
-def pool(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
+def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
     """The four workers, with what was measured of them in `cards`; from the files in `directory` where it is given."""
-    files = {name: path_of(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
+    files = {name: model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS}
     return Pool(
         workers=tuple(

@@ -14,16 +14,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
-from conductor_cli.rehearsal.normal import KEYWORDS, REFUSAL, is_known, normal
+from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.operations import SKILLS, Operation, Skill, of_skill
-from conductor_cli.rehearsal.phrasings import Which, said
-from conductor_cli.rehearsal.sentences import Link, sentence
+from conductor_cli.rehearsal.phrasings import PhrasingSet, fill_phrasing
+from conductor_cli.rehearsal.sentences import ChainLink, build_sentence
 from conductor_cli.rehearsal.words import WORDS
-
-__all__ = [
-    "KEYWORDS", "REFUSAL", "SKILLS", "Hop", "Problem", "Recipe", "Split", "draw", "is_held", "is_known", "normal",
-    "problems",
-]  # fmt: skip
 
 Split = Literal["train", "test"]
 
@@ -63,11 +58,11 @@ class Problem:
 
 
 def _word(split: Split) -> Callable[[Random], str]:
-    kept = tuple(word for word in WORDS if is_held(word) == (split == "test"))
+    kept = tuple(word for word in WORDS if is_test_word(word) == (split == "test"))
     return lambda random: random.choice(kept)
 
 
-def is_held(word: str) -> bool:
+def is_test_word(word: str) -> bool:
     """Whether a word is kept for testing."""
     return _held(word, 4)
 
@@ -79,7 +74,7 @@ def _held(key: str, one_in: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ProblemSettings:
     """What is drawn.
 
     `shares` is how often an operation comes, 1 where it is not named, 0 for never. `word` draws the words of letters'
@@ -87,18 +82,18 @@ class Recipe:
     """
 
     split: Split = "train"
-    phrasings: Which = "known"
+    phrasings: PhrasingSet = "known"
     skills: tuple[Skill, ...] = SKILLS
     shares: Mapping[str, float] = field(default_factory=dict)
     word: Callable[[Random], str] | None = None
 
 
-def problems(  # noqa: PLR0913 - what a set of problems is made of
+def draw_problems(  # noqa: PLR0913 - what a set of problems is made of
     count: int,
     seed: int,
     *,
     split: Split = "train",
-    phrasings: Which | None = None,
+    phrasings: PhrasingSet | None = None,
     hops: Sequence[int] = HOPS,
     skills: Sequence[Skill] = SKILLS,
 ) -> tuple[Problem, ...]:
@@ -106,25 +101,27 @@ def problems(  # noqa: PLR0913 - what a set of problems is made of
 
     `hops` are the numbers of hops, in turn. Raises `ValueError` where so many different ones do not exist.
     """
-    recipe = Recipe(split=split, phrasings=phrasings or ("known" if split == "train" else "held"), skills=tuple(skills))
+    recipe = ProblemSettings(
+        split=split, phrasings=phrasings or ("known" if split == "train" else "held"), skills=tuple(skills)
+    )
     random = Random(f"{split} {recipe.phrasings} {seed}")  # noqa: S311 - reproducible, no secret
     found: dict[str, Problem] = {}
     known = 0  # questions in a row that were there already
     while len(found) < count:
-        problem = draw(random, recipe, hops[len(found) % len(hops)], id=f"{split}-{seed}-{len(found) + 1:04}")
-        known = known + 1 if found.setdefault(normal(problem.question), problem) is not problem else 0
+        problem = draw_problem(random, recipe, hops[len(found) % len(hops)], id=f"{split}-{seed}-{len(found) + 1:04}")
+        known = known + 1 if found.setdefault(normalize(problem.question), problem) is not problem else 0
         if known == _PATIENCE:
             raise ValueError(f"there are no {count} different problems of this kind")
     return tuple(found.values())
 
 
-def draw(random: Random, recipe: Recipe, hops: int, *, id: str = "") -> Problem:  # noqa: A002 - the field's name
+def draw_problem(random: Random, recipe: ProblemSettings, hops: int, *, id: str = "") -> Problem:  # noqa: A002 - the field's name
     """One problem of so many hops."""
     while True:
         start, links, values = _chain(random, recipe, hops)
         if not links:
             continue
-        text, phrases, known = sentence(random, start, links, recipe.phrasings)
+        text, phrases, known = build_sentence(random, start, links, recipe.phrasings)
         if _split_of(start, links, text, known=known) != recipe.split:
             continue
         return Problem(
@@ -132,18 +129,18 @@ def draw(random: Random, recipe: Recipe, hops: int, *, id: str = "") -> Problem:
         )
 
 
-def _chain(random: Random, recipe: Recipe, hops: int) -> tuple[str, tuple[Link, ...], tuple[str, ...]]:
+def _chain(random: Random, recipe: ProblemSettings, hops: int) -> tuple[str, tuple[ChainLink, ...], tuple[str, ...]]:
     """A start, what is done with it, and what comes out each time; no links where no chain so long goes on from it."""
     operation = _pick(random, recipe, [op for skill in recipe.skills for op in of_skill(skill)])
     start = random.choice(operation.starts) if operation.starts else (recipe.word or _word(recipe.split))(random)
-    value, links, values = start, list[Link](), list[str]()
+    value, links, values = start, list[ChainLink](), list[str]()
     for _ in range(hops):
         amounts = operation.amounts(value)
         if not amounts:
             return start, (), ()
         amount = random.choice(amounts)
         value = operation.does(value, amount)
-        links.append(Link(operation=operation, amount=amount))
+        links.append(ChainLink(operation=operation, amount=amount))
         values.append(value)
         able = [op for skill in recipe.skills for op in of_skill(skill) if op.amounts(value)]
         able = [op for op in able if operation.name not in (op.name, op.undoes)]
@@ -153,17 +150,17 @@ def _chain(random: Random, recipe: Recipe, hops: int) -> tuple[str, tuple[Link, 
     return start, tuple(links), tuple(values)
 
 
-def _pick(random: Random, recipe: Recipe, able: Sequence[Operation]) -> Operation:
+def _pick(random: Random, recipe: ProblemSettings, able: Sequence[Operation]) -> Operation:
     """First a skill, each as likely as the others, then one of its operations."""
     skill = random.choice(sorted({operation.skill for operation in able}))
     same = [operation for operation in able if operation.skill == skill]
     return random.choices(same, [recipe.shares.get(operation.name, 1.0) for operation in same])[0]
 
 
-def _split_of(start: str, links: Sequence[Link], text: str, *, known: bool) -> Split:
+def _split_of(start: str, links: Sequence[ChainLink], text: str, *, known: bool) -> Split:
     """Where a problem belongs. Each has one place, so no two sets of different splits can share a question."""
     if links[0].operation.skill == "letters":
-        held = start in WORDS and is_held(start)
+        held = start in WORDS and is_test_word(start)
     elif len(links) > 1:
         held = _held(" ".join([start, *(f"{link.operation.name} {link.amount}" for link in links)]), 5)
     else:
@@ -171,12 +168,12 @@ def _split_of(start: str, links: Sequence[Link], text: str, *, known: bool) -> S
     return "test" if held else "train"
 
 
-def _hops(start: str, links: Sequence[Link], phrases: Sequence[str], values: Sequence[str]) -> tuple[Hop, ...]:
+def _hops(start: str, links: Sequence[ChainLink], phrases: Sequence[str], values: Sequence[str]) -> tuple[Hop, ...]:
     return tuple(
         Hop(
             skill=link.operation.skill,
             op=link.operation.name,
-            subtask=said(phrase, "it" if at else start, link.amount).removeprefix("the "),
+            subtask=fill_phrasing(phrase, "it" if at else start, link.amount).removeprefix("the "),
             answer=value,
             access=(at,) if at else (),
             phrasing=phrase,

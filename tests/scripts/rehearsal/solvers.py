@@ -11,9 +11,9 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.operations import OPERATIONS, SKILLS, Skill
-from conductor_cli.rehearsal.phrasings import WAYS, Form
+from conductor_cli.rehearsal.phrasings import WAYS, PhrasingForm
 
-FORMS: tuple[Form, ...] = ("noun", "ask", "order")
+FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
 VALUE = r"(?P<x>it|that|its|the result|[A-Z0-9]+)"
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from conductor_cli.rehearsal.world import problems
+from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.exercises import Drill, Offer, Phase, Practice, on_offer, rehearsal
 from scripts.rehearsal.rollouts import rehearsed
 from tests.scripts.rehearsal.solvers import solvers
@@ -65,7 +65,7 @@ def test_the_rehearsals_course_begins_without_the_generalist() -> None:
 
 def test_given_problems_get_pools_of_their_own() -> None:
     """The same ones for the same seed."""
-    asked = problems(10, 1, split="test")
+    asked = draw_problems(10, 1, split="test")
     found = on_offer(asked, Offer(), 3)
     assert tuple(item.problem for item in found) == asked
     assert found == on_offer(asked, Offer(), 3) != on_offer(asked, Offer(), 4)
@@ -74,7 +74,7 @@ def test_given_problems_get_pools_of_their_own() -> None:
 def test_a_pool_has_the_order_of_its_exercise() -> None:
     """And the cards of the workers."""
     pool, models = solvers()
-    drill = Drill(problem=problems(1, 1)[0], names=("facts", "letters"))
+    drill = Drill(problem=draw_problems(1, 1)[0], names=("facts", "letters"))
     found = rehearsed(pool, models).of(drill).pool
     assert found.names == ("facts", "letters")
     assert found["facts"].card == pool["facts"].card

@@ -16,7 +16,7 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 import torch
 
 from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.rehearsal.world import problems
+from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.grpo import TrainingJob
 from conductor_cli.train.metrics import read_metrics
@@ -48,7 +48,7 @@ def school(directory: Path, **changes: Any) -> TrainingJob:
     pool, models = solvers()
     values = {
         "practice": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
-        "seconds": 1e9, "say": lambda _: None, "looks": on_offer(problems(2, 1, split="test"), Offer(), 1),
+        "seconds": 1e9, "say": lambda _: None, "looks": on_offer(draw_problems(2, 1, split="test"), Offer(), 1),
     }  # fmt: skip
     return TrainingJob(**{**values, **changes})
 

@@ -8,7 +8,7 @@ import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.rehearsal.words import WORDS
-from conductor_cli.rehearsal.world import is_held
+from conductor_cli.rehearsal.world import is_test_word
 from scripts.rehearsal.courses import COURSES, Course, course_of
 from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
 
@@ -45,7 +45,7 @@ def test_lessons_are_drawn_by_their_number() -> None:
 @pytest.mark.parametrize("name", COURSES)
 def test_no_lesson_has_a_word_that_is_kept_for_testing(name: str) -> None:
     """Made-up words included, and written backwards too where that is a word."""
-    kept = {word for word in WORDS if is_held(word)}
+    kept = {word for word in WORDS if is_test_word(word)}
     seen = {word for lesson in lessons(COURSES[name]) for word in re.findall("[A-Z]{3,}", lesson.prompt)}
     assert seen
     assert not kept & seen

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from random import Random
 
-from conductor_cli.rehearsal.normal import normal
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, Form
+from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, PhrasingForm
 from conductor_cli.rehearsal.words import WORDS
-from conductor_cli.rehearsal.world import Problem, Recipe, draw, is_held
+from conductor_cli.rehearsal.world import Problem, ProblemSettings, draw_problem, is_test_word
 from scripts.rehearsal.syntax_noise import garbled
 
-FORMS: tuple[Form, ...] = ("noun", "ask", "order")
+FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
 
 
 def problem(seed: int, hops: int = 3) -> Problem:
-    return draw(Random(seed), Recipe(), hops)
+    return draw_problem(Random(seed), ProblemSettings(), hops)
 
 
 def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
@@ -24,9 +24,9 @@ def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
     for seed in range(300):
         plain = problem(seed, 1 + seed % 3)
         asked, subtasks = garbled(Random(seed), plain)
-        changed += asked != normal(plain.question)
+        changed += asked != normalize(plain.question)
         for subtask, hop in zip(subtasks, plain.hops, strict=True):
-            new = set(subtask.split()) - set(normal(hop.subtask).split())
+            new = set(subtask.split()) - set(normalize(hop.subtask).split())
             assert new <= set(asked.split())
     assert 0.5 < changed / 300 < 0.75
 
@@ -36,7 +36,7 @@ def test_what_is_worked_on_stays() -> None:
     for seed in range(200):
         plain = problem(seed)
         operands = re.compile(r"\b(?:[A-Z]+|[0-9]+)\b")
-        assert operands.findall(garbled(Random(seed), plain)[0]) == operands.findall(normal(plain.question))
+        assert operands.findall(garbled(Random(seed), plain)[0]) == operands.findall(normalize(plain.question))
 
 
 def test_a_thing_becomes_a_thing_of_a_thing() -> None:
@@ -52,12 +52,12 @@ def test_no_beginning_that_is_kept_for_testing_is_taught() -> None:
     for seed in range(400):
         plain = problem(seed)
         made = garbled(Random(seed), plain)[0]
-        assert made.startswith(held) <= normal(plain.question).startswith(held)
+        assert made.startswith(held) <= normalize(plain.question).startswith(held)
 
 
 def test_nothing_that_is_kept_for_testing_is_taught() -> None:
     """Neither words nor phrasings, nor by chance a garbled clause that is a held-out phrasing."""
-    held = {word for word in WORDS if is_held(word)}
+    held = {word for word in WORDS if is_test_word(word)}
     ways = [text for ways in WAYS.values() for form in FORMS for text in ways.of(form, "held")]
     phrasings = {text.removeprefix("the ") for text in ways}
     for seed in range(2000):

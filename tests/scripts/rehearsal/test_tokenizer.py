@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.rehearsal.world import normal, problems
+from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.tokenizer import SIZE, SPECIAL, build, fingerprint, texts
 
 
@@ -30,8 +31,8 @@ def test_what_is_worked_on_stays_letter_by_letter(tokenizer: Any) -> None:
     assert tokenizer.encode("what is the capital of").tokens == ["what", "Ġis", "Ġthe", "Ġcapital", "Ġof"]
     assert tokenizer.encode("PARIS").tokens == list("PARIS")
     assert tokenizer.encode(" 127").tokens == ["Ġ", "1", "2", "7"]
-    for problem in problems(200, 1, split="test"):
-        tokens = tokenizer.encode(normal(problem.question)).tokens
+    for problem in draw_problems(200, 1, split="test"):
+        tokens = tokenizer.encode(normalize(problem.question)).tokens
         assert not [token for token in tokens if len(token) > 1 and not token.strip("Ġ").islower() and token != "'s"]
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normal import operands
-from conductor_cli.rehearsal.phrasings import WAYS, said
-from conductor_cli.rehearsal.world import normal, problems
+from conductor_cli.rehearsal.normalize import find_operands, normalize
+from conductor_cli.rehearsal.phrasings import WAYS, fill_phrasing
+from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.courses import COURSES
 from scripts.rehearsal.lessons import Lesson, loosened
 from scripts.rehearsal.word_noise import loose
 
-TEXTS = tuple(normal(problem.question) for problem in problems(100, 1, hops=(1,)))
+TEXTS = tuple(normalize(problem.question) for problem in draw_problems(100, 1, hops=(1,)))
 
 
 @settings(max_examples=200, deadline=None)
@@ -24,7 +24,7 @@ TEXTS = tuple(normal(problem.question) for problem in problems(100, 1, hops=(1,)
 def test_what_is_worked_on_stays(text: str, seed: int) -> None:
     """Small words come, go and change places; the word or the numbers are those of the question."""
     made = loose(Random(seed), text)
-    assert Counter(operands(made)) == Counter(operands(text))
+    assert Counter(find_operands(made)) == Counter(find_operands(text))
     assert loose(Random(seed), text) == made
 
 
@@ -39,7 +39,7 @@ def test_words_come_go_and_change_places() -> None:
 @pytest.mark.parametrize("operation", WAYS)
 def test_no_held_out_phrasing_comes_of_it(operation: str) -> None:
     """A text that would be one stays as it was."""
-    held = [said(text, "OTTER", 3) for text in WAYS[operation].held_nouns + WAYS[operation].held_orders]
+    held = [fill_phrasing(text, "OTTER", 3) for text in WAYS[operation].held_nouns + WAYS[operation].held_orders]
     for text in TEXTS:
         made = [loose(Random(seed), text) for seed in range(5)]
         assert not [new for new in made for phrasing in held if phrasing in new and new != text]

@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli import __version__
+from conductor_cli.app import rehearsal
 from conductor_cli.app.evaluation_list import evaluations_directory, remaining_today, stored_evaluations
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
-from conductor_cli.cli import rehearsing
 from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.eval.following import Count, following
 from conductor_cli.cli.output import print_error, print_notice
@@ -138,7 +138,7 @@ class Evaluating:
 
     def _systems(self, opened: OpenedConductor, unusable: ConductorError | None) -> tuple[System, ...]:
         """Those that are asked for. Raises where none of them can run."""
-        keywords = rehearsing.keywords() if self.order.rehearsal else None
+        keywords = rehearsal.skill_keywords() if self.order.rehearsal else None
         found = select_systems(self.order.systems, opened.conductor, cases=self.order.cases, keywords=keywords)
         if all(system.missing for system in found):
             if unusable is not None and all(system.plan is None for system in found):

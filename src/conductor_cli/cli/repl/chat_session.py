@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.app.rehearsal import check_question
 from conductor_cli.cli.options import GlobalOptions, choose_workers
 from conductor_cli.cli.question_input import continue_conversation
-from conductor_cli.cli.rehearsing import check_question
 from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
 from conductor_cli.cli.session import Session
 from conductor_cli.core import rerun

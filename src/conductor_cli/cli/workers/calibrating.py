@@ -92,11 +92,11 @@ def calibrate(
 
 def _set(source: str | None, *, rehearsal: bool, count: int | None, seed: int) -> Set:
     from conductor_cli.app.case_sets import BASICS, basics, load_cases
-    from conductor_cli.cli import rehearsing
+    from conductor_cli.app.rehearsal import CALIBRATION_CASES, draw_training_cases
     from conductor_cli.evals.cases import hash_cases
 
     if rehearsal:
-        name, cases = "rehearsal practice", rehearsing.practice(count or rehearsing.CALIBRATION, seed)
+        name, cases = "rehearsal practice", draw_training_cases(count or CALIBRATION_CASES, seed)
     elif source is None:
         name, cases = BASICS, basics(count, seed)
     else:
@@ -107,12 +107,12 @@ def _set(source: str | None, *, rehearsal: bool, count: int | None, seed: int) -
 async def _pool(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> Pool:
     """The workers to be measured, the conductor itself not among them."""
     from conductor_cli.app.opened_conductor import resolve_pool
+    from conductor_cli.app.rehearsal import rehearsal_pool
     from conductor_cli.app.worker_selection import check_rehearsal
-    from conductor_cli.cli import rehearsing
 
     if rehearsal:
         check_rehearsal(settings)
-        pool = rehearsing.pool(only)
+        pool = rehearsal_pool(only)
     else:
         pool, _ = await resolve_pool(settings, None, only)
     return Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))

@@ -22,7 +22,7 @@ from conductor_cli.core.profile import Profile, Sampling
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE
 from conductor_cli.rehearsal import workers
-from conductor_cli.rehearsal.normal import normal
+from conductor_cli.rehearsal.normalize import normalize
 
 CONTEXT: Final = 1024
 """Tokens that the conductor can read and write."""
@@ -39,7 +39,7 @@ def render(question: Question, pool: Pool, context: PlanFormatContext, room: int
     Where only a worker is to be named, the plan is begun: the one step is the question.
     """
     del pool  # its cards are in the labels
-    asked = normal(question.text)[:room]
+    asked = normalize(question.text)[:room]
     cards = "".join(f"{BAR}{label}" for label in context.allowed)
     begun = f"{asked}{BAR}-{BAR}" if context.single else ""
     return f"{cards}\n{asked}\n{begun}"
@@ -53,12 +53,12 @@ PROFILE: Final = Profile(
 )  # fmt: skip
 
 
-def path_of(name: str = "conductor") -> Path:
+def conductor_path(name: str = "conductor") -> Path:
     """The file of the trained conductor, or of `cold`, the one that it was trained from."""
-    return workers.path_of(name)
+    return workers.model_path(name)
 
 
-def conductor(path: Path | None = None) -> Worker:
+def rehearsal_conductor(path: Path | None = None) -> Worker:
     """The conductor as a model to open: the shipped one, or the file at `path`."""
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0}
-    return Worker(name=NAME, kind="llama", model=str(path or path_of()), options=options, price=FREE)
+    return Worker(name=NAME, kind="llama", model=str(path or conductor_path()), options=options, price=FREE)

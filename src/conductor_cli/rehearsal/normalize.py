@@ -23,10 +23,10 @@ KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
 }  # fmt: skip
 """The words by which a developer would send a question to a specialist."""
 
-REFUSAL: Final = (
-    "this orchestra knows only letters (reverse, count, sort, first, last), small sums, and facts (capitals, elements, "
-    "opposites, months); for anything else get the real conductor: conductor model pull"
+CAPABILITIES: Final = (
+    "letters (reverse, count, sort, first, last), small sums, and facts (capitals, elements, opposites, months)"
 )
+"""What the demo models can do, in words for an error message."""
 
 _QUOTES: Final = str.maketrans(dict.fromkeys("‘’`", "'") | dict.fromkeys("“”„«»", '"'))
 _SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001 - likewise
@@ -40,7 +40,7 @@ _OF_FACTS: Final = ("capital", "opposite", "month")
 _ASKING: Final = ("what", "which", "who", "how", "that", "it")
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """`text` as models of the rehearsal read it; the same text comes out for every way to type a question."""
     plain = unicodedata.normalize("NFKD", text.translate(_QUOTES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
@@ -72,29 +72,29 @@ def _word(word: str, *, owns: bool, shouted: bool) -> Iterator[str]:
         yield word.upper() + ("'s" if owns else "")
 
 
-def operands(text: str) -> tuple[str, ...]:
+def find_operands(text: str) -> tuple[str, ...]:
     """The words and numbers of a normal text that are to be worked on."""
     return tuple(word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal())
 
 
-def skills_in(question: str) -> tuple[Skill, ...]:
+def find_skills(question: str) -> tuple[Skill, ...]:
     """The skills whose keywords a question has."""
-    words = normal(question).split()
+    words = normalize(question).split()
     return tuple(skill for skill, keywords in KEYWORDS.items() if any(word in keywords for word in words))
 
 
-def is_task(text: str) -> bool:
+def names_a_task(text: str) -> bool:
     """Whether a normal text says what to do: a number to work with, or a keyword of letters or facts."""
-    return any(word.isdecimal() for word in operands(text)) or skills_in(text) not in ((), ("numbers",))
+    return any(word.isdecimal() for word in find_operands(text)) or find_skills(text) not in ((), ("numbers",))
 
 
 def is_known(question: str) -> bool:
     """Whether a question is one of this world: what to do, and one word or numbers that are known here."""
-    skills, given = skills_in(question), operands(normal(question))
+    skills, given = find_skills(question), find_operands(normalize(question))
     words = [word for word in given if not word.isdecimal()]
     if not words:
         return skills != ("letters",) and bool(given) and (bool(skills) or len(given) > 1)
     if not skills or len(words) > 1:
         return False
-    about_facts = "letters" not in skills or any(word in _OF_FACTS for word in normal(question).split())
+    about_facts = "letters" not in skills or any(word in _OF_FACTS for word in normalize(question).split())
     return words[0] in facts() if about_facts else True

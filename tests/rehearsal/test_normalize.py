@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normal import REFUSAL, is_known, normal, operands, skills_in
-from conductor_cli.rehearsal.world import problems
+from conductor_cli.rehearsal.normalize import CAPABILITIES, find_operands, find_skills, is_known, normalize
+from conductor_cli.rehearsal.world import draw_problems
 
 SPELLED = "spell the capital of FRANCE backwards"
 
@@ -26,7 +26,7 @@ SPELLED = "spell the capital of FRANCE backwards"
 )
 def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
     """Case, quotes, stops and spaces carry nothing."""
-    assert normal(typed) == SPELLED
+    assert normalize(typed) == SPELLED
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
 )  # fmt: skip
 def test_what_is_worked_on_is_in_capitals(typed: str, read: str) -> None:
     """Signs become words, and a word that no phrasing has, or that is quoted, is one to be worked on."""
-    assert normal(typed) == read
+    assert normalize(typed) == read
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), split=st.sampled_from(["train", "test"]))
 def test_a_question_is_read_alike_however_it_is_typed(seed: int, split: str) -> None:
     """Small, large, without stop, and read twice: always the same text."""
-    for problem in problems(10, seed, split=split):  # type: ignore[arg-type]
-        read = normal(problem.question)
+    for problem in draw_problems(10, seed, split=split):  # type: ignore[arg-type]
+        read = normalize(problem.question)
         ways = [
             problem.question.lower(),
             problem.question.upper(),
@@ -65,14 +65,14 @@ def test_a_question_is_read_alike_however_it_is_typed(seed: int, split: str) -> 
             read,
             f"{read}?!",
         ]
-        assert {normal(way) for way in ways} == {read}
+        assert {normalize(way) for way in ways} == {read}
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=80))
 def test_any_text_can_be_read(text: str) -> None:
     """Whatever is typed, what the models read is plain ASCII on one line, and no longer than four times the text."""
-    read = normal(text)
+    read = normalize(text)
     assert read.isascii()
     assert "\n" not in read
     assert read == " ".join(read.split())
@@ -103,14 +103,14 @@ def test_a_question_outside_is_not_known(typed: str) -> None:
     assert not is_known(typed)
 
 
-def test_the_refusal_names_what_is_known_and_where_to_go() -> None:
-    """One line: the skills, and how to get the real conductor."""
-    assert "\n" not in REFUSAL
-    for word in ("letters", "sums", "capitals", "conductor model pull"):
-        assert word in REFUSAL
+def test_the_capabilities_name_each_skill() -> None:
+    """They fit into one line of an error message."""
+    assert "\n" not in CAPABILITIES
+    for word in ("letters", "sums", "capitals"):
+        assert word in CAPABILITIES
 
 
 def test_operands_and_skills_are_read_off() -> None:
     """What is worked on, and by whose keywords."""
-    assert operands("take FRANCE's capital add 3") == ("FRANCE", "3")
-    assert skills_in("Spell the capital of France backwards, then add 3") == ("letters", "numbers", "facts")
+    assert find_operands("take FRANCE's capital add 3") == ("FRANCE", "3")
+    assert find_skills("Spell the capital of France backwards, then add 3") == ("letters", "numbers", "facts")

@@ -13,7 +13,7 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conducting import CONTEXT, PROFILE, conductor, path_of
+from conductor_cli.rehearsal.conductor_model import CONTEXT, PROFILE, conductor_path, rehearsal_conductor
 
 CARDS = {
     "sums": {"letters": 0.02, "numbers": 0.97, "facts": 0.0},
@@ -101,7 +101,7 @@ def test_a_long_question_is_cut_to_what_may_be_shown() -> None:
 
 def test_the_conductor_is_a_file_of_the_package() -> None:
     """Opened like any other model; another file can be tried in its place."""
-    worker = conductor()
-    assert (worker.kind, worker.model) == ("llama", str(path_of()))
+    worker = rehearsal_conductor()
+    assert (worker.kind, worker.model) == ("llama", str(conductor_path()))
     assert worker.options["context"] == CONTEXT
-    assert conductor(path_of("cold")).model.endswith("cold.gguf")
+    assert rehearsal_conductor(conductor_path("cold")).model.endswith("cold.gguf")

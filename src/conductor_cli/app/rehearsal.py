@@ -1,0 +1,133 @@
+"""The demo models (`--rehearsal`) as the application uses them: planner, workers with their cards, cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from conductor_cli.app.planner_resolution import resolve_planner
+from conductor_cli.config.cards import read_cards
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.evals.cases import Case, GoldStep
+from conductor_cli.rehearsal import conductor_model, workers
+from conductor_cli.rehearsal.normalize import CAPABILITIES, KEYWORDS, is_known
+from conductor_cli.rehearsal.world import Problem, draw_problems
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.core.question import Question
+    from conductor_cli.core.trace import Trace
+    from conductor_cli.run import Conductor
+
+NAME: Final = "rehearsal"
+"""The name of the built-in set of cases on the command line."""
+
+EVAL_CASES: Final = 500
+"""Cases of an evaluation if no number is given."""
+
+CALIBRATION_CASES: Final = 600
+"""Cases of a calibration if no number is given: about two hundred for each skill."""
+
+
+def check_question(question: Question) -> None:
+    """Raise `UsageError` for a question that the demo models were not trained on."""
+    if question.files or question.system:
+        raise UsageError(
+            "the demo models read only the question: no files and no system prompt",
+            hint="leave out --file, --system and piped input; in a chat, `/file -` removes files",
+        )
+    if not is_known(question.text):
+        raise UsageError(
+            f"the demo models only handle {CAPABILITIES}", hint="for other questions: conductor model pull"
+        )
+
+
+def is_rehearsal_run(trace: Trace) -> bool:
+    """Whether all workers of a run are demo models. Only the ends of the paths count: the package may have moved."""
+    tails = [(Path(worker.model).parts[-3:], workers.model_path(worker.name).parts[-3:]) for worker in trace.pool]
+    return bool(tails) and all(one == other for one, other in tails)
+
+
+def find_rehearsal_planner(settings: Settings) -> Worker:
+    """The demo conductor, unless the command line names another one. Raises `ConductorUnusable`."""
+    if settings.origins["conductor.model"] == "command line":
+        return resolve_planner(settings)
+    if not conductor_model.conductor_path().is_file():
+        raise ConductorUnusable(
+            "the demo conductor is missing from this installation", hint="reinstall conductor-llm, or use --conductor"
+        )
+    return conductor_model.rehearsal_conductor()
+
+
+def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Conductor:
+    """The conductor with the prompts that the demo models were trained on.
+
+    Raises `UsageError` for a mode that the demo conductor was not trained for.
+    """
+    is_demo = planner is not None and planner == conductor_model.rehearsal_conductor()
+    if is_demo and (conductor.mode == "ultra" or conductor.limits.recursion):
+        raise UsageError(
+            "the demo conductor was trained to plan, not to reason or to review answers",
+            hint="leave out --mode ultra and --recursion, or choose another model: --conductor",
+        )
+    profile = conductor_model.PROFILE if is_demo else conductor.profile
+    # The workers run at temperature 0, so a second attempt would give the same answer.
+    limits = replace(conductor.limits, attempts=1)
+    return replace(conductor, profile=profile, worker_profile=workers.PROFILE, limits=limits)
+
+
+def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
+    """The demo workers or, with `only`, some of them. One whose file has changed since has no card.
+
+    Raises `ConfigError` if a file is missing, `UsageError` for an unknown name.
+    """
+    found = workers.rehearsal_workers()
+    missing = [worker.name for worker in found if not Path(worker.model).is_file()]
+    if missing:
+        raise ConfigError(
+            f"demo workers are missing from this installation: {', '.join(missing)}", hint="reinstall conductor-llm"
+        )
+    cards = read_cards(workers.cards_path())
+    pool = Pool(workers=tuple(cards.on(worker) for worker in found))
+    try:
+        return pool.subset(only) if only else pool
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+
+
+def skill_keywords() -> Mapping[str, Sequence[str]]:
+    """For each skill, the words in a question that point to it."""
+    return {str(skill): words for skill, words in KEYWORDS.items()}
+
+
+def draw_test_cases(count: int, seed: int) -> tuple[Case, ...]:
+    """New problems of one to three hops, in words and phrasings that no model was trained on."""
+    return _draw_cases(count, seed, "test")
+
+
+def draw_training_cases(count: int, seed: int) -> tuple[Case, ...]:
+    """New problems of one hop, in the phrasings of training: skills are measured on them, apart from any test."""
+    return _draw_cases(count, seed, "train")
+
+
+def _draw_cases(count: int, seed: int, split: Literal["train", "test"]) -> tuple[Case, ...]:
+    try:
+        problems = (
+            draw_problems(count, seed, split="test") if split == "test" else draw_problems(count, seed, hops=(1,))
+        )
+    except ValueError as error:
+        raise UsageError(f"--n {count}: {error}", hint="ask for fewer") from None
+    return tuple(_to_case(problem, tag_hops=split == "test") for problem in problems)
+
+
+def _to_case(problem: Problem, *, tag_hops: bool) -> Case:
+    tags = tuple(dict.fromkeys(str(hop.skill) for hop in problem.hops))
+    hops = len(problem.hops)
+    return Case(
+        id=problem.id, question=problem.question, answer=problem.answer,
+        tags=(*tags, f"{hops} hop{'s' if hops > 1 else ''}") if tag_hops else tags,
+        steps=tuple(GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access) for hop in problem.hops),
+    )  # fmt: skip
