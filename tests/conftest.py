@@ -60,10 +60,11 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(autouse=True)
 def _no_secrets() -> Iterator[None]:
     """Keys that one test has read are no secrets of the next."""
-    from conductor_cli.core import redact
+    from conductor_cli.core.redact import Secrets
+    from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
     yield
-    vars(redact.SECRETS).update(vars(redact.Secrets()))
+    vars(KNOWN_SECRETS).update(vars(Secrets()))
 
 
 class NetworkRefused(OSError):

@@ -28,8 +28,8 @@ from conductor_cli.cli.repl.history import LARGEST, LONGEST, history_at
 from conductor_cli.cli.repl.prompt import Left, Prompt
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.models.catalog import no_stored_key
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 
@@ -414,7 +414,7 @@ def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
     """The file has the mode 0600, also where it had another; a key that was read stands in it redacted."""
     (tmp_path / "history").touch(0o644)
-    SECRETS.add("a-secret-that-is-long")
+    KNOWN_SECRETS.add("a-secret-that-is-long")
     history = history_at(tmp_path)
     history.append_string("first\nof two lines")
     history.append_string("my key is a-secret-that-is-long")

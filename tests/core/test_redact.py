@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.redact import LEAST, REDACTED, SECRETS, Secrets, StreamRedactor, encodings_of
+from conductor_cli.core.redact import LEAST, REDACTED, Secrets, StreamRedactor, encodings_of
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
 HARD = 'k/e+y="q\\u&<==/+'
@@ -172,4 +173,4 @@ def test_a_key_that_is_added_twice_is_known_once() -> None:
     found.add(PLAIN)
     assert found.forms is before
     assert set(before) == set(encodings_of(PLAIN))
-    assert SECRETS.redact(REDACTED) == REDACTED
+    assert KNOWN_SECRETS.redact(REDACTED) == REDACTED

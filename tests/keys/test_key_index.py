@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.redact import REDACTED, SECRETS
+from conductor_cli.core.redact import REDACTED
 from conductor_cli.keys import key_index
 from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
@@ -41,7 +42,7 @@ def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Pat
 def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
     """Whoever reads a key makes it known to what redacts."""
     safe(tmp_path).set("openai", URL, "sk-told-0123456789", plaintext=True)
-    assert SECRETS.redact("it is sk-told-0123456789") == f"it is {REDACTED}"
+    assert KNOWN_SECRETS.redact("it is sk-told-0123456789") == f"it is {REDACTED}"
 
 
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:

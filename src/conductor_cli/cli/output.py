@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Any, Final, TextIO
 
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.core.sanitize import escape_json, one_line, sanitize
 from conductor_cli.core.table import Column, render_table
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 NARROWEST: Final = 20
 """The least columns that lines are broken for: in fewer, a terminal may do it."""
@@ -30,17 +30,17 @@ _BEGINNING: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 
 def print_line(text: str = "") -> None:
     """A line on stdout, safe for a terminal. When nobody reads it any more the command ends quietly."""
-    _write(SECRETS.redact(sanitize(text)))
+    _write(KNOWN_SECRETS.redact(sanitize(text)))
 
 
 def print_styled(text: str) -> None:
     """A text on stdout that the caller has made safe, and then styled."""
-    _write(SECRETS.redact(text))
+    _write(KNOWN_SECRETS.redact(text))
 
 
 def print_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
     """One JSON value on stdout; what is unsafe on a terminal is an escape in it."""
-    _write(escape_json(json.dumps(SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
+    _write(escape_json(json.dumps(KNOWN_SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
 
 
 def _write(text: str) -> None:
@@ -56,13 +56,13 @@ def _write(text: str) -> None:
 
 def print_text(text: str) -> None:
     """A sentence on stdout about what stands there, broken between words on a terminal."""
-    _write(wrap_lines(SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
+    _write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
 
 
 def print_notice(text: str) -> None:
     """A line on stderr, broken between words on a terminal. A command must not fail because nobody listens there."""
     with suppress(OSError, ValueError):  # ValueError: the stream is closed
-        sys.stderr.write(wrap_lines(SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n")
+        sys.stderr.write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n")
         sys.stderr.flush()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.redact import SECRETS
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
@@ -23,7 +23,7 @@ class _Redacted(logging.Formatter):
     """A line of the log, also a traceback, without a key: libraries log what they send."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return SECRETS.redact(super().format(record))
+        return KNOWN_SECRETS.redact(super().format(record))
 
 
 def start(*, greeted: bool = False) -> NoReturn:

@@ -18,7 +18,7 @@ from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
-from conductor_cli.core.redact import SECRETS
+from conductor_cli.core.redact import Secrets
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
@@ -279,13 +279,15 @@ class _Place:
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def to_line(event: Event) -> str:
-    """One event as one line of JSON, without the newline and without a key that this process has read.
+def to_line(event: Event, secrets: Secrets | None = None) -> str:
+    """One event as one line of JSON, without the newline and without any of `secrets`.
 
     Whatever breaks lines or terminals is an escape in it.
     """
     line = escape_json(_ENCODE(to_json(event)))
-    return escape_json(_ENCODE(SECRETS.redact_data(to_json(event)))) if SECRETS.holds(line) else line
+    if secrets is None or not secrets.holds(line):
+        return line
+    return escape_json(_ENCODE(secrets.redact_data(to_json(event))))
 
 
 def from_line(line: str) -> Event:

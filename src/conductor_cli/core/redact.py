@@ -1,8 +1,8 @@
 """Keys taken out of text, in every spelling in which they come back: as they are, in a URL, in JSON, in base64.
 
-Providers write a key into their errors, servers echo headers, a file of a question may hold one. `SECRETS` knows the
-keys that this process has read. Text that leaves it, to the terminal, a log or a trace, goes through `SECRETS.redact`;
-text that a server streams through a `Stream`, as a key may be cut in two by the end of a piece.
+Providers write a key into their errors, servers echo headers, a file of a question may hold one. `Secrets` knows a set
+of keys. Text that leaves the process goes through `Secrets.redact`; text that a server streams goes through a
+`Stream`, since a key may be cut in two by the end of a piece.
 """
 
 from __future__ import annotations
@@ -180,7 +180,3 @@ def _base64(data: bytes) -> Iterator[str]:
         core = whole[(0, 2, 3)[before] : end]
         yield core
         yield core.replace("+", "-").replace("/", "_")
-
-
-SECRETS: Final = Secrets()
-"""What this process must not let out. Whoever reads a key adds it here first."""

@@ -27,6 +27,7 @@ from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
 from conductor_cli.models.append_log import AppendLog, read_lines
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.lock import exclusive_lock
 from conductor_cli.models.response_cache import ResponseCache
 
@@ -185,7 +186,7 @@ class ResultWriter:
 
     def run(self, events: Iterable[ev.Event]) -> str:
         """Write a run; returns where it stands. Raises `UsageError`."""
-        block = "\n".join(map(ev.to_line, merge_deltas(events)))
+        block = "\n".join(ev.to_line(event, KNOWN_SECRETS) for event in merge_deltas(events))
         return f"{TRACES}:{_appended(self._runs, block)}"
 
     def outcome(self, outcome: Outcome) -> None:

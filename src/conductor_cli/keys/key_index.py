@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.keys.entry import KeyEntry
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.lock import exclusive_lock
 
 NAME: Final = "keys.json"
@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, KeyEntry]:
     keys = [entry.key for entry in entries.values() if entry.key]
     if keys and os.name == "posix" and stat.S_IMODE(mode) & 0o077:
         raise ConfigError(f"{path} holds keys, and others can read it", hint=f"chmod 600 {path}; then renew the keys")
-    SECRETS.add(*keys)
+    KNOWN_SECRETS.add(*keys)
     return entries
 
 

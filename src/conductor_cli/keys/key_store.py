@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.keys import key_index
 from conductor_cli.keys.entry import KeyEntry, same_address
 from conductor_cli.keys.keyring import ABSENT, KeyringError, ask
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS
 
 State = Literal["kept", "gone", "unknown"]
@@ -102,7 +102,7 @@ class KeyStore:
 
     def set(self, provider: str, base_url: str, key: str, *, plaintext: bool = False) -> KeyEntry:
         """Keep a key in the keyring, read back, or in the list itself. Raises `KeyMissing` or `ConfigError`."""
-        SECRETS.add(key)
+        KNOWN_SECRETS.add(key)
         entry = KeyEntry(provider=provider, base_url=base_url, since=_now(), where="file" if plaintext else "keyring")
         with self._changing() as entries:
             before = entries.get(provider)
@@ -176,7 +176,7 @@ def _held(entry: KeyEntry, text: object) -> StoredKey:
     with suppress(ValueError, KeyError, TypeError):
         item = json.loads(str(text))
         key, base_url, since = (str(item[name]) for name in ("key", "base_url", "since"))
-        SECRETS.add(key)
+        KNOWN_SECRETS.add(key)
         return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
     return StoredKey(entry=entry, fault=_missing(entry, "the keyring holds something else than"))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 SECONDS: Final = 5.0
 """How long a keyring may take for all that one command asks of it. Starting a keyring's service takes under one."""
@@ -113,7 +113,7 @@ def _read(said: str) -> dict[str, Any]:
 
 def _fault(answer: Mapping[str, Any], ways_out: str) -> KeyringError:
     backend = f" ({answer['backend']})" if answer.get("backend") else ""
-    said = SECRETS.redact(one_line(str(answer.get("said", "")))).rstrip(".")[:200]
+    said = KNOWN_SECRETS.redact(one_line(str(answer.get("said", "")))).rstrip(".")[:200]
     if answer["fault"] == "none":
         return KeyringError("there is no keyring here that keeps keys", hint=ways_out, state="none")
     if answer["fault"] == "plaintext":

@@ -14,7 +14,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError, ModelErrorKind
-from conductor_cli.core.redact import REDACTED, SECRETS
+from conductor_cli.core.redact import REDACTED
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 WORDS: Final = 300
 """How many characters of a provider's message are shown."""
@@ -194,7 +195,7 @@ def clean_excerpt(text: str | bytes, secrets: tuple[str, ...] = ()) -> str:
     for secret in secrets:
         if len(secret) >= SECRET:
             text = text.replace(secret, REDACTED)
-    text = SECRETS.redact(text)
+    text = KNOWN_SECRETS.redact(text)
     text = text[: 64 * WORDS]
     if "<html" in text[:WORDS].lower() or text.lstrip()[:9].lower() == "<!doctype":
         text = _TAGS.sub(" ", text)

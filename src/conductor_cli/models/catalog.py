@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.models.base import Model
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.sampling_options import find_invalid_option
 from conductor_cli.models.stream_decoder import CostSource
@@ -62,6 +62,9 @@ _CALLED: Final[dict[type, str]] = {
 _SECRET: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
 
 
+_SECRET_HEADER: Final = re.compile(r"auth|token|key|secret|password|cookie|credential", re.IGNORECASE)
+
+
 def kinds() -> tuple[str, ...]:
     """The kinds of worker that a user may name."""
     return (*PRESETS, "llama")
@@ -81,6 +84,7 @@ def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys
     if worker.kind in PRESETS:
         check_options(worker)
         _check_address(worker, environ)
+        _hide_headers(worker)
         return _remote(worker, PRESETS[worker.kind], api_key_of(worker, environ, stored))
     opener = _OTHERS.get(worker.kind)
     if opener is None:
@@ -117,11 +121,19 @@ def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = 
 
 def _hide(environ: Mapping[str, str]) -> None:
     """Litellm reads the variables of its many providers itself: all that may be a key is treated as one."""
-    SECRETS.add(*(value.strip() for name, value in environ.items() if _SECRET.search(name)))
+    KNOWN_SECRETS.add(*(value.strip() for name, value in environ.items() if _SECRET.search(name)))
+
+
+def _hide_headers(worker: Worker) -> None:
+    """Treat a worker's own headers as keys where their name says so: a server may echo what it is sent."""
+    headers = {str(name): str(value) for name, value in worker.options.get("headers", {}).items()}
+    secret = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
+    # A server may echo the token without the word before it, as in `Bearer TOKEN`.
+    KNOWN_SECRETS.add(*secret, *(value.rpartition(" ")[2] for value in secret))
 
 
 def _sendable(key: str, name: str) -> str:
-    SECRETS.add(key)
+    KNOWN_SECRETS.add(key)
     if key.isascii() and key.isprintable() and " " not in key:
         return key
     raise KeyMissing(

@@ -12,9 +12,10 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.redact import SECRETS, StreamRedactor
+from conductor_cli.core.redact import StreamRedactor
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
@@ -46,7 +47,7 @@ class ReplyDecoder:
         self._blank = True
         self._refused = False
         self._splitter = ThinkingSplitter()
-        self._texts, self._thoughts = StreamRedactor(SECRETS), StreamRedactor(SECRETS)
+        self._texts, self._thoughts = StreamRedactor(KNOWN_SECRETS), StreamRedactor(KNOWN_SECRETS)
 
     def frame(self, frame: Mapping[str, Any]) -> Chunk | None:
         """What one frame of a stream, or a whole JSON answer, adds."""

@@ -17,6 +17,7 @@ from typing import Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 _PIECES: Final = (b'{"kind":"step_delta"', b'{"kind":"plan_delta"')
 _INNER: Final = b'{"kind":"nested_event"'
@@ -37,7 +38,7 @@ class TraceWriter:
 
     def write(self, event: ev.Event) -> None:
         """Append one event. A refused write shows in `error`, which a later success clears."""
-        self._pending += ev.to_line(event).encode("utf-8", "backslashreplace") + b"\n"
+        self._pending += ev.to_line(event, KNOWN_SECRETS).encode("utf-8", "backslashreplace") + b"\n"
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._file, self._pending) :]

@@ -68,7 +68,7 @@ def _told(stage: TrainingSession) -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        said = "the read_memory is not enough for a step"
+        said = "the memory is not enough for a step"
         raise ConfigError(said, hint="--lora, more GPUs, or vLLM elsewhere: see docs/train.md") from error
     except ConnectionError as error:
         raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from conductor_cli.core.events import Event
-from conductor_cli.core.redact import SECRETS
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 Clock = Callable[[], float]
 """Seconds that only grow."""
@@ -40,7 +40,7 @@ class Stdout:
         self.terminal = is_terminal(stream)
 
     def write(self, text: str) -> int:
-        text = SECRETS.redact(text)
+        text = KNOWN_SECRETS.redact(text)
         try:
             return self.stream.write(text)
         except UnicodeEncodeError:

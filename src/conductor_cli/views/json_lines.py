@@ -6,6 +6,7 @@ import json
 
 from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.sanitize import escape_json
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
 
 
@@ -16,7 +17,7 @@ class JsonLinesOutput:
         self._stdout = stdout
 
     def show(self, event: Event) -> None:
-        write_json(self._stdout, to_line(event))
+        write_json(self._stdout, to_line(event, KNOWN_SECRETS))
         self._stdout.flush()
 
     def close(self) -> None:

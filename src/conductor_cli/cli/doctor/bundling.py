@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.redact import REDACTED, SECRETS
+from conductor_cli.core.redact import REDACTED
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.cli.doctor.check import Check
@@ -59,7 +60,7 @@ class Pack:
         learn(self.settings)
         texts = {name: _redacted(text) for name, text in self._texts(checks).items()}
         if self.run:
-            texts["trace.jsonl"] = SECRETS.redact(self.trace)  # as its writer wrote it, down to the paths
+            texts["trace.jsonl"] = KNOWN_SECRETS.redact(self.trace)  # as its writer wrote it, down to the paths
         texts = {"README.txt": _readme(texts), **texts}
         data = _zipped(texts)
         _write(self.path, data)
@@ -103,13 +104,13 @@ def learn(settings: Settings) -> None:
     """Read every key that can be known of, so that none leaves: variables, headers, addresses, the store."""
     from conductor_cli.cli.keys.rows import stored_keys
 
-    SECRETS.add(*_in_variables(settings.environ))
+    KNOWN_SECRETS.add(*_in_variables(settings.environ))
     for item in settings.workers:
         headers = item.worker.options.get("headers")
         for value in headers.values() if isinstance(headers, Mapping) else ():
-            SECRETS.add(str(value).strip(), *str(value).split())
+            KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
         named = settings.environ.get(str(item.worker.options.get("key_env") or ""), "")
-        SECRETS.add(named.strip())
+        KNOWN_SECRETS.add(named.strip())
     safe = stored_keys(settings)
     try:
         safe.read(*safe.entries())
@@ -134,7 +135,7 @@ def _password(url: str) -> str:
 
 def _redacted(text: str) -> str:
     """Without keys, without what an address carries beside its place, and without the name of the user's home."""
-    text = _URL.sub(lambda found: _place(found[0]), SECRETS.redact(text))
+    text = _URL.sub(lambda found: _place(found[0]), KNOWN_SECRETS.redact(text))
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
 
@@ -150,7 +151,7 @@ def _place(url: str) -> str:
 
 
 def _dumped(data: Any) -> str:  # noqa: ANN401 - any JSON value
-    return json.dumps(SECRETS.redact_data(data), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(KNOWN_SECRETS.redact_data(data), ensure_ascii=False, indent=1) + "\n"
 
 
 def _versions() -> dict[str, Any]:

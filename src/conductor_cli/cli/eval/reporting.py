@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import print_error, print_json, print_notice
 from conductor_cli.core.errors import Failure, UsageError
-from conductor_cli.core.redact import SECRETS
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -109,7 +109,7 @@ def check_file(path: Path | None) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(SECRETS.redact(text), encoding="utf-8")
+        path.write_text(KNOWN_SECRETS.redact(text), encoding="utf-8")
     except OSError as error:
         hint = "the evaluation is kept: conductor eval --rescore last --html FILE"
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None

@@ -7,14 +7,14 @@ import warnings
 from pathlib import Path
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.keys.entry import LONGEST, checked_key
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 
 def key_from_user(provider: str) -> str:
     """The key of a provider: from a prompt that shows nothing, or from stdin. Raises `UsageError`."""
     text = _prompted(provider) if sys.stdin.isatty() else _piped()
-    SECRETS.add(*text.split())  # whatever it is, no message repeats it
+    KNOWN_SECRETS.add(*text.split())  # whatever it is, no message repeats it
     return checked_key(text)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.cli.keys.rows import KeyRow, keys_in_variables, keys_of_workers, stored_row
 from conductor_cli.core.errors import KeyMissing, UsageError
-from conductor_cli.core.redact import SECRETS
 from conductor_cli.keys.entry import checked_key, same_address
 from conductor_cli.models.key_check import Checked, check_key
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def _all(rows: Sequence[KeyRow]) -> list[KeyTest]:
 
 
 async def _test(row: KeyRow) -> KeyTest:
-    SECRETS.add(row.key.strip())
+    KNOWN_SECRETS.add(row.key.strip())
     try:
         key = checked_key(row.key)
     except UsageError as error:

@@ -10,7 +10,7 @@ from typing import Final
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from conductor_cli.cli.output import print_notice
-from conductor_cli.core.redact import SECRETS
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 NAME: Final = "history"
 """The file, in the state directory."""
@@ -63,6 +63,6 @@ class Kept(FileHistory):
         if len(string) > LONGEST:
             return
         try:
-            super().store_string(SECRETS.redact(string))
+            super().store_string(KNOWN_SECRETS.redact(string))
         except (OSError, UnicodeError):
             return

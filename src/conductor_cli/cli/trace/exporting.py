@@ -74,16 +74,15 @@ def exported(trace: Trace, chosen: Exported, *, live: bool = False) -> str:
     """The whole file. No key that this process has read is in it."""
     import json
 
-    from conductor_cli.core.redact import SECRETS
     from conductor_cli.core.sanitize import escape_json
+    from conductor_cli.models.known_secrets import KNOWN_SECRETS
     from conductor_cli.views.html_export import html_page
     from conductor_cli.views.markdown_export import markdown_document
 
     if chosen is Exported.json:
-        return (
-            escape_json(json.dumps(SECRETS.redact_data(data_of(trace, live=live)), ensure_ascii=False, indent=2)) + "\n"
-        )
-    return SECRETS.redact(
+        data = KNOWN_SECRETS.redact_data(data_of(trace, live=live))
+        return escape_json(json.dumps(data, ensure_ascii=False, indent=2)) + "\n"
+    return KNOWN_SECRETS.redact(
         html_page(trace, live=live) if chosen is Exported.html else markdown_document(trace, live=live)
     )
 
