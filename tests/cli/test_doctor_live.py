@@ -11,8 +11,8 @@ from typing import Any
 import pexpect
 import pytest
 
+from conductor_cli.app.checks import Check
 from conductor_cli.cli import doctor
-from conductor_cli.cli.doctor.check import Check
 from conductor_cli.cli.doctor.installation import is_ours, what_is
 from conductor_cli.config import Settings, load_settings
 from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says

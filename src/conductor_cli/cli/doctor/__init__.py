@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from conductor_cli.app.checks import Check
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.doctor import installation as doctor_installation
 from conductor_cli.cli.doctor import model as doctor_model
-from conductor_cli.cli.doctor.check import Check
 from conductor_cli.core.errors import ConductorError, UsageError
 
 if TYPE_CHECKING:

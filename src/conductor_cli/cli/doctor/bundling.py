@@ -22,7 +22,7 @@ from conductor_cli.core.redact import REDACTED
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.doctor.check import Check
+    from conductor_cli.app.checks import Check
     from conductor_cli.config import Settings
 
 CONTENTS: Final = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.doctor.check import Check
+from conductor_cli.app.checks import Check
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_size
 

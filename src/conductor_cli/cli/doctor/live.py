@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from conductor_cli.cli.doctor.check import Check
+from conductor_cli.app.checks import Check
 from conductor_cli.cli.doctor.model import too_large
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.events import PlanRejected, StepPlanned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.doctor.check import Check
+from conductor_cli.app.checks import Check
 from conductor_cli.core.errors import ConductorError, ModelError
 from conductor_cli.core.formatting import format_size
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conductor_cli.app import case_sets
+from conductor_cli.app.checks import Check
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
-from conductor_cli.cli.doctor.check import Check
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.plan import SELF

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from conductor_cli.app.checks import Check
 from conductor_cli.cli.cost_prompt import confirm_cost
-from conductor_cli.cli.doctor.check import Check
 from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.cli.train.readiness import Order, Readiness
 from conductor_cli.core.errors import UsageError

@@ -1,4 +1,4 @@
-"""What one look of `doctor` finds: a name, a state, and what to do about it."""
+"""The result of one check of `doctor` or of `train --dry-run`: a name, a state, and what to do."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at. `state` is ok, warning or failed; a failure has the exit code it would lead to.
+    """One thing that was checked. `state` is ok, warning or failed; a failure has the exit code it would lead to.
 
-    `seconds` is how long it took, where that says something.
+    `seconds` is how long it took, for checks where that is of interest.
     """
 
     name: str
