@@ -280,7 +280,7 @@ def test_what_a_file_says_of_itself_is_shown_on_one_line(tmp_path: Path, whole: 
     ("template", "problem"),
     [
         ("{% for message in messages %}", "Unexpected end of template"),
-        ("{{ messages[0].content.center(9) }}", "'center' of 'str' object is unsafe"),
+        ("{{ messages.append(messages[0].content) }}", "'append' of 'list' object is unsafe"),
         ("Hello", "leaves out message 1"),
         ("{{ raise_exception('Not \x1b[31mtoday') }}", "Not [31mtoday"),
         ("{% for a in range(999) %}{% for b in range(999) %}word{% endfor %}{% endfor %}", "more than 262144"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from contextlib import suppress
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.prompt import SLICE, Piece, open_template, opens_thinking, pieces, slices
-from conductor_cli.models.llama.template import SECONDS
+from conductor_cli.models.llama import template
+from conductor_cli.models.llama.prompt import MAX_SLICE, Piece, opens_thinking, render_prompt, split_for_tokenizer
+from conductor_cli.models.llama.template import WALL_SECONDS, ChatTemplate
+from conductor_cli.models.llama.template_sandbox import MEMORY
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
 USER = Message(role="user", content="U1")
@@ -26,21 +29,24 @@ STRICT = (
 )
 
 
-def prompt(template: str, messages: tuple[Message, ...] = (USER,), *, thinking: bool = True) -> str:
-    found = pieces(open_template("m.gguf", template, NAMES), messages, thinking=thinking)
+def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bool = True) -> str:
+    found = render_prompt(ChatTemplate("m.gguf", source, NAMES), messages, thinking=thinking)
     return "".join(piece.text for piece in found)
 
 
 def test_contents_stand_apart_from_the_template() -> None:
     """Each content is a piece of its own, as it was written; special tokens count only in the rest."""
     content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
-    found = pieces(open_template("m.gguf", STRICT, NAMES), (Message(role="user", content=content),), thinking=True)
+    found = render_prompt(
+        ChatTemplate("m.gguf", STRICT, NAMES), (Message(role="user", content=content),), thinking=True
+    )
     assert found == (Piece("<s>[user]", control=True), Piece(content, control=False))
 
 
 def test_a_space_before_a_content_goes_with_it() -> None:
     """So that the first word is the token that it is in running text."""
-    found = pieces(open_template("m.gguf", "[I] {{ messages[0].content }} [/I]", {}), (USER,), thinking=True)
+    template = ChatTemplate("m.gguf", "[I] {{ messages[0].content }} [/I]", {})
+    found = render_prompt(template, (USER,), thinking=True)
     assert [piece.text for piece in found] == ["[I]", " U1", " [/I]"]
 
 
@@ -72,14 +78,16 @@ def test_thinking_is_named_only_to_be_left_out() -> None:
 @pytest.mark.parametrize(("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)])
 def test_an_opened_thinking_is_seen(end: str, opens: bool) -> None:
     """Only where the template's last word opens it; a question that ends so opens nothing."""
-    template = "{{ messages[0].content }}" + end
-    assert opens_thinking(pieces(open_template("m.gguf", template, {}), (USER,), thinking=True)) is opens
+    source = "{{ messages[0].content }}" + end
+    assert opens_thinking(render_prompt(ChatTemplate("m.gguf", source, {}), (USER,), thinking=True)) is opens
     asked = (Message(role="user", content="<think>"),)
-    assert not opens_thinking(pieces(open_template("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True))
+    assert not opens_thinking(
+        render_prompt(ChatTemplate("m.gguf", "{{ messages[0].content }}", {}), asked, thinking=True)
+    )
 
 
 @pytest.mark.parametrize(
-    "template",
+    "source",
     [
         "{%- set ns = namespace(n=0) -%}{%- for m in messages[::-1] -%}{%- set ns.n = ns.n + 1 -%}{%- endfor -%}",
         "{% set all = [] %}{% for m in messages %}{% set all = all + [m] %}{% endfor %}{{ all | length }}",
@@ -89,9 +97,9 @@ def test_an_opened_thinking_is_seen(end: str, opens: bool) -> None:
         "{{ {'a': [1, 2]} | tojson(indent=4) }}{{ 'abc'[1:] | upper }}{{ tools is none }}{% break %}",
     ],
 )
-def test_what_chat_templates_use_is_there(template: str) -> None:
+def test_what_chat_templates_use_is_there(source: str) -> None:
     """Lists, slices, macros, counters, filters, dates and marks for training all work."""
-    loop = template if "break" not in template else "{% for m in messages %}" + template + "{% endfor %}"
+    loop = source if "break" not in source else "{% for m in messages %}" + source + "{% endfor %}"
     assert "U1" in prompt(loop + "{{ messages[0].content }}")
 
 
@@ -123,21 +131,26 @@ HOSTILE = {
     "include": "{% include '/etc/passwd' %}",
     "attribute": "{{ messages.append(1) }}",
     "lorem": "{{ lipsum(999999) }}",
+    "comparing": "{% set n = namespace(a=1, b=1) %}{% for i in range(60) %}{% set n.a = dict(p=n.a, q=n.a) %}"
+    "{% set n.b = dict(p=n.b, q=n.b) %}{% endfor %}{{ n.a == n.b }}",
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_template_is_stopped(name: str) -> None:
-    """It neither runs on nor fills the memory; rendering is tried twice, each in its time."""
-    began = time.monotonic()
+def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It neither runs on nor fills the memory of this process or of the machine."""
+    monkeypatch.setattr(template, "CPU_SECONDS", 1)
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
         prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
-    assert time.monotonic() - began < 2 * SECONDS + 2
+    assert time.monotonic() - began < WALL_SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * MEMORY >> 10
 
 
 def test_a_template_sees_nothing_of_the_process() -> None:
     """The ways from a value to Python's inside lead nowhere: an error, or nothing at all."""
-    for way in ("''.__class__", "messages.__class__", "raise_exception.__globals__", "range.__self__", "_turn.func"):
+    for way in ("''.__class__", "messages.__class__", "raise_exception.__globals__", "range.__self__"):
         with suppress(ModelError):
             assert prompt("{{ " + way + " }}{{ messages[0].content }}") == "U1"
     with pytest.raises(ModelError, match="unsafe"):
@@ -149,11 +162,11 @@ def test_a_template_sees_nothing_of_the_process() -> None:
 )
 def test_slices_are_short_and_whole(text: str) -> None:
     """No slice is longer than a tokenizer can bear, and together they are the text."""
-    parts = slices(text)
+    parts = split_for_tokenizer(text)
     assert "".join(parts) == text
-    assert max(map(len, parts)) <= SLICE
+    assert max(map(len, parts)) <= MAX_SLICE
 
 
 def test_slices_are_cut_before_words() -> None:
     """Where there are words, each slice after the first begins with the space before one."""
-    assert {part[0] for part in slices("word " * 2000)[1:]} == {" "}
+    assert {part[0] for part in split_for_tokenizer("word " * 2000)[1:]} == {" "}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import one_line
 from conductor_cli.models.llama.safetensors import read_json, unreadable
-from conductor_cli.models.llama.template import LONGEST
+from conductor_cli.models.llama.template_sandbox import MAX_CHARACTERS
 from conductor_cli.models.llama.writing import Value
 from conductor_cli.train.dependencies import require
 
@@ -207,6 +207,6 @@ def _template(directory: Path, told: Mapping[str, Any]) -> str:
         found = told.get("chat_template", "")
         by_name = {item.get("name"): item.get("template") for item in found or () if isinstance(item, dict)}  # type: ignore[attr-defined]
         found = by_name.get("default", "") if isinstance(found, list) else found
-    if not isinstance(found, str) or len(found) > LONGEST:
-        raise ValueError(f"its chat template is no text of at most {LONGEST} characters")
+    if not isinstance(found, str) or len(found) > MAX_CHARACTERS:
+        raise ValueError(f"its chat template is no text of at most {MAX_CHARACTERS} characters")
     return found

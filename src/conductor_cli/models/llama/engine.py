@@ -18,8 +18,9 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.loading import LlamaOptions, Loaded
 from conductor_cli.models.llama.prefix_cache import PrefixCache
-from conductor_cli.models.llama.prompt import open_template, opens_thinking, pieces
+from conductor_cli.models.llama.prompt import opens_thinking, render_prompt
 from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, drawn, shares
+from conductor_cli.models.llama.template import CHATML, ChatTemplate
 from conductor_cli.models.llama.vocabulary import Prompt, ReplyDecoder, Vocabulary
 
 ANSWER: Final = 256
@@ -45,11 +46,7 @@ class Engine:
         prefixes = None if options.cache is None else PrefixCache(options.cache / "prefixes", self._loaded.identity)
         self.memory = KVCache(self._lib, self._loaded.context, flag, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
-        try:
-            self._template = open_template(path.name, *self._template_of(self._loaded.model))
-        except ModelError:
-            self.close()
-            raise
+        self._template = self._read_template()
 
     def answer(self, request: Request, flag: CancelToken) -> Iterator[Chunk]:
         """The reply, chunk by chunk. Raises `ModelError`, or `Stopped` soon after `flag` is set."""
@@ -77,7 +74,7 @@ class Engine:
 
     def prompt(self, request: Request) -> Prompt:
         """The tokens of a request's messages. Raises `ModelError` or `Stopped`."""
-        spelled = pieces(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
+        spelled = render_prompt(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
         return self.vocabulary.tokens(spelled, self.memory.check)._replace(thinks=opens_thinking(spelled))
 
     @property
@@ -166,11 +163,12 @@ class Engine:
                 hint="get the file again",
             )  # fmt: skip
 
-    def _template_of(self, model: object) -> tuple[str | None, dict[str, str]]:
-        source = self._lib.llama_model_chat_template(model, None)
+    def _read_template(self) -> ChatTemplate:
+        source = self._lib.llama_model_chat_template(self._loaded.model, None)
         special = {"bos_token": self._lib.llama_vocab_bos, "eos_token": self._lib.llama_vocab_eos}
         names = {name: self.vocabulary.name(find(self.vocabulary.pointer)) for name, find in special.items()}
-        return None if source is None else bytes(source).decode("utf-8", "replace"), names
+        text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
+        return ChatTemplate(self._path.name, text, names)
 
 
 def _least(request: Request) -> int:

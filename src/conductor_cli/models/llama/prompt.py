@@ -1,7 +1,7 @@
 """Messages -> the pieces of a prompt: what the chat template wrote, and what people and models wrote.
 
 Only the template's own text may hold special tokens. The template is given an unguessable mark for each message's
-content; what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn.
+content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.thinking import OPEN
 from conductor_cli.models.llama.gguf import one_line
+from conductor_cli.models.llama.template import ChatTemplate, ChatTemplateError
 
-if TYPE_CHECKING:
-    from conductor_cli.models.llama.template import Template
+SECRET: Final = secrets.token_hex(8)
+"""Part of each mark; nothing that a prompt could hold knows it."""
 
-CHATML: Final = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n"
-)
-"""The template for a model that has none."""
-
-SLICE: Final = 2000
+MAX_SLICE: Final = 2000
 """The most characters given to the tokenizer at once.
 
 llama.cpp splits text with `std::regex` for many kinds of vocabulary; it calls itself once a character of an unbroken
@@ -42,38 +37,30 @@ class Piece(NamedTuple):
     cut: bool = False
 
 
-def open_template(owner: str, source: str | None, names: Mapping[str, str]) -> Template:
-    """The template of the model named `owner`. Raises `ModelError` of kind `file` for one that cannot be used."""
-    from conductor_cli.models.llama.template import Template, TemplateFault
-
-    try:
-        return Template(owner, CHATML if source is None else source, names)
-    except TemplateFault as fault:
-        raise _unusable(owner, fault) from fault
-
-
-def pieces(
-    template: Template, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
+def render_prompt(
+    template: ChatTemplate, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
 ) -> tuple[Piece, ...]:
     """The prompt for `messages`. `thinking` false asks a template that knows the word to leave thinking out.
 
     `cuts` are character offsets into the first message, as in a `Request`.
 
-    A template that refuses or forgets the system's words, or a second turn of one side, gets them in the next turn of
-    the user. Raises `ModelError` of kind `file`.
+    A template that refuses or drops a system message, or a second message in a row from one side, gets these words in
+    the next user message. Raises `ModelError` of kind `file`.
     """
-    from conductor_cli.models.llama.template import TemplateFault
-
     try:
-        return _render(template, messages, cuts, thinking=thinking)
-    except TemplateFault as fault:
-        folded = _folded(messages)
-        if folded == tuple(messages):
-            raise _unusable(template.owner, fault) from fault
-    try:
-        return _render(template, folded, cuts, thinking=thinking)
-    except TemplateFault as fault:
-        raise _unusable(template.owner, fault) from fault
+        try:
+            return _render(template, messages, cuts, thinking=thinking)
+        except ChatTemplateError as error:
+            folded = _fold_messages(messages)
+            if error.stopped or folded == tuple(messages):
+                raise
+            return _render(template, folded, cuts, thinking=thinking)
+    except ChatTemplateError as error:
+        raise ModelError(
+            "file",
+            f"the chat template in {template.owner} cannot be used: {one_line(str(error))}",
+            hint="use another GGUF of this model, or one without a chat template",
+        ) from error
 
 
 def opens_thinking(prompt: Sequence[Piece]) -> bool:
@@ -81,32 +68,29 @@ def opens_thinking(prompt: Sequence[Piece]) -> bool:
     return bool(prompt) and prompt[-1].control and prompt[-1].text.rstrip().endswith(OPEN)
 
 
-def slices(text: str) -> list[str]:
+def split_for_tokenizer(text: str) -> list[str]:
     """`text` in parts short enough for any tokenizer, cut before a word where there is one."""
     parts, start = [], 0
-    while len(text) - start > SLICE:
-        cut = text.rfind(" ", start + 1, start + SLICE)
-        end = cut if cut > start else start + SLICE
+    while len(text) - start > MAX_SLICE:
+        cut = text.rfind(" ", start + 1, start + MAX_SLICE)
+        end = cut if cut > start else start + MAX_SLICE
         parts.append(text[start:end])
         start = end
     return [*parts, text[start:]]
 
 
 def _render(
-    template: Template, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
+    template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
 ) -> tuple[Piece, ...]:
-    from conductor_cli.models.llama.template import TemplateFault
-
-    secret = secrets.token_hex(8)
-    content = {f"m{secret}n{at}e": message.content for at, message in enumerate(messages)}
-    shown = [{"role": message.role, "content": mark} for message, mark in zip(messages, content, strict=True)]
-    # Said only when it is to be left out: some templates take the word as a wish for more of it.
-    text = template.render(shown, **({} if thinking else {"enable_thinking": False}))
-    lost = [mark for mark in content if mark not in text]
-    if lost:
-        raise TemplateFault(f"it leaves out message {list(content).index(lost[0]) + 1}")
+    content = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
+    marked = [{"role": message.role, "content": mark} for message, mark in zip(messages, content, strict=True)]
+    # Said only when thinking is to be left out: some templates take the word as a wish for more of it.
+    text = template.render(marked, **({} if thinking else {"enable_thinking": False}))
+    lost = next((at for at, mark in enumerate(content, start=1) if mark not in text), None)
+    if lost is not None:
+        raise ChatTemplateError(f"it leaves out message {lost}")
     # A space before a content is part of the content's first token in every vocabulary.
-    parts = re.split(f"( ?m{secret}n[0-9]+e)", text)
+    parts = re.split(f"( ?m{SECRET}n[0-9]+e)", text)
     first = next(iter(content), "")
     found = (piece for part in parts for piece in _pieces(part, content, cuts if part.endswith(first) else ()))
     return tuple(piece for piece in found if piece.text)
@@ -124,19 +108,10 @@ def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[
     return [cut[0]._replace(text=space + cut[0].text), *cut[1:]]
 
 
-def _folded(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same words without a system turn and without two turns of one side in a row."""
+def _fold_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same words without a system message and without two messages in a row from one side."""
     sides = [("assistant" if message.role == "assistant" else "user", message.content) for message in messages]
-    turns = groupby(sides, key=lambda side: side[0])
     return tuple(
-        Message(role="assistant" if role == "assistant" else "user", content="\n\n".join(said for _, said in turn))
-        for role, turn in turns
-    )
-
-
-def _unusable(owner: str, fault: Exception) -> ModelError:
-    return ModelError(
-        "file",
-        f"the chat template in {owner} cannot be used: {one_line(str(fault))}",
-        hint="use another GGUF of this model, or one without a chat template",
+        Message(role="assistant" if role == "assistant" else "user", content="\n\n".join(text for _, text in turn))
+        for role, turn in groupby(sides, key=lambda side: side[0])
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.thinking import ThinkingSplitter, held_back
-from conductor_cli.models.llama.prompt import Piece, slices
+from conductor_cli.models.llama.prompt import Piece, split_for_tokenizer
 
 _SPM = 1
 """llama.cpp's number for the vocabulary of SentencePiece, whose tokenizer puts a space before each text."""
@@ -63,7 +63,7 @@ class Vocabulary:
         tokens: list[int] = []
         cuts: list[int] = []
         for piece in prompt:
-            for part in slices(piece.text):
+            for part in split_for_tokenizer(piece.text):
                 check()
                 tokens += self._split(part, control=piece.control, first=not tokens)
             if piece.cut:
