@@ -40,7 +40,7 @@ def test_without_runs_a_list_is_empty(stage: Stage) -> None:
     """Nothing stored is no error: an empty list, and a word on stderr."""
     assert stage.inside("trace", "list", "--json").json == []
     done = stage.inside("trace", "list")
-    assert (done.code, done.out, done.err) == (0, "", "no run is stored yet\n")
+    assert (done.code, done.out, done.err) == (0, "", "no runs are stored yet\n")
 
 
 def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
@@ -49,10 +49,10 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
     out = stage.inside("trace", "show").out
     for part in (
         "How many?",
-        "1. alpha  sees nothing  done",
+        "1. alpha  sees question and files only  done",
         "2. beta",
         "3. alpha  sees 1 and 2",
-        "ANSWER  (whole)",
+        "ANSWER  (complete)",
         "4 calls",
     ):
         assert part in out
@@ -89,14 +89,14 @@ def test_replay_takes_its_time(stage: Stage) -> None:
     from conductor_cli.store.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_lines import JsonLinesOutput
-    from conductor_cli.views.replay import replay
+    from conductor_cli.views.replay import replay_events
     from tests.views.terminals import Sink
 
     run = asked(stage)
     events = list(TraceStore(stage.traces).events(run))
     for speed, length in ((1.0, events[-1].at), (4.0, events[-1].at / 4), (0.0, 0.0)):
         slept: list[float] = []
-        assert replay(iter(events), JsonLinesOutput(Stdout(Sink())), speed, slept.append) == 0
+        assert replay_events(iter(events), JsonLinesOutput(Stdout(Sink())), speed, slept.append) == 0
         assert sum(slept) == pytest.approx(length)
 
 
@@ -165,7 +165,7 @@ def test_show_of_a_run_that_goes_on_says_so(stage: Stage) -> None:
     stage.models["beta"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
-        assert "the run goes on" in stage.inside("trace", "show").out
+        assert "the run is still going on" in stage.inside("trace", "show").out
         assert stage.inside("trace", "show", "--json").json["state"] == "running"
         process.terminate()
         finished(process)

@@ -28,7 +28,7 @@ def test_list_is_filtered(stage: Stage) -> None:
         (["--since", "2999-01-01"], []), (["--state", "finished", "--state", "failed", "-n", "1"], [two]),
     ):  # fmt: skip
         assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
-    assert stage.inside("trace", "list", "--state", "failed").err == "no stored run is like that\n"
+    assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,14 @@ def test_two_runs_are_compared(stage: Stage, columns: str, monkeypatch: pytest.M
     assert max(map(len, lines)) <= int(columns)
     assert [line for line in lines if line.startswith("STEP")] == ["STEP 1", "STEP 2", "STEP 3"]
     if columns == "100":
-        assert any("alpha, sees nothing" in line and " | " not in line for line in lines)
-        assert any("beta, sees nothing" in line and " | beta, sees 1" in line for line in lines)
+        assert any("alpha, sees question and files only" in line and " | " not in line for line in lines)
+        assert any("beta, sees question and files only" in line and " | beta, sees 1" in line for line in lines)
     else:
-        assert {"  = alpha, sees nothing", "  < beta, sees nothing", "  > beta, sees 1"} <= {*lines}
+        assert {
+            "  = alpha, sees question and files only",
+            "  < beta, sees question and files only",
+            "  > beta, sees 1",
+        } <= {*lines}
 
 
 def test_a_comparison_as_json(stage: Stage) -> None:
@@ -191,7 +195,7 @@ def test_a_run_that_goes_on_is_never_pruned(stage: Stage) -> None:
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
         done = stage.inside("trace", "prune", "--keep", "0", "--yes")
-        assert "still going on, so kept: 1 run\n" in done.err
+        assert "kept 1 run still running\n" in done.err
         assert done.out.startswith("deleted 1 run, ")
         assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["running"]
         process.terminate()
@@ -242,7 +246,7 @@ def test_a_replay_goes_on_by_key(stage: Stage) -> None:
     from conductor_cli.store.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_lines import JsonLinesOutput
-    from conductor_cli.views.replay import replay
+    from conductor_cli.views.replay import replay_events
     from tests.views.terminals import Sink
 
     sink, shown = Sink(), list[list[str]]()
@@ -253,7 +257,7 @@ def test_a_replay_goes_on_by_key(stage: Stage) -> None:
         shown.append([kind for kind in kinds if kind != "plan_delta"])
         return " " if len(shown) < 3 else "q"
 
-    assert replay(iter(events), JsonLinesOutput(Stdout(sink)), 1.0, key=key) == 0
+    assert replay_events(iter(events), JsonLinesOutput(Stdout(sink)), 1.0, key=key) == 0
     assert shown[:2] == [["run_started"], ["run_started", "step_planned"]]
     assert (len(shown), len(sink.getvalue().splitlines())) == (3, len(events))
 

@@ -8,15 +8,16 @@ import pytest
 
 from conductor_cli.core.table import display_width
 from conductor_cli.store.run_list import mark_terms, matching_part, matching_texts, run_lines
-from conductor_cli.store.stored_run import BETWEEN, FoundRun, RunTexts, StoredRun
+from conductor_cli.store.stored_run import SEPARATOR, FoundRun, RunTexts, StoredRun
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ROW = StoredRun(
     run="20261122-100000-00000a", state="finished", time="2026-11-22T10:00:00.000+00:00", mode="auto", shape="2 > 1",
-    workers=f"alpha{BETWEEN}beta", cost="0.0042", unpriced=1, tokens=1200, seconds=42.4, title="How many pears? " * 10,
+    workers=f"alpha{SEPARATOR}beta",
+    cost="0.0042", unpriced=1, tokens=1200, seconds=42.4, title="How many pears? " * 10,
 )  # fmt: skip
 TEXTS = RunTexts(
-    question="How many pears?", subtasks=f"Count{BETWEEN}Count pears", answers=f"two pears{BETWEEN}{BETWEEN}pears"
+    question="How many pears?", subtasks=f"Count{SEPARATOR}Count pears", answers=f"two pears{SEPARATOR}{SEPARATOR}pears"
 )
 
 
@@ -46,7 +47,7 @@ def test_what_was_found_stands_under_its_run() -> None:
         "    question: How many [pears]?", "    subtask 2: Count [pears]", "    answer 1: two [pears]",
         "    answer: [pears]",
     ]  # fmt: skip
-    many = RunTexts(answers=BETWEEN.join(["pears"] * 9))
+    many = RunTexts(answers=SEPARATOR.join(["pears"] * 9))
     assert run_lines([FoundRun(ROW, many)], 0, NOW, ["pears"])[-1] == "    and in 5 more"
     assert matching_texts(RunTexts(question="x"), ["pears"]) == []
 

@@ -75,10 +75,11 @@ def test_a_plan_says_who_reads_what_for_how_much() -> None:
     """Worker, reader, whom it sees and the price range; what has no price says so and never counts as 0."""
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
     assert lines[0] == "PLAN  4 steps"
-    assert lines[1].split() == ["1", "small", "this", "machine,", "sees", "nothing", "$0.00"]
+    assert lines[1].split() == ["1", "small", "this", "machine,", "sees", "question", "and", "files", "only", "$0.00"]
     assert lines[2] == "    Find it out."
-    assert lines[3].startswith(" 2  a-worker-with-quite-a-long-name  openai, sees nothing")
-    assert lines[3].endswith(" to $0.0411")
+    assert lines[3].startswith(" 2  a-worker-with-quite-a-long-name")
+    assert lines[4].strip() == "openai, sees question and files only"
+    assert lines[5].endswith(" to $0.0411")
     dark = next(line for line in lines if line.startswith(" 3"))
     assert dark.startswith(" 3  dark  models.example.org, sees 1 and 2")
     assert dark.endswith("no price known")

@@ -57,7 +57,12 @@ def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
 
 @pytest.mark.parametrize(
     ("access", "expected"),
-    [((), "sees nothing"), ((1,), "sees 1"), ((1, 3), "sees 1 and 3"), ((0, 1, 2), "sees the given answer, 1 and 2")],
+    [
+        ((), "sees question and files only"),
+        ((1,), "sees 1"),
+        ((1, 3), "sees 1 and 3"),
+        ((0, 1, 2), "sees the given answer, 1 and 2"),
+    ],
 )
 def test_sees(access: tuple[int, ...], expected: str) -> None:
     """An access list in words."""

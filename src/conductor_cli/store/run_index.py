@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from conductor_cli.store.stored_run import (
-    BETWEEN,
     EVERY_RUN,
+    SEPARATOR,
     SUFFIX,
     FoundRun,
     RunQuery,
@@ -261,7 +261,7 @@ class _Known:
         found: list[FoundRun] = []
         for (number,) in self._known.execute(f"SELECT id FROM runs{where} {order}", values):
             texts = self._known.execute(f"SELECT {_TEXTS} FROM runs WHERE id = ?", (number,)).fetchone()
-            whole = BETWEEN.join(texts).lower()
+            whole = SEPARATOR.join(texts).lower()
             if not all(term in whole for term in terms):
                 continue
             if len(found) == count:

@@ -1,4 +1,4 @@
-"""Stored runs as lines of text, as wide as there is room. Pure; what comes in is clean and without line ends."""
+"""Stored runs as lines of text that fit the width. Pure; what comes in is clean and has no line ends."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count, format_duration, format_time
 from conductor_cli.core.table import ELLIPSIS, Column, crop_text, render_rows
-from conductor_cli.store.stored_run import BETWEEN, FoundRun, RunTexts, StoredRun, run_data
+from conductor_cli.store.stored_run import SEPARATOR, FoundRun, RunTexts, StoredRun, run_data
 
-WIDE: Final = 100
-"""Cells of a question where the width is not limited."""
+NO_MATCH: Final = "no matching runs"
 
-MOST: Final = 4
-"""Texts of one run that are shown where they hold what was searched."""
+LONGEST_QUESTION: Final = 100
+"""Cells of a question when the width is not limited."""
 
-AROUND: Final = 60
-"""Characters that are shown on each side of what was found."""
+MOST_MATCHES: Final = 4
+"""Matching texts that are shown under one run."""
 
-Mark = Callable[[str], str]
-"""What makes a found text stand out."""
+CONTEXT: Final = 60
+"""Characters that are shown on each side of a match."""
 
+Highlight = Callable[[str], str]
 
 COLUMNS: Final = (
     Column("RUN"),
@@ -36,87 +36,84 @@ COLUMNS: Final = (
 
 
 def run_lines(
-    found: Sequence[FoundRun], width: int, now: datetime, terms: Sequence[str] = (), mark: Mark = str
+    found: Sequence[FoundRun], width: int, now: datetime, terms: Sequence[str] = (), mark: Highlight = str
 ) -> list[str]:
-    """Heads and rows; with `terms`, under each row where they were found. `width` 0 means no limit."""
+    """A table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
     head, rows = render_rows(COLUMNS, [_cells(each.row, now) for each in found], width)
-    under = [_told(each, terms, width, mark) for each in found]
-    return [*head, *(line for row, told in zip(rows, under, strict=True) for line in (*row, *told))]
+    lines = list(head)
+    for each, row in zip(found, rows, strict=True):
+        lines += row
+        if terms and each.texts is not None:
+            matches = matching_texts(each.texts, terms, max(width - 18, 20) if width else 0, mark)
+            lines += [f"    {place}: {text}" for place, text in matches[:MOST_MATCHES]]
+            if len(matches) > MOST_MATCHES:
+                lines.append(f"    and in {len(matches) - MOST_MATCHES} more")
+    return lines
 
 
-def _cells(row: StoredRun, now: datetime) -> list[str]:
+def describe_older(more: int, count: int) -> str:
+    """What is said when only the newest `count` runs are shown; `more` is -1 when the number is not known."""
+    if more < 0:
+        return f"more runs exist; use -n {max(50, 2 * count)}"
+    return f"{format_count(more, 'older run')}; use -n {count + more}"
+
+
+def _cells(run: StoredRun, now: datetime) -> list[str]:
+    title = ("again: " if run.resumed else "") + (run.title or run.problem)
     return [
-        row.run, format_time(row.time, now), row.state, row.shape or UNKNOWN,
-        row.workers.replace(BETWEEN, ", ") or UNKNOWN,
-        format_cost_cell(float(row.cost) if row.cost else None, row.unpriced),
-        format_duration(row.seconds) if row.time else UNKNOWN, crop_text(_title(row), WIDE),
+        run.run, format_time(run.time, now), run.state, run.shape or UNKNOWN,
+        run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
+        format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
+        format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, LONGEST_QUESTION),
     ]  # fmt: skip
 
 
-def _title(row: StoredRun) -> str:
-    return ("again: " if row.resumed else "") + (row.title or row.problem)
+def found_data(found: FoundRun, directory: str, terms: Sequence[str] = ()) -> dict[str, Any]:
+    """A run as a JSON object; with `terms`, also the texts that match."""
+    data = run_data(found.row, directory)
+    if terms and found.texts is not None:
+        data["hits"] = [{"in": place, "text": text} for place, text in matching_texts(found.texts, terms)]
+    return data
 
 
-def _told(found: FoundRun, terms: Sequence[str], width: int, mark: Mark) -> list[str]:
-    """Where the terms stand in a run, a line for each text that holds one; `MOST` at most."""
-    if not terms or found.texts is None:
-        return []
-    told = [
-        f"    {place}: {text}"
-        for place, text in matching_texts(found.texts, terms, max(width - 18, 20) if width else 0, mark)
-    ]
-    more = len(told) - MOST
-    return [*told[:MOST], *([f"    and in {more} more"] if more > 0 else [])]
-
-
-def matching_texts(texts: RunTexts, terms: Sequence[str], width: int = 0, mark: Mark = str) -> list[tuple[str, str]]:
-    """The texts of a run that hold one of the terms: what it is, such as `answer 2`, and the part around the first."""
-    found = [(place, matching_part(text, terms, width or 2 * AROUND, mark)) for place, text in _places(texts)]
-    return [(place, text) for place, text in found if text]
-
-
-def _places(texts: RunTexts) -> list[tuple[str, str]]:
-    subtasks, answers = texts.subtasks.split(BETWEEN), texts.answers.split(BETWEEN)
+def matching_texts(
+    texts: RunTexts, terms: Sequence[str], width: int = 0, mark: Highlight = str
+) -> list[tuple[str, str]]:
+    """The texts of a run that contain a term: a name such as `answer 2`, and the part around the first match."""
+    subtasks, answers = texts.subtasks.split(SEPARATOR), texts.answers.split(SEPARATOR)
     named = [("question", texts.question)]
     named += [(f"subtask {number}", text) for number, text in enumerate(subtasks, start=1)]
+    # The run's own answer is listed after those of the steps when it is none of them.
     named += [
         (f"answer {number}" if number <= len(subtasks) else "answer", text)
         for number, text in enumerate(answers, start=1)
     ]
-    return named
+    found = [(place, matching_part(text, terms, width or 2 * CONTEXT, mark)) for place, text in named]
+    return [(place, text) for place, text in found if text]
 
 
-def found_data(found: FoundRun, directory: str, terms: Sequence[str] = ()) -> dict[str, Any]:
-    """A run as a JSON object; with `terms`, where they stand."""
-    told = run_data(found.row, directory)
-    if terms and found.texts is not None:
-        told["hits"] = [{"in": place, "text": text} for place, text in matching_texts(found.texts, terms)]
-    return told
-
-
-def matching_part(text: str, terms: Sequence[str], width: int, mark: Mark) -> str:
-    """The part of a text around the first term in it, the terms marked; empty where none is."""
+def matching_part(text: str, terms: Sequence[str], width: int, mark: Highlight) -> str:
+    """The part of a text around the first term in it, all terms highlighted; empty without a match."""
     lower = text.lower()
-    if len(lower) != len(text):  # a letter whose small form is two: places in one are not those in the other
+    if len(lower) != len(text):  # "İ" has a lower case of two letters: positions would differ
         lower = text
-    spots = sorted((at, len(term)) for term in terms if (at := lower.find(term.lower())) >= 0)
-    if not spots:
+    positions = [at for term in terms if (at := lower.find(term.lower())) >= 0]
+    if not positions:
         return ""
-    first = max(0, min(spots[0][0] - width // 3, len(text) - width + 1))
-    begin = ELLIPSIS if first else ""
-    part = crop_text(begin + text[first : first + width], width)
+    first = max(0, min(min(positions) - width // 3, len(text) - width + 1))
+    part = crop_text((ELLIPSIS if first else "") + text[first : first + width], width)
     return mark_terms(part, terms, mark)
 
 
-def mark_terms(text: str, terms: Sequence[str], mark: Mark) -> str:
-    """The text with every term in it marked, the longest first."""
+def mark_terms(text: str, terms: Sequence[str], mark: Highlight) -> str:
+    """The text with every term in it highlighted, the longest first."""
     lower = text.lower()
     if len(lower) != len(text):
         return text
     parts, at = [], 0
     while at < len(text):
-        spots = [(lower.find(term.lower(), at), -len(term)) for term in terms]
-        begin, length = min((spot for spot in spots if spot[0] >= 0), default=(len(text), 0))
+        matches = [(lower.find(term.lower(), at), -len(term)) for term in terms]
+        begin, length = min((match for match in matches if match[0] >= 0), default=(len(text), 0))
         parts += [text[at:begin], mark(text[begin : begin - length]) if length else ""]
         at = begin - length if length else len(text)
     return "".join(parts)

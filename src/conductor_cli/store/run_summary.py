@@ -10,7 +10,7 @@ from typing import Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
-from conductor_cli.store.stored_run import BETWEEN, SUFFIX, RunTexts, StoredRun
+from conductor_cli.store.stored_run import SEPARATOR, SUFFIX, RunTexts, StoredRun
 from conductor_cli.store.trace_file import is_live, read_events
 
 TITLE: Final = 300
@@ -41,7 +41,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
     return StoredRun(
         run=run, state=_state(trace, live=live, problem=problem), time=trace.time,
         mode=trace.mode if trace.run else "", conductor=one_line(trace.conductor), shape=plan_shape(trace),
-        workers=BETWEEN.join(map(one_line, workers)), cost=_money(usage.cost), unpriced=usage.unpriced,
+        workers=SEPARATOR.join(map(one_line, workers)), cost=_money(usage.cost), unpriced=usage.unpriced,
         tokens=usage.tokens, seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
         title=one_line(trace.question.text)[:TITLE],
     )  # fmt: skip
@@ -55,8 +55,8 @@ def collect_texts(trace: Trace) -> RunTexts:
         answers.append(one_line(trace.answer))
     return RunTexts(
         question=one_line(trace.question.text),
-        subtasks=BETWEEN.join(one_line(record.step.subtask) for record in records),
-        answers=BETWEEN.join(answers),
+        subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
+        answers=SEPARATOR.join(answers),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 SUFFIX: Final = ".jsonl"
 """How the files of traces end."""
 
-BETWEEN: Final = "\x1f"
+SEPARATOR: Final = "\x1f"
 """Stands between texts that are kept in one column, and in none of them."""
 
 TRIGRAM: Final = 3
@@ -46,7 +46,7 @@ class StoredRun(NamedTuple):
 
 
 class RunTexts(NamedTuple):
-    """What can be searched in a run; several texts of one kind with `BETWEEN` between them."""
+    """What can be searched in a run; several texts of one kind with `SEPARATOR` between them."""
 
     question: str = ""
     subtasks: str = ""
@@ -81,7 +81,7 @@ def run_data(row: StoredRun, directory: str) -> dict[str, Any]:
     return {
         "run": row.run, "time": row.time, "state": row.state, "question": row.title, "mode": row.mode or None,
         "conductor": row.conductor or None, "plan": row.shape or None,
-        "workers": row.workers.split(BETWEEN) if row.workers else [], "cost": row.cost or None,
+        "workers": row.workers.split(SEPARATOR) if row.workers else [], "cost": row.cost or None,
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,
         "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
@@ -101,7 +101,7 @@ def sql_condition(wanted: RunQuery, *, words: bool = False) -> tuple[str, list[A
     workers = [wanted.worker] if wanted.worker else []
     parts: list[tuple[str, list[Any]]] = [
         (f"state IN ({', '.join('?' * len(wanted.states))})", [*wanted.states]),
-        (f"instr('{BETWEEN}' || workers || '{BETWEEN}', ?)", [f"{BETWEEN}{name}{BETWEEN}" for name in workers]),
+        (f"instr('{SEPARATOR}' || workers || '{SEPARATOR}', ?)", [f"{SEPARATOR}{name}{SEPARATOR}" for name in workers]),
         ("mode = ?", [wanted.mode] * bool(wanted.mode)),
         ("run >= ?", [wanted.since] * bool(wanted.since)),
         ("id IN (SELECT rowid FROM words WHERE words MATCH ?)", [match] * bool(match)),

@@ -38,7 +38,7 @@ class JsonOutput:
         self._stdout.flush()
 
 
-def run_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
+def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
     """The object; `state` is finished, failed, interrupted, or running while somebody writes the trace (`live`).
 
     Money is text, as in the trace: a float is not exact. `alone` is an estimate of what single workers would have cost
@@ -56,7 +56,7 @@ def run_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
         "mode": trace.mode,
         "conductor": trace.conductor,
         "policy": dump(trace.policy),
-        **_workflow(trace),
+        **_workflow(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
         "alone": dump(compare_with_single_worker(trace)),
@@ -64,8 +64,9 @@ def run_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
     }
 
 
-def _workflow(trace: Trace) -> dict[str, Any]:
-    return {"plan": _plan(trace.plan), "steps": [_step(record, trace.at) for record in trace.steps]}
+def _workflow(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
+    steps = [_step(record, trace.at) | ({"prompt": dump(record.prompt)} if prompts else {}) for record in trace.steps]
+    return {"plan": _plan(trace.plan), "steps": steps}
 
 
 def _plan(plan: Plan | KeepAnswer | None) -> dict[str, Any] | str | None:

@@ -48,7 +48,7 @@ def fast_replay(words: Sequence[str]) -> int | None:
     except ConductorError:
         return None
     try:
-        return replay(events, view, speed)
+        return replay_events(events, view, speed)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written fails nobody
         return 0
@@ -88,7 +88,7 @@ def open_replay_view(look: Mapping[str, Any], output: str, *, quiet: bool = Fals
     return open_views(cast("OutputName", output), cast("ProgressName", look["output.progress"]), around)
 
 
-def replay(
+def replay_events(
     events: Iterator[Event], view: View, speed: float, sleep: Callable[[float], None] = time.sleep,
     key: Callable[[], str] | None = None,
 ) -> int:  # fmt: skip

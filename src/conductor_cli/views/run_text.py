@@ -71,9 +71,9 @@ def _about(cost: Decimal | None) -> str:
 
 
 def describe_access(access: tuple[int, ...]) -> str:
-    """`sees nothing`, `sees 1`, `sees 1 and 3`; item 0 of a nested run is the given answer."""
+    """`sees 1 and 3`, `sees question and files only`; item 0 of a nested run is the given answer."""
     names = ["the given answer" if item == GIVEN else str(item) for item in access]
-    return f"sees {format_list(names) or 'nothing'}"
+    return f"sees {format_list(names) or 'question and files only'}"
 
 
 def describe_waiting(record: StepRecord, trace: Trace) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
-from conductor_cli.cli.trace.showing import step_text, trace_text
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost, format_count
@@ -19,6 +18,7 @@ from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.printer import Printer
 from conductor_cli.views.run_text import describe_access, question_line
 from conductor_cli.views.text_layout import BLANK
+from conductor_cli.views.trace_text import step_text, trace_text
 
 if TYPE_CHECKING:
     from conductor_cli.core.question import File

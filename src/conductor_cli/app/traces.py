@@ -1,0 +1,190 @@
+"""Stored runs as data: selecting, pruning and exporting them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from conductor_cli.config import app_paths, load_settings
+from conductor_cli.config.schema import SETTINGS
+from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.sanitize import escape_json
+from conductor_cli.core.serialization import dump
+from conductor_cli.core.trace import Trace
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.store.fast_list import say_indexing
+from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms
+from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.views.html_export import html_page
+from conductor_cli.views.json_output import run_data
+from conductor_cli.views.markdown_export import markdown_document
+
+STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "unreadable")
+
+
+class ExportFormat(StrEnum):
+    """What a run can be exported as."""
+
+    html = "html"
+    markdown = "markdown"
+    json = "json"
+
+
+SUFFIXES: Final = {
+    ".html": ExportFormat.html, ".htm": ExportFormat.html, ".json": ExportFormat.json,
+    ".md": ExportFormat.markdown, ".markdown": ExportFormat.markdown,
+}  # fmt: skip
+"""The format that the end of a file's name asks for."""
+
+_TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
+_UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def open_trace_store(on_indexing: Callable[[int], None] = say_indexing) -> TraceStore:
+    """The store of this user. It reads no settings, so traces can be looked at even when those are broken."""
+    return TraceStore(app_paths(os.environ).traces, on_indexing)
+
+
+def display_settings(config: str | None, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings by name; `flags` and the defaults when the settings cannot be read, because traces still can."""
+    try:
+        return load_settings(os.environ, flags, config).values
+    except ConfigError:
+        return {item.name: flags.get(item.name) or item.default for item in SETTINGS}
+
+
+# Selecting runs
+
+
+def parse_time_span(text: str) -> timedelta:
+    """`30min`, `12h`, `7d`, `2w`. Raises `UsageError`."""
+    found = _TIME_SPAN.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r:.40} is not a length of time", hint="for example: 30min, 12h, 7d, 2w")
+    return timedelta(seconds=int(found[1]) * _UNIT_SECONDS[found[2]])
+
+
+def earliest_run_id(since: str, now: datetime) -> str:
+    """The beginning of the first run id at or after `since`: a time span before now, a date, or a local time.
+
+    Raises `UsageError`.
+    """
+    if _TIME_SPAN.fullmatch(since.strip()):
+        then = now - min(parse_time_span(since), now - datetime(1970, 1, 2, tzinfo=UTC))
+    else:
+        try:
+            then = datetime.fromisoformat(since.strip()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            hint = "for example: 30min, 12h, 7d, 2w, 2026-11-20 or 2026-11-20T18:30"
+            raise UsageError(f"{since!r:.40} is not a time", hint=hint) from None
+    return f"{then:%Y%m%d-%H%M%S}"
+
+
+def make_run_query(
+    states: Sequence[str], worker: str | None, mode: str | None, since: str | None, terms: Sequence[str]
+) -> RunQuery:
+    """Which runs are asked for. Raises `UsageError`."""
+    unknown = [state for state in states if state not in STATES]
+    if unknown:
+        raise UsageError(f"unknown state {unknown[0]!r:.40}", hint=f"known states: {', '.join(STATES)}")
+    words = normalize_terms(terms)
+    if terms and not words:
+        raise UsageError("the text to search for is empty", hint='for example: conductor trace search "a word"')
+    if not all(word.isprintable() for word in (*words, worker or "")):
+        raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
+    return RunQuery(
+        states=tuple(dict.fromkeys(states)), worker=worker or "", mode=mode or "",
+        since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
+    )  # fmt: skip
+
+
+# Pruning
+
+
+class OldRuns(NamedTuple):
+    """Runs that can be deleted, and those that another process still writes."""
+
+    finished: list[StoredRun]
+    running: list[StoredRun]
+
+
+def find_old_runs(store: TraceStore, older_than: timedelta | None, keep: int | None, now: datetime) -> OldRuns:
+    """The runs that are older than a time span and not among the newest `keep`. Raises `UsageError`."""
+    runs = [found.row for found in store.newest(count=-1)[0]]
+    old = [run for run in runs[keep or 0 :] if older_than is None or now - started_at(run) > older_than]
+    running = [run for run in old if store.is_running(run.run)]
+    return OldRuns([run for run in old if run not in running], running)
+
+
+def started_at(run: StoredRun) -> datetime:
+    """When a run started; when its file was last written if the file does not say."""
+    try:
+        time = datetime.fromisoformat(run.time)
+    except ValueError:
+        return datetime.fromtimestamp(run.written / 1e9, UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
+    """Delete runs. Returns those that were deleted, and why the others could not be."""
+    deleted, errors = [], []
+    try:
+        for run in runs:
+            try:
+                store.remove(run.run)
+                deleted.append(run)
+            except UsageError as error:  # it was resumed meanwhile, or the disk refuses: the others are still deleted
+                errors.append(error)
+    finally:
+        store.refresh()
+    return deleted, errors
+
+
+# Exporting
+
+
+def export_format(path: Path) -> ExportFormat:
+    """The format that a file's name asks for. Raises `UsageError`."""
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        hint = f"end the name with {', '.join(SUFFIXES)}, or use --format"
+        raise UsageError(f"the format of {path} is unknown", hint=hint)
+    return found
+
+
+def export_run(trace: Trace, format_: ExportFormat, *, live: bool = False) -> str:
+    """The run as the text of one file. Keys that this process has read are redacted."""
+    if format_ == "json":
+        data = KNOWN_SECRETS.redact_data(export_data(trace, live=live))
+        return escape_json(json.dumps(data, ensure_ascii=False, indent=2)) + "\n"
+    return KNOWN_SECRETS.redact((html_page if format_ == "html" else markdown_document)(trace, live=live))
+
+
+def export_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
+    """Everything in the trace: `trace show --json --prompts` with the question, its files and the workers."""
+    return {
+        **run_data(trace, live=live, prompts=True),
+        "time": trace.time,
+        "question": dump(trace.question),
+        "workers": dump(trace.pool.workers),
+        "limits": dump(trace.limits),
+    }
+
+
+def write_export(path: Path, text: str) -> None:
+    """Write a file completely or not at all. Raises `UsageError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="use another file") from None
