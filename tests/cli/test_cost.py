@@ -66,7 +66,7 @@ def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
     explained(done)
     first, second, third = done.err.splitlines()
     assert first == "conductor: partial answer: today's limit of 3 worker calls is reached"
-    assert second == "  the day ends at midnight; or: conductor config set limits.calls_day 6"
+    assert second == "  wait until midnight, or run: conductor config set limits.calls_day 6"
     assert "worker calls (limits.calls_day)" in stage.inside("cost").err
     priced(stage, "calls_day = 6")
     stage.server.requests.clear()

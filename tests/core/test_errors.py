@@ -12,7 +12,7 @@ from conductor_cli.core.errors import (
     Failure,
     FailureKind,
     ModelError,
-    ModelErrorKind,
+    ModelErrorReason,
     PlanError,
 )
 
@@ -30,7 +30,7 @@ def test_every_kind_has_an_exit_code() -> None:
 def test_every_error_is_a_value_too(kind: type[ConductorError]) -> None:
     """Kind, message, hint and exit code say the same on both sides."""
     error = kind("it happened", hint="do this")
-    assert error.failure == Failure(kind=kind.kind, message="it happened", hint="do this")
+    assert error.failure == Failure(kind=kind.kind, message="it happened", hint="do this", reason=error.reason)
     assert error.exit_code == error.failure.exit_code == EXIT_CODES[kind.kind]
     assert str(error) == "it happened"
     assert kind("m").hint == ""
@@ -48,20 +48,20 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     [
         ("auth", "key", 4), ("missing", "worker", 1), ("refused", "worker", 1), ("rate", "worker", 1),
         ("overloaded", "unreachable", 8), ("connect", "unreachable", 8), ("timeout", "unreachable", 8),
-        ("broken", "worker", 1), ("empty", "worker", 1), ("file", "conductor", 5), ("internal", "worker", 1),
+        ("broken", "worker", 1), ("empty_answer", "worker", 1), ("file", "conductor", 5), ("internal", "worker", 1),
     ],
 )  # fmt: skip
-def test_a_models_failure_is_told_by_its_reason(reason: ModelErrorKind, kind: FailureKind, code: int) -> None:
+def test_a_models_failure_is_told_by_its_reason(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
     """Each reason has a kind, and so an exit code."""
     error = ModelError(reason, "m", hint="h", retry_after=2.0)
-    assert error.failure == Failure(kind=kind, message="m", hint="h")
+    assert error.failure == Failure(kind=kind, message="m", hint="h", reason=reason)
     assert (error.exit_code, error.retry_after) == (code, 2.0)
     assert error.retryable == (reason in RETRYABLE)
 
 
 def test_every_reason_is_covered() -> None:
     """What may be tried again is a part of the reasons there are."""
-    assert set(get_args(ModelErrorKind)) >= RETRYABLE
+    assert set(get_args(ModelErrorReason)) >= RETRYABLE
     assert not RETRYABLE & {"auth", "missing", "refused", "file", "internal"}
 
 

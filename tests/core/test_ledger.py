@@ -123,18 +123,18 @@ def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
     assert room.cost == Decimal(5 * 1001 + 50 * 1000) / 1_000_000
 
 
-def test_a_limit_names_the_flag_that_raises_it() -> None:
-    """With twice the amount, or what one call needs at least, so that the line that goes on can be copied."""
+def test_a_limit_suggests_an_amount_that_is_enough() -> None:
+    """Twice the limit, or what one call needs at least."""
     cases = [
-        (Limits(cost=Decimal("1E-4")), "raise it with --max-cost 0.0027"),
-        (Limits(cost=Decimal("0.0015")), "raise it with --max-cost 0.003"),
-        (Limits(tokens=10), "raise it with --max-tokens 356"),
-        (Limits(tokens=300), "raise it with --max-tokens 600"),
+        (Limits(cost=Decimal("1E-4")), ("limit_cost", "0.0027")),
+        (Limits(cost=Decimal("0.0015")), ("limit_cost", "0.003")),
+        (Limits(tokens=10), ("limit_tokens", "356")),
+        (Limits(tokens=300), ("limit_tokens", "600")),
     ]
-    for limits, hint in cases:
+    for limits, expected in cases:
         with pytest.raises(LimitReached) as caught:
             Ledger(limits).reserve(100, 1000, DEAR)
-        assert caught.value.hint == hint
+        assert (caught.value.reason, caught.value.suggested) == expected
 
 
 def test_a_day_is_held_beside_the_run() -> None:

@@ -15,7 +15,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import SILENT, Outcome, flat, judged, lost, planning, seconds
+from conductor_cli.evals.outcomes import Outcome, flat, judged, lost, planning, seconds
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.scripted import ScriptedModel
@@ -37,7 +37,7 @@ def test_the_words_of_silence_are_those_of_the_program() -> None:
     """Both places that tell of a model without a word say it in the words that are looked for."""
     with pytest.raises(ModelError) as error:
         list(ReplyDecoder(request=_request()).end())
-    assert error.value.message in SILENT
+    assert error.value.reason == "empty_answer"
     outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
     assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
 
@@ -65,7 +65,7 @@ def test_every_other_end_of_a_run_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [LimitReached("the limit"), ModelError("empty", "answered nothing"), ModelError("rate", "429")]
+    "error", [LimitReached("the limit"), ModelError("empty_answer", "said nothing"), ModelError("rate", "429")]
 )
 def test_a_failed_run_is_judged_by_its_reason(error: ConductorError) -> None:
     """Without any other event the reason of the end decides."""

@@ -99,7 +99,7 @@ def test_a_model_that_cannot_be_asked_is_counted_apart(tmp_path: Path) -> None:
     "silence",
     [
         [Chunk(usage=Usage(tokens_in=5, tokens_out=9, calls=1), finish="length")],
-        [ModelError("empty", "the model ended without a word", usage=Usage(calls=1))],
+        [ModelError("empty_answer", "the model ended without a word", usage=Usage(calls=1))],
     ],
     ids=["thought until its limit", "said nothing"],
 )

@@ -271,7 +271,7 @@ def test_an_error_status_is_told_with_the_wait_that_it_asks_for() -> None:
 
 def test_a_reply_without_a_word_is_an_error() -> None:
     """A reply that ends by itself and holds no text is `empty`."""
-    assert failure(saying(delta(finish="stop"), usage())).reason == "empty"
+    assert failure(saying(delta(finish="stop"), usage())).reason == "empty_answer"
 
 
 def test_tokens_that_are_not_counted_are_said_once() -> None:
@@ -471,6 +471,6 @@ def test_a_key_that_a_server_echoes_is_in_no_error() -> None:
 def test_an_empty_reply_says_what_it_cost() -> None:
     """Hidden thinking is billed: the error of a reply without a word carries what the server counted."""
     error = failure(saying(delta(finish="stop"), usage(1000, 5000)))
-    assert error.reason == "empty"
+    assert error.reason == "empty_answer"
     assert error.usage is not None
     assert (error.usage.tokens_in, error.usage.tokens_out) == (1000, 5000)

@@ -94,7 +94,7 @@ def test_a_reply_without_a_word_is_an_error(text: str) -> None:
     """A reply that ends by itself without text is a failure, not an empty answer."""
     with pytest.raises(ModelError) as error:
         played(delta(text), delta(finish="stop"), usage())
-    assert error.value.reason == "empty"
+    assert error.value.reason == "empty_answer"
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])

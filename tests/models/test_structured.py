@@ -456,7 +456,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         made = OpenAI("m", f"{server.url}/v1", dialect=ServerQuirks(form="grammar"))
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
-        assert (error.value.reason, error.value.retryable) == ("empty", True)
+        assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
         again = await chunks_of(made, GRAMMAR)
         await made.close()
         return again

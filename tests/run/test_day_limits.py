@@ -38,7 +38,7 @@ def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
     assert run.trace.error is not None
     assert run.trace.error.message == "today's limit of 1 worker calls is reached"
-    assert run.trace.error.hint == "the day ends at midnight; or: conductor config set limits.calls_day 2"
+    assert (run.trace.error.reason, run.trace.error.suggested_limit) == ("limit_calls_day", "2")
 
 
 def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:

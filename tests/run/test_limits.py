@@ -59,7 +59,8 @@ def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     assert run.trace.error == Failure(
         kind="limit",
         message="the limit of $0.02 leaves no room for another call",
-        hint="raise it with --max-cost 0.04",
+        reason="limit_cost",
+        suggested_limit="0.04",
     )
 
 
@@ -70,7 +71,7 @@ def test_calls_are_counted_with_those_that_run() -> None:
     assert len(of(events, ev.StepStarted)) == 2
     assert run.trace.exit_code == 6
     assert run.trace.error == Failure(
-        kind="limit", message="the limit of 2 worker calls is reached", hint="raise it with --max-calls 4"
+        kind="limit", message="the limit of 2 worker calls is reached", reason="limit_calls", suggested_limit="4"
     )
     assert (run.trace.answer, run.trace.partial) == ("done", True)
 
@@ -113,7 +114,7 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
     assert (run.trace.error.kind, run.trace.error.message) == (
         "limit", "the limit of 300 tokens leaves no room for another call",
     )  # fmt: skip
-    assert int(run.trace.error.hint.removeprefix("raise it with --max-tokens ")) > 600
+    assert (run.trace.error.reason, int(run.trace.error.suggested_limit) > 600) == ("limit_tokens", True)
 
 
 def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
@@ -149,7 +150,7 @@ def test_time_is_a_limit_of_the_whole_run() -> None:
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
     assert run.trace.error == Failure(
-        kind="limit", message="the limit of 10 s is reached", hint="raise it with --max-time 20"
+        kind="limit", message="the limit of 10 s is reached", reason="limit_time", suggested_limit="20"
     )
     assert of(events, ev.StepStopped)[0].reason == "limit"
     run, _ = play(setting([40.0, "A | - | one"], limits=Limits(seconds=2.5)))
@@ -169,7 +170,7 @@ def test_a_nested_run_shares_the_limits() -> None:
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
     assert len(ann.requests) == 3
     assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
-        kind="limit", message="the limit of 3 worker calls is reached", hint="raise it with --max-calls 6"
+        kind="limit", message="the limit of 3 worker calls is reached", reason="limit_calls", suggested_limit="6"
     )
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
 

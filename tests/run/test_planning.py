@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorKind
+from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, Profile
@@ -130,7 +130,7 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
         ("internal", "conductor", 5),
     ],
 )  # fmt: skip
-def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorKind, kind: FailureKind, code: int) -> None:
+def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
     """A fault that a second try will not mend is the run's end; only a key is told as a key."""
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
@@ -138,8 +138,8 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorKind, kind:
     assert run.trace.exit_code == code
 
 
-@pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty"])
-def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorKind) -> None:
+@pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty_answer"])
+def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorReason) -> None:
     """What may pass a moment later is a rejected plan, not the end; steps that stand are kept."""
     planner = ScriptedModel([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
     run, events = play(setting(planner, exact=True))

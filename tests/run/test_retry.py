@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorKind
+from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import Counting, notices, of, play, play_and_stop, says, setting, unhurried
@@ -25,7 +25,7 @@ def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
     (failed,), (_, second) = of(events, ev.StepFailed), of(events, ev.StepStarted)
     assert (second.attempt, second.worker) == (2, "ann")
     assert second.at == failed.retry_in
-    assert failed.error == Failure(kind="unreachable", message="ann: busy")
+    assert failed.error == Failure(kind="unreachable", message="ann: busy", reason="overloaded")
     assert run.trace.answer == "yes"
 
 
@@ -72,7 +72,7 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
 
 
 @pytest.mark.parametrize("reason", ["auth", "missing", "refused", "file", "internal"])
-def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorKind) -> None:
+def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReason) -> None:
     """Another worker is asked at once."""
     ann = failing(ModelError(reason, "no"))
     _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
@@ -81,7 +81,7 @@ def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorKind)
 
 
 @pytest.mark.parametrize("reason", ["auth", "missing", "file"])
-def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorKind) -> None:
+def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReason) -> None:
     """It is down for the later steps of the run, and a notice says who takes its place there."""
     ann = failing(ModelError(reason, "no such thing"))
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
@@ -125,7 +125,7 @@ def test_text_that_went_out_is_never_taken_back() -> None:
     (failed,) = of(events, ev.StepFailed)
     assert (failed.retry_in, failed.substitute) == (None, None)
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("The ans", True, 7)
-    assert run.trace.error == Failure(kind="worker", message="ann: gone")
+    assert run.trace.error == Failure(kind="worker", message="ann: gone", reason="broken")
 
 
 def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
@@ -173,7 +173,7 @@ def test_a_run_that_winds_down_tries_nothing_again() -> None:
 @unhurried
 @given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
 def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
-    reasons: list[ModelErrorKind], attempts: int
+    reasons: list[ModelErrorReason], attempts: int
 ) -> None:
     """No worker is asked more often than allowed, and the run ends well if any of them answers in time."""
     errors = [[ModelError(reason, reason)] for reason in reasons]
@@ -191,7 +191,7 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
 
 def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
     """All unreachable is exit code 8, all keys 4, a mixture 1 with the first reason."""
-    groups: list[tuple[tuple[ModelErrorKind, ...], int]] = [
+    groups: list[tuple[tuple[ModelErrorReason, ...], int]] = [
         (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
     ]  # fmt: skip
     for reasons, code in groups:

@@ -128,7 +128,7 @@ def test_nobody_is_left_to_do_a_step() -> None:
     assert len(ann.requests) == 1
     assert [event.error.message for event in of(events, ev.StepFailed)] == ["ann: key refused"] * 2
     assert (run.trace.error, run.trace.exit_code) == (
-        Failure(kind="key", message="ann: key refused", hint="keys set ann"), 4,
+        Failure(kind="key", message="ann: key refused", hint="keys set ann", reason="auth"), 4,
     )  # fmt: skip
 
 

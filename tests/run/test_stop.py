@@ -103,6 +103,7 @@ def test_stopping_after_the_end_changes_nothing() -> None:
 
 def test_stopping_from_the_readers_loop_works() -> None:
     """A reader may stop the run on an event, as one does whose output is closed."""
+    closed = Failure(kind="cancelled", message="nobody reads standard output any more")
 
     async def main() -> None:
         run = setting("A | - | one\nB | 1 | two", {"ann": says("first"), "bob": Counting(seconds=9)}).run(QUESTION)
@@ -110,9 +111,11 @@ def test_stopping_from_the_readers_loop_works() -> None:
         async for event in run:
             events.append(event)
             if event.kind == "step_finished":
-                run.stop("cancelled", message="nobody reads standard output any more")
+                run.stop(
+                    "cancelled", failure=Failure(kind="cancelled", message="nobody reads standard output any more")
+                )
         hold(run, events)
-        assert run.trace.error == Failure(kind="cancelled", message="nobody reads standard output any more")
+        assert run.trace.error == closed
         assert run.trace.answer == "first"
 
     virtually(main())

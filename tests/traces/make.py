@@ -249,7 +249,9 @@ def limit() -> list[ev.Event]:
     run.start(2)
     run.say(0.1, s2=ANSWER[:36])
     run.add(ev.StepStopped(at=run.at, step=2, reason="limit", usage=spent(400, 9, "0.0009")))
-    error = Failure(kind="limit", message="the cost limit of $0.02 is used up", hint="raise it with --max-cost")
+    error = Failure(
+        kind="limit", message="the cost limit of $0.02 is used up", reason="limit_cost", suggested_limit="0.04"
+    )
     return run.end(ANSWER[:36], usage=TOTAL, error=error, partial=True)
 
 

@@ -125,8 +125,7 @@ def test_how_to_go_on() -> None:
         f"{ANSWER[:36]}\n",
         (
             "conductor: partial answer: the cost limit of $0.02 is used up\n"
-            "  raise it with --max-cost\n"
-            "  resume: conductor ask --resume 01JDQ7W3ZK\n"
+            "  resume: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04\n"
         ),
     )
 

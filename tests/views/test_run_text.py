@@ -43,14 +43,16 @@ def test_what_single_workers_would_have_cost() -> None:
 
 def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
     """In one line that can be copied; without a trace the flag is all there is to say."""
-    error = Failure(kind="limit", message="the limit is reached", hint="raise it with --max-cost 0.04")
+    error = Failure(kind="limit", message="the limit is reached", reason="limit_cost", suggested_limit="0.04")
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
     assert problem_lines(trace, kept=True) == ["conductor: the limit is reached", line]
     assert problem_lines(trace, kept=False)[1:] == ["  raise it with --max-cost 0.04"]
-    of_a_day = changed(trace, error=Failure(kind="limit", message="spent", hint="the day ends at midnight"))
+    of_a_day = changed(
+        trace, error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3")
+    )
     assert problem_lines(of_a_day, kept=True)[1:] == [
-        "  the day ends at midnight",
+        "  wait until midnight, or run: conductor config set limits.cost_day 3",
         line.partition(" --max")[0],
     ]
 
@@ -94,20 +96,20 @@ def test_trouble_without_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept", "message", "said"),
+    ("kind", "kept", "reason", "said"),
     [
-        ("cancelled", True, "interrupted", True),
-        ("terminated", True, "terminated", True),
-        ("cancelled", True, "standard output cannot be written", False),
-        ("conductor", True, "the conductor cannot plan", False),
-        ("cancelled", False, "interrupted", False),
+        ("cancelled", True, "", True),
+        ("terminated", True, "", True),
+        ("cancelled", True, "output_closed", False),
+        ("conductor", True, "", False),
+        ("cancelled", False, "", False),
     ],
 )
 def test_a_run_that_was_stopped_before_its_first_step_can_be_asked_again(
-    kind: Any, kept: bool, message: str, said: bool
+    kind: Any, kept: bool, reason: Any, said: bool
 ) -> None:
     """Where its trace is kept; not where the same would fail again."""
-    error = Failure(kind=kind, message=message)
+    error = Failure(kind=kind, message="why", reason=reason)
     trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
     assert (problem_lines(trace, kept=kept)[-1] == line) is said

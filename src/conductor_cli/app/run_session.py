@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from conductor_cli.cli.output import leave_stdout, print_error
 from conductor_cli.cli.plan_approval import PLAN_DROPPED, PlanApprover
-from conductor_cli.core.errors import ConductorError, ConfigError
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
 from conductor_cli.store.trace_file import TraceWriter
 from conductor_cli.store.trace_store import TraceStore
@@ -159,7 +159,8 @@ class _Shown:
             self._stop("the run cannot be shown any more")
 
     def _stop(self, said: str) -> None:
-        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=said))
+        failure = Failure(kind="cancelled", message=said, reason="output_closed")
+        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))
 
 
 class _Signals:
@@ -181,10 +182,10 @@ class _Signals:
             if self.last is not None and now - self.last < TWICE:
                 _die()
             self.last = now
-            loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message="interrupted"))
+            loop.call_soon_threadsafe(lambda: self.run.stop("cancelled"))
 
         def terminate(*_: object) -> None:
-            loop.call_soon_threadsafe(lambda: self.run.stop("terminated", message="terminated"))
+            loop.call_soon_threadsafe(lambda: self.run.stop("terminated"))
 
         handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows; nohup

@@ -7,7 +7,7 @@
     ├── KeyMissing           a key is missing or was refused
     ├── ConductorUnusable    the conductor model is missing, damaged or of a kind that cannot be loaded
     ├── LimitReached         money, tokens, calls or seconds are used up
-    ├── PlanError            text that is no plan; never leaves the planning stage
+    ├── PlanError            text that is not a valid plan; never leaves the planning stage
     └── ModelError           one call to one model failed; never leaves the run: it becomes a `Failure` in the stream
 
 Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
@@ -41,14 +41,65 @@ EXIT_CODES: Final[dict[str, int]] = {
 }
 """The exit code of a command, by the kind of what stopped it."""
 
+ModelErrorReason = Literal[
+    "auth",  # key missing or refused: 401, 403
+    "missing",  # no such model or address: 404
+    "refused",  # the request itself was refused: 400, 413, 422
+    "length",  # the prompt is longer than the model's context
+    "rate",  # 429
+    "overloaded",  # 5xx, 408, 425, 529
+    "connect",  # no connection: DNS, TLS, refused, proxy
+    "timeout",  # connect, first token, idle or total time ran out
+    "broken",  # the stream ended or turned to garbage in the middle
+    "empty_answer",  # the model ended without a word
+    "file",  # a model file is missing or damaged
+    "internal",  # our adapter met something it does not know
+]
+LimitReason = Literal[
+    "limit_time", "limit_calls", "limit_tokens", "limit_cost",
+    "limit_calls_day", "limit_tokens_day", "limit_cost_day",
+]  # fmt: skip
+FailureReason = Literal[
+    ModelErrorReason,
+    LimitReason,
+    "",  # the kind says all there is to say
+    "plan_invalid",  # the planner's text is not a plan, or a plan that the rules do not allow
+    "no_planner",  # planning is needed and there is no conductor model
+    "nesting_limit",  # a step on the conductor itself, deeper than runs may nest
+    "worker_unknown",  # no worker has this name
+    "worker_excluded",  # the worker was left out before the run began
+    "answer_truncated",  # the answer reached the worker's token limit
+    "answer_not_json",  # a JSON Schema was given and the answer is not JSON
+    "output_closed",  # nobody reads the output any more, or it cannot be written
+    "step_not_run",  # the step was never started
+    "workers_failed",  # several workers failed at the step, for different reasons
+]
+"""Why something failed, finer than the kind. Code decides by this value, never by the text of a message."""
+
+RETRYABLE: Final[frozenset[str]] = frozenset({"rate", "overloaded", "connect", "timeout", "broken", "empty_answer"})
+
+_KIND_OF_REASON: Final[dict[str, FailureKind]] = {
+    "auth": "key",
+    "connect": "unreachable",
+    "timeout": "unreachable",
+    "overloaded": "unreachable",
+    "file": "conductor",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong, as a value: what happened, to what, and what to do next."""
+    """What went wrong, as a value: what happened, to what, and what to do next.
+
+    For a limit, `suggested_limit` is a value of it with which the run could have gone on. The hint is then left to
+    whoever shows the failure, who knows by which flag or setting the limit is raised.
+    """
 
     kind: FailureKind
     message: str
     hint: str = ""
+    reason: FailureReason = ""
+    suggested_limit: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -60,18 +111,19 @@ class ConductorError(Exception):
 
     kind: ClassVar[FailureKind] = "internal"
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", reason: FailureReason = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.reason: FailureReason = reason
 
     @property
     def failure(self) -> Failure:
-        return Failure(kind=self.kind, message=self.message, hint=self.hint)
+        return Failure(kind=self.kind, message=self.message, hint=self.hint, reason=self.reason)
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.kind]
+        return self.failure.exit_code
 
 
 class UsageError(ConductorError):
@@ -105,63 +157,53 @@ class ConductorUnusable(ConductorError):
 
 
 class LimitReached(ConductorError):
-    """A limit of the run is used up."""
+    """A limit is used up. `suggested` is a value of it with which the call could have been made."""
 
     kind = "limit"
 
+    def __init__(
+        self, message: str, *, hint: str = "", reason: LimitReason | Literal[""] = "", suggested: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, reason=reason)
+        self.suggested = suggested
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(
+            kind=self.kind,
+            message=self.message,
+            hint=self.hint,
+            reason=self.reason,
+            suggested_limit=self.suggested,
+        )
+
 
 class PlanError(ConductorError):
-    """Text that does not spell a plan. `line` is the text at fault."""
+    """Text that is not a valid plan. `line` is the text at fault."""
 
     kind = "worker"
 
     def __init__(self, message: str, *, hint: str = "", line: str = "") -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, reason="plan_invalid")
         self.line = line
-
-
-ModelErrorKind = Literal[
-    "auth",  # key missing or refused: 401, 403
-    "missing",  # no such model or address: 404
-    "refused",  # the request itself was refused: 400, 413, 422
-    "length",  # the prompt is longer than the model's context
-    "rate",  # 429
-    "overloaded",  # 5xx, 408, 425, 529
-    "connect",  # no connection: DNS, TLS, refused, proxy
-    "timeout",  # connect, first token, idle or total time ran out
-    "broken",  # the stream ended or turned to garbage in the middle
-    "empty",  # the model ended without a word
-    "file",  # a model file is missing or damaged
-    "internal",  # our adapter met something it does not know
-]
-
-RETRYABLE: Final[frozenset[str]] = frozenset({"rate", "overloaded", "connect", "timeout", "broken", "empty"})
-
-_FAILURE_OF: Final[dict[str, FailureKind]] = {
-    "auth": "key",
-    "connect": "unreachable",
-    "timeout": "unreachable",
-    "overloaded": "unreachable",
-    "file": "conductor",
-}
 
 
 class ModelError(ConductorError):
     """One call to one model failed. Every foreign exception becomes one of these in its adapter."""
 
     kind = "worker"
+    reason: ModelErrorReason
 
     def __init__(
         self,
-        reason: ModelErrorKind,
+        reason: ModelErrorReason,
         message: str,
         *,
         hint: str = "",
         retry_after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
-        self.reason = reason
+        super().__init__(message, hint=hint, reason=reason)
         self.usage = usage
         self.retry_after = retry_after
 
@@ -172,8 +214,5 @@ class ModelError(ConductorError):
 
     @property
     def failure(self) -> Failure:
-        return Failure(kind=_FAILURE_OF.get(self.reason, "worker"), message=self.message, hint=self.hint)
-
-    @property
-    def exit_code(self) -> int:
-        return self.failure.exit_code
+        kind = _KIND_OF_REASON.get(self.reason, "worker")
+        return Failure(kind=kind, message=self.message, hint=self.hint, reason=self.reason)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from conductor_cli.core.chat import Finish, Message
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.errors import Failure, FailureReason
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
@@ -84,9 +84,9 @@ class StepPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected:
-    """What the conductor wrote is no plan from `text` on: `problem` says why. `usage` is what it cost.
+    """What the conductor wrote is not a valid plan from `text` on: `problem` says why. `usage` is what it cost.
 
-    `prompt` is what it was sent.
+    `prompt` is what it was sent. `reason` is `plan_invalid`, or why the call to the conductor failed.
     """
 
     kind: ClassVar[str] = "plan_rejected"
@@ -97,6 +97,7 @@ class PlanRejected:
     hint: str
     usage: Usage
     prompt: tuple[Message, ...] = ()
+    reason: FailureReason = "plan_invalid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
 from typing import Final, NamedTuple
 
-from conductor_cli.core.errors import LimitReached
+from conductor_cli.core.errors import LimitReached, LimitReason
 from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below so many tokens; a call that cannot have them waits, or the limit is reached."""
 
-
-RAISE: Final = "raise it with "
-"""What stands before the flag that raises a limit, in the hint of an error that the limit caused."""
 
 _PLENTY: Final = 1 << 62
 
@@ -69,12 +66,13 @@ class Ledger:
             self._check_calls(today)
         least = min(answer, WORTH_ASKING)
         bounds = self._bounds(_Call(tokens_in, least, price), today)
-        room = min(answer, *(bound.room for bound in bounds))
+        room = min([answer, *(bound.room for bound in bounds)])
         if room < least:
             if self._held:
                 return None
             tightest = next(bound for bound in bounds if bound.room < least)
-            raise LimitReached(f"{tightest.said} leaves no room for another call", hint=tightest.hint)
+            message = f"{tightest.limit} leaves no room for another call"
+            raise LimitReached(message, reason=tightest.reason, suggested=tightest.suggested)
         cost = Decimal(0) if price is None else price.most(tokens_in, room)
         reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
         self._held.append(reservation)
@@ -93,32 +91,35 @@ class Ledger:
     def _check_calls(self, today: DayBudget) -> None:
         limit = self._limits.calls
         if limit is not None and self._calls + sum(held.call for held in self._held) >= limit:
-            raise LimitReached(f"the limit of {limit} worker calls is reached", hint=f"{RAISE}--max-calls {2 * limit}")
+            message = f"the limit of {limit} worker calls is reached"
+            raise LimitReached(message, reason="limit_calls", suggested=str(2 * limit))
         limit = today.limits.calls
         if limit is not None and today.calls >= limit:
-            raise LimitReached(f"today's limit of {limit} worker calls is reached", hint=_anew("calls", 2 * limit))
+            message = f"today's limit of {limit} worker calls is reached"
+            raise LimitReached(message, reason="limit_calls_day", suggested=str(2 * limit))
 
     def _bounds(self, call: _Call, today: DayBudget) -> tuple[_Bound, ...]:
-        """How many tokens of answer each limit leaves, in the order in which they are told."""
+        """How many tokens of answer each limit leaves room for; the first that is too tight is the one reported."""
         limits, day = self._limits, today.limits
         bounds = []
         if limits.tokens is not None:
-            left = limits.tokens - self.spent.tokens - sum(held.tokens for held in self._held)
-            hint = f"{RAISE}--max-tokens {max(2 * limits.tokens, call.tokens)}"
-            bounds.append(_Bound(left - call.tokens_in, f"the limit of {limits.tokens} tokens", hint))
+            room = limits.tokens - self.spent.tokens - sum(held.tokens for held in self._held) - call.tokens_in
+            enough = str(max(2 * limits.tokens, call.tokens))
+            bounds.append(_Bound(room, f"the limit of {limits.tokens} tokens", "limit_tokens", enough))
         if limits.cost is not None:
             held = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
-            hint = f"{RAISE}--max-cost {_round_up(max(2 * limits.cost, call.cost))}"
-            bounds.append(_Bound(call.affordable(limits.cost - held), f"the limit of ${limits.cost:f}", hint))
+            room = call.affordable(limits.cost - held)
+            enough = _round_up(max(2 * limits.cost, call.cost))
+            bounds.append(_Bound(room, f"the limit of ${limits.cost:f}", "limit_cost", enough))
         if day.tokens is not None:
-            hint = _anew("tokens", max(2 * day.tokens, today.tokens + call.tokens))
-            bounds.append(
-                _Bound(day.tokens - today.tokens - call.tokens_in, f"today's limit of {day.tokens} tokens", hint)
-            )
+            room = day.tokens - today.tokens - call.tokens_in
+            enough = str(max(2 * day.tokens, today.tokens + call.tokens))
+            bounds.append(_Bound(room, f"today's limit of {day.tokens} tokens", "limit_tokens_day", enough))
         if day.cost is not None:
-            hint = _anew("cost", _round_up(max(2 * day.cost, today.cost + call.cost)))
-            bounds.append(_Bound(call.affordable(day.cost - today.cost), f"today's limit of ${day.cost:f}", hint))
-        return tuple(bounds) or (_Bound(_PLENTY, "", ""),)
+            room = call.affordable(day.cost - today.cost)
+            enough = _round_up(max(2 * day.cost, today.cost + call.cost))
+            bounds.append(_Bound(room, f"today's limit of ${day.cost:f}", "limit_cost_day", enough))
+        return tuple(bounds)
 
 
 class _Call(NamedTuple):
@@ -148,15 +149,12 @@ class _Call(NamedTuple):
 
 
 class _Bound(NamedTuple):
-    """How many tokens of answer one limit leaves room for, what it is called, and how it is raised."""
+    """How many tokens of answer one limit leaves room for, and a value of the limit that would be enough."""
 
     room: int
-    said: str
-    hint: str
-
-
-def _anew(name: str, more: str | int) -> str:
-    return f"the day ends at midnight; or: conductor config set limits.{name}_day {more}"
+    limit: str
+    reason: LimitReason
+    suggested: str
 
 
 def _round_up(amount: Decimal) -> str:

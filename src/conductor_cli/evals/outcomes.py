@@ -43,8 +43,6 @@ class Outcome:
     error: str = ""
 
 
-SILENT: Final = ("answered nothing", "the model ended without a word")
-"""How the failure of a model ends that was asked and said nothing: that is an answer, and a wrong one."""
 TRIES: Final = 2
 """How often a conductor that cannot be heard is asked before somebody else takes the question."""
 
@@ -69,7 +67,7 @@ def lost(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
     A model that said nothing, and a limit that was reached, are the system's own.
     """
     for event in flat(events):
-        if isinstance(event, ev.StepFailed) and event.retry_in is None and not _is_silent(event.error.message):
+        if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failed = trace.error if trace.state == "failed" else None
     if failed is not None and not _is_own(failed):
@@ -87,16 +85,12 @@ def flat(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
 
 
 def _is_own(failure: Failure) -> bool:
-    return failure.kind == "limit" or (failure.kind == "worker" and _is_silent(failure.message))
-
-
-def _is_silent(message: str) -> bool:
-    return message.endswith(SILENT)
+    return failure.kind == "limit" or (failure.kind == "worker" and failure.reason == "empty_answer")
 
 
 def _is_written(rejected: ev.PlanRejected) -> bool:
     """Whether the conductor wrote something that was no plan, or nothing; else it could not be heard."""
-    return bool(rejected.text or rejected.usage.tokens_out or _is_silent(rejected.problem))
+    return bool(rejected.text or rejected.usage.tokens_out or rejected.reason == "empty_answer")
 
 
 def planning(trace: Trace) -> Usage:

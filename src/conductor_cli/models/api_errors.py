@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import REDACTED
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
@@ -35,14 +35,14 @@ SPARE: Final = (
 SECRET: Final = 6
 """A header's value with fewer characters is no secret."""
 
-_STATUS: Final[dict[int, ModelErrorKind]] = {
+_STATUS: Final[dict[int, ModelErrorReason]] = {
     400: "refused", 401: "auth", 402: "refused", 403: "auth", 404: "missing", 405: "missing", 408: "overloaded",
     409: "overloaded", 410: "missing", 413: "refused", 422: "refused", 425: "overloaded", 429: "rate",
 }  # fmt: skip
 
 _NO_MONEY: Final = ("insufficient_quota", "insufficient_balance", "billing")
 
-_CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
+_CODES: Final[tuple[tuple[str, ModelErrorReason], ...]] = (
     *((code, "refused") for code in _NO_MONEY),
     ("rate_limit", "rate"),
     ("resource_exhausted", "rate"),
@@ -66,7 +66,7 @@ _CODES: Final[tuple[tuple[str, ModelErrorKind], ...]] = (
 )
 """Parts of the codes that providers use, the more telling first."""
 
-_DOES: Final[dict[ModelErrorKind, str]] = {
+_DOES: Final[dict[ModelErrorReason, str]] = {
     "auth": "refused the key",
     "missing": "knows no such model or address",
     "refused": "refused the question",
@@ -76,7 +76,7 @@ _DOES: Final[dict[ModelErrorKind, str]] = {
     "broken": "broke the answer off with an error",
 }
 
-_HINTS: Final[dict[ModelErrorKind, str]] = {
+_HINTS: Final[dict[ModelErrorReason, str]] = {
     "auth": "check the key: conductor keys test",
     "missing": "check the worker's model and base_url",
     "length": "ask for less, or use a model with a larger context",
@@ -168,7 +168,7 @@ def error_of_response(
 def error_in_body(name: str, value: object, secrets: tuple[str, ...] = ()) -> ApiError:
     """The error for an error object inside an answer whose status was good."""
     said = ErrorBody(value)
-    reason: ModelErrorKind = next((kind for kind in map(_by_code, said.codes) if kind), "broken")
+    reason: ModelErrorReason = next((kind for kind in map(_by_code, said.codes) if kind), "broken")
     reason = "length" if exceeds_context(said) else reason
     words = clean_excerpt(said.message, secrets)
     refusal = ApiError(reason, f"{name} {_DOES[reason]}{f': {words}' if words else ''}", hint=_HINTS.get(reason, ""))
@@ -219,7 +219,7 @@ def exceeds_context(said: ErrorBody) -> bool:
     return "length" in codes or ("rate" not in codes and _TOO_LONG.search(said.message) is not None)
 
 
-def kind_of_status(status: int, said: ErrorBody) -> ModelErrorKind:
+def kind_of_status(status: int, said: ErrorBody) -> ModelErrorReason:
     """What an HTTP status means."""
     if status in (400, 413, 422, 500) and exceeds_context(said):
         return "length"
@@ -230,7 +230,7 @@ def kind_of_status(status: int, said: ErrorBody) -> ModelErrorKind:
     return "overloaded" if status >= 500 else _STATUS.get(status, "refused")
 
 
-def _by_code(code: str) -> ModelErrorKind | None:
+def _by_code(code: str) -> ModelErrorReason | None:
     if code.isascii() and code.isdigit() and len(code) == 3:
         return kind_of_status(int(code), ErrorBody(None)) if int(code) >= 300 else None
     code = code.lower().replace("-", "_").replace(" ", "_")

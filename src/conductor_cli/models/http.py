@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.models.api_errors import ApiError, clean_excerpt, error_of_response
 from conductor_cli.models.presets import is_loopback
 
@@ -35,7 +35,7 @@ REFUSAL_LIMIT: Final = 64 * 1024
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
-REASONS: Final[dict[str, tuple[ModelErrorKind, str]]] = {
+REASONS: Final[dict[str, tuple[ModelErrorReason, str]]] = {
     "ConnectTimeout": ("timeout", "did not answer in time"),
     "ReadTimeout": ("timeout", "did not answer in time"),
     "WriteTimeout": ("timeout", "did not take the question in time"),
@@ -214,7 +214,7 @@ async def get_json(url: str, *, headers: Mapping[str, str] | None = None, second
         raise ModelError("broken", f"{server.name} did not answer with JSON: {clean_excerpt(body, secrets)}") from None
 
 
-def reason_of(error: BaseException) -> tuple[ModelErrorKind, str]:
+def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
     """What an exception of httpx means; what is not in the table is told apart by the exceptions of Python."""
     for kind in type(error).__mro__:
         if kind.__name__ in REASONS and kind.__module__.startswith("httpx"):

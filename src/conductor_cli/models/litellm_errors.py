@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from conductor_cli.core.errors import ModelError, ModelErrorKind
+from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.models.api_errors import ErrorBody, clean_excerpt, exceeds_context, kind_of_status, retry_after
 from conductor_cli.models.http import reason_of
 
-REASONS: Final[dict[str, ModelErrorKind]] = {
+REASONS: Final[dict[str, ModelErrorReason]] = {
     "AuthenticationError": "auth",
     "PermissionDeniedError": "auth",
     "NotFoundError": "missing",
@@ -44,7 +44,7 @@ REASONS: Final[dict[str, ModelErrorKind]] = {
 }
 """What each exception of litellm and of openai means, by the name of the nearest class in its line that stands here."""
 
-_HINTS: Final[dict[ModelErrorKind, str]] = {
+_HINTS: Final[dict[ModelErrorReason, str]] = {
     "auth": "check the key: conductor keys test",
     "missing": "check the worker's model: litellm writes it provider/model",
     "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE",
@@ -70,7 +70,7 @@ def model_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelE
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
-def error_kind(error: BaseException) -> ModelErrorKind:
+def error_kind(error: BaseException) -> ModelErrorReason:
     """What an exception out of litellm means: the network's own word first, since litellm calls much of it a 500."""
     for cause in _causes(error):
         status = getattr(getattr(cause, "response", None), "status_code", 0)
@@ -86,7 +86,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _reason(error: BaseException) -> ModelErrorKind | None:
+def _reason(error: BaseException) -> ModelErrorReason | None:
     for kind in type(error).__mro__:
         if kind.__name__ in REASONS and kind.__module__.partition(".")[0] in ("litellm", "openai"):
             return REASONS[kind.__name__]

@@ -80,7 +80,7 @@ class OpenAI:
                         silent = silent and not (chunk.text or chunk.thinking)
                         yield chunk
             except ModelError as error:
-                if error.reason == "empty" and not silent:
+                if error.reason == "empty_answer" and not silent:
                     self._unheld |= constraint_fields(request, self._form, shape.dropped).keys() & set(FORMS)
                 shape = self._without(request, shape, error) if silent else None
                 if shape is None:

@@ -82,7 +82,10 @@ class ReplyDecoder:
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
         if finish == "stop" and self._blank:
             raise ModelError(
-                "empty", "the model ended without a word", hint="ask again, or another worker", usage=self._counted()
+                "empty_answer",
+                "the model ended without a word",
+                hint="ask again, or another worker",
+                usage=self._counted(),
             )
         yield Chunk(usage=self._counted(), finish=finish)
 

@@ -140,7 +140,7 @@ class Attempt:
             async for chunk in chunks:
                 self._take(chunk)
         if not self.text.strip():
-            raise ModelError("empty", "answered nothing")
+            raise ModelError("empty_answer", "answered nothing")
 
     def _take(self, chunk: Chunk) -> None:
         run = self.run

@@ -148,7 +148,7 @@ class Reader:
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
         rejected = ev.PlanRejected(
             at=self.run.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint, usage=self._told(),
-            prompt=self.sent,
+            prompt=self.sent, reason=error.reason,
         )  # fmt: skip
         self.run.emit(rejected)
 

@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.approval import Decision, have_approved
@@ -68,15 +67,13 @@ class Run(Workflow):
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
 
-    def stop(
-        self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "", hint: str = ""
-    ) -> None:
+    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
         if self._over.is_set():
             return
-        self._drain(Failure(kind=reason, message=message or _SAID[reason], hint=hint))
+        self._drain(failure or Failure(kind=kind, message=_SAID[kind]))
         for inner in self.nested_runs.values():
-            inner.stop(reason, after, message, hint)
+            inner.stop(kind, after, failure)
         if after == "now" or not self._schedule.running:
             self._over.set()
 
@@ -152,7 +149,9 @@ class Run(Workflow):
                 await self._over.wait()
         except TimeoutError:
             most = self.setting.limits.seconds or 0.0
-            self.stop("limit", "now", f"the limit of {most:g} s is reached", f"{RAISE}--max-time {2 * most:g}")
+            message = f"the limit of {most:g} s is reached"
+            failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=f"{2 * most:g}")
+            self.stop("limit", "now", failure)
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))
             self._over.set()

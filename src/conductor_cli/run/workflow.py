@@ -100,9 +100,7 @@ class Workflow(ABC):
         """The events, in order; readable once."""
 
     @abstractmethod
-    def stop(
-        self, reason: StopKind, after: Literal["now", "running"] = "now", message: str = "", hint: str = ""
-    ) -> None:
+    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
         """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
 
     @abstractmethod
@@ -181,7 +179,7 @@ class Workflow(ABC):
 
     def reach_limit(self, failure: Failure) -> None:
         """A limit leaves no room for another call: nothing new starts, what runs may end."""
-        self.stop("limit", "running", failure.message, failure.hint)
+        self.stop("limit", "running", failure)
 
     def rest(self) -> Iterator[ev.Event]:
         """What is left in the stream of a run whose reader was interrupted, its end among it."""

@@ -11,6 +11,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_lines import write_json
+from conductor_cli.views.limit_hints import with_limit_hint
 from conductor_cli.views.run_text import apply_without_deltas
 
 
@@ -50,7 +51,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         "state": trace.state if trace.ended else "running" if live else "interrupted",
         "answer": trace.answer if trace.state == "finished" else None,
         "partial": trace.partial,
-        "error": dump(trace.error),
+        "error": dump(trace.error and with_limit_hint(trace.error)),
         "run": trace.run,
         "resumed": trace.resumed or None,
         "mode": trace.mode,
@@ -86,6 +87,6 @@ def _step(record: StepRecord, now: float) -> dict[str, Any]:
         "text": record.text,
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
-        "error": dump(record.error),
+        "error": dump(record.error and with_limit_hint(record.error)),
         "nested": inner and _workflow(inner),
     }

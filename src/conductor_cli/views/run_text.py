@@ -9,10 +9,10 @@ from typing import Final
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Event, NestedEvent, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, format_money
-from conductor_cli.core.ledger import RAISE
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event
+from conductor_cli.views.limit_hints import raising_flag, with_limit_hint
 
 _HASH: Final = re.compile(r" \(?sha256.*")
 
@@ -26,7 +26,7 @@ REASONS: Final[dict[StopReason, str]] = {
     "run_failed": "not run: the run failed before",
 }
 
-STOPPED: Final = frozenset({"interrupted", "terminated"})
+STOPPED: Final = frozenset({"cancelled", "terminated", "limit"})
 """What a run says of itself that somebody stopped from outside: nothing against trying the same again."""
 
 FINISHES: Final[dict[str, str]] = {
@@ -179,10 +179,10 @@ def problem_lines(trace: Trace, *, kept: bool) -> list[str]:
         said = describe_failure(trace.error)
     lines = [f"conductor: {what}{said}"]
     again = _again(trace) if kept else ""
-    hint = one_line(trace.error.hint)[:LONGEST] if trace.error else ""
-    raised = hint.removeprefix(RAISE) if hint.startswith(f"{RAISE}--") else ""
-    if again and " " in raised:  # a flag and its value belong into the command that goes on
-        return [*lines, f"{again} {raised}"]
+    flag = raising_flag(trace.error) if trace.error else ""
+    if again and flag:  # the flag belongs into the command that resumes the run, so that it can be copied
+        return [*lines, f"{again} {flag}"]
+    hint = one_line(with_limit_hint(trace.error).hint)[:LONGEST] if trace.error else ""
     return [line for line in (*lines, hint and f"  {hint}", again) if line]
 
 
@@ -191,5 +191,9 @@ def _again(trace: Trace) -> str:
     command = f"conductor ask --resume {one_line(trace.run)}"
     if trace.steps and (trace.plan is None or len(trace.done()) < len(trace.steps)):
         return f"  resume: {command}"
-    stopped = not trace.ended if trace.error is None else trace.error.message in STOPPED or trace.error.kind == "limit"
+    stopped = (
+        not trace.ended
+        if trace.error is None
+        else trace.error.kind in STOPPED and trace.error.reason != "output_closed"
+    )
     return f"  ask it again: {command}" if stopped and not trace.steps else ""
