@@ -1,7 +1,7 @@
-"""The plans of the systems that need no conductor, and what the runs of each are given. Pure.
+"""The plans of the systems without a conductor model, and how the conductor is configured to run them. Pure.
 
 Sources: self-reflection in five turns, as the baseline of arXiv 2512.04388; majority vote, arXiv 2203.11171;
-Mixture-of-Agents with one layer, arXiv 2406.04692. The words are our own.
+Mixture-of-Agents with one layer, arXiv 2406.04692. The prompts are our own.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core.events import Mode
+from conductor_cli.core.quoting import fence
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import SeenStep, WorkerProfile
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import question_text
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import fence
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals.cases import Case, said
+from conductor_cli.evals.cases import Case, extract_answer
 from conductor_cli.run import Conductor
 
 TURNS: Final = 5
 VOTES: Final = 5
 TEMPERATURE: Final = 0.7
-"""Of the samples that are voted on, where the worker names none of its own; the value of arXiv 2203.11171."""
+"""Of the samples that are voted on, unless the worker has its own; the value of arXiv 2203.11171."""
 
 REFLECT: Final = """\
 Above are your own earlier answers to the question. Read the last one critically: look for mistakes in it, and for \
@@ -39,68 +39,62 @@ EXECUTE: Final = "Follow the plan and answer the question."
 VERIFY: Final = "Check the answer against the question. Give the final answer, corrected where it is wrong."
 
 
-# Plans
-
-
-def direct(worker: Worker) -> Plan:
+def direct_plan(worker: Worker) -> Plan:
     """One step: the whole question to one worker."""
     return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
 
 
-def reflecting(worker: Worker) -> Plan:
-    """An answer, then the same worker again and again, which sees all it has said."""
+def reflection_plan(worker: Worker) -> Plan:
+    """A worker answers, then improves its answer several times, seeing all its earlier ones."""
     first = Step(worker=worker.name, subtask=ANSWER_DIRECTLY)
     later = [Step(worker=worker.name, subtask=REFLECT, access=tuple(range(1, turn))) for turn in range(2, TURNS + 1)]
     return Plan(steps=(first, *later))
 
 
-def voting(worker: Worker) -> Plan:
-    """Samples that see nothing of each other (see `fitted_to_vote`).
+def vote_plan(worker: Worker) -> Plan:
+    """Samples that see nothing of each other (see `for_vote`).
 
-    The last one waits for the others, since a run ends with its last step.
+    The last one waits for the others, because a run ends with its last step.
     """
     names = [copy.name for copy in _copies(worker, 0)]
     samples = [Step(worker=name, subtask=ANSWER_DIRECTLY) for name in names[:-1]]
     return Plan(steps=(*samples, Step(worker=names[-1], subtask=ANSWER_DIRECTLY, access=tuple(range(1, VOTES)))))
 
 
-def mixing(workers: Sequence[Worker], best: Worker) -> Plan:
-    """All answer, and the best makes one answer of theirs."""
+def mixture_plan(workers: Sequence[Worker], best: Worker) -> Plan:
+    """All workers answer, and the best one combines their answers."""
     proposals = [Step(worker=worker.name, subtask=ANSWER_DIRECTLY) for worker in workers]
     everything = tuple(range(1, len(proposals) + 1))
     return Plan(steps=(*proposals, Step(worker=best.name, subtask=AGGREGATE, access=everything)))
 
 
-def piping(planner: Worker, executor: Worker, verifier: Worker) -> Plan:
-    """One plans, one executes, one verifies."""
+def pipeline_plan(planner: Worker, executor: Worker, verifier: Worker) -> Plan:
+    """One worker plans, one executes, one verifies."""
+    plan = Step(worker=planner.name, subtask=PLAN)
+    execute = Step(worker=executor.name, subtask=EXECUTE, access=(1,))
+    return Plan(steps=(plan, execute, Step(worker=verifier.name, subtask=VERIFY, access=(1, 2))))
+
+
+def gold_plan(case: Case, best_on: Callable[[str], Worker]) -> Plan:
+    """The case's known decomposition; `best_on` chooses the worker for a skill."""
     return Plan(
-        steps=(
-            Step(worker=planner.name, subtask=PLAN),
-            Step(worker=executor.name, subtask=EXECUTE, access=(1,)),
-            Step(worker=verifier.name, subtask=VERIFY, access=(1, 2)),
+        steps=tuple(
+            Step(worker=best_on(step.skill).name, subtask=step.subtask, access=step.access) for step in case.steps
         )
     )
 
 
-def golden(case: Case, best: Callable[[str], Worker]) -> Plan:
-    """The decomposition that the case knows; `best` names the worker for a skill."""
-    return Plan(
-        steps=tuple(Step(worker=best(step.skill).name, subtask=step.subtask, access=step.access) for step in case.steps)
-    )
+def without_planner(
+    conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True, steps: int = 0
+) -> Conductor:
+    """The conductor for fixed plans over these workers.
 
-
-# What runs are given
-
-
-def fitted(conductor: Conductor, workers: Sequence[Worker], *, directly: bool = True, steps: int = 0) -> Conductor:
-    """A setting for plans over these workers, without a conductor.
-
-    `directly`: a worker that is given the whole question reads just that, unless the pool has a profile of its own.
-    `steps`: how many the longest plan has, where that is none of this module's schemes.
+    With `bare_question`, a worker that gets the whole question reads nothing else, unless the pool has its own profile.
+    `steps` is the length of the longest plan, if it may be longer than the plans of this module.
     """
     profile = conductor.worker_profile
-    if directly and profile.render is None:
-        profile = replace(profile, name="direct", render=_rendered)
+    if bare_question and profile.render is None:
+        profile = replace(profile, name="direct", render=_render_prompt)
     steps = max(conductor.limits.steps, TURNS, len(workers) + 1, steps)
     return replace(
         conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, remarks=(),
@@ -108,33 +102,30 @@ def fitted(conductor: Conductor, workers: Sequence[Worker], *, directly: bool = 
     )  # fmt: skip
 
 
-def fitted_to_vote(conductor: Conductor, worker: Worker) -> Conductor:
-    """The same model under several names, each with a seed of its own; none is shown what another one said."""
-    setting = fitted(conductor, _copies(worker, conductor.seed or 0))
-    model = conductor.workers[worker.name]
-    profile = replace(setting.worker_profile, render=_blind(setting.worker_profile))
-    return replace(setting, workers=dict.fromkeys(setting.pool.names, model), worker_profile=profile)
+def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
+    """The same model under several names, each with its own seed; none is shown what another one answered."""
+    configured = without_planner(conductor, _copies(worker, conductor.seed or 0))
+    render = configured.worker_profile.render or _render_prompt
+    blind = replace(configured.worker_profile, render=lambda question, step, _: render(question, step, ()))
+    models = dict.fromkeys(configured.pool.names, conductor.workers[worker.name])
+    return replace(configured, workers=models, worker_profile=blind)
 
 
-def conducting(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
+def with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
     """The conductor itself, in a mode."""
     return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), remarks=())
 
 
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
-    temperature = worker.options.get("temperature") or TEMPERATURE
+    options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
     return tuple(
-        replace(
-            worker,
-            name=f"{worker.name}-{number}",
-            options={**worker.options, "temperature": temperature, "seed": seed * VOTES + number},
-        )
+        replace(worker, name=f"{worker.name}-{number}", options={**options, "seed": seed * VOTES + number})
         for number in range(1, VOTES + 1)
     )
 
 
-def _rendered(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """What a worker reads in a fixed scheme: the bare question, or answers to it and what to do with them."""
+def _render_prompt(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
+    """What a worker reads in a fixed plan: the question alone, or with earlier answers and what to do with them."""
     if step.subtask == ANSWER_DIRECTLY:
         return question_text(question)
     answers = [
@@ -145,19 +136,11 @@ def _rendered(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
     return "\n\n".join([question_text(question), *answers, step.subtask])
 
 
-def _blind(profile: WorkerProfile) -> Callable[[Question, Step, Sequence[SeenStep]], str]:
-    render = profile.render or _rendered
-    return lambda question, step, _: render(question, step, ())
-
-
-# Answers
-
-
-def majority(trace: Trace, case: Case) -> str:
-    """The answer that most samples gave, as the case's scorer understands them; of equals the first."""
+def majority_answer(trace: Trace, case: Case) -> str:
+    """The answer that most samples gave, as the case's scorer reads them; the first one in a tie."""
     texts = [record.text for record in trace.steps if record.state == "done"]
-    meant = [said(text, case) for text in texts]
-    counted = Counter(meaning for meaning in meant if meaning)
-    if not counted:
+    answers = [extract_answer(text, case) for text in texts]
+    votes = Counter(answer for answer in answers if answer)
+    if not votes:
         return trace.answer
-    return texts[meant.index(counted.most_common(1)[0][0])]
+    return texts[answers.index(votes.most_common(1)[0][0])]

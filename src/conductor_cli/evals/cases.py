@@ -76,10 +76,10 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 def write_cases(cases: Iterable[Case]) -> str:
     """The text of a JSON Lines file that `read_cases` reads. What a case leaves at its default is left out."""
-    return "".join(line(case) + "\n" for case in cases)
+    return "".join(case_to_json(case) + "\n" for case in cases)
 
 
-def line(case: Case) -> str:
+def case_to_json(case: Case) -> str:
     """One case as one line of JSON, without the newline."""
     data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
     return escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
@@ -116,7 +116,7 @@ def is_correct(text: str, case: Case) -> bool:
     return SCORERS[case.scorer].right(text, case.answer, case.choices)
 
 
-def said(text: str, case: Case) -> str:
+def extract_answer(text: str, case: Case) -> str:
     """What the case's scorer takes for the answer in `text`, in a normal form; empty where it finds none."""
     return SCORERS[case.scorer].said(text, case.choices)
 

@@ -1,33 +1,26 @@
-"""Putting every case to every system: bounded, kept, and resumable after a kill at any moment."""
+"""Runs every case under every system: in parallel, within a budget, and resumable after a kill at any moment."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
-from typing import ParamSpec, TypeVar
 
-from conductor_cli.core.errors import UsageError
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, check_case, is_correct
 from conductor_cli.evals.cost import Budget
-from conductor_cli.evals.outcomes import Outcome, judged
+from conductor_cli.evals.outcomes import Outcome, judge_run
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.storage import CALLS, Evaluation, ResultWriter
+from conductor_cli.evals.storage import Evaluation, ResultWriter
 from conductor_cli.evals.systems import ANSWERS, System
-from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor
 from conductor_cli.run.resources import turns_of
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-async def evaluate(  # noqa: PLR0913 - what, by whom, and within which bounds
+async def evaluate(  # noqa: PLR0913 - each argument is independent of the others
     evaluation: Evaluation,
     systems: Sequence[System],
     conductor: Conductor,
@@ -36,155 +29,141 @@ async def evaluate(  # noqa: PLR0913 - what, by whom, and within which bounds
     retry: bool = False,
     budget: Budget | None = None,
 ) -> AsyncGenerator[Outcome, None]:
-    """Put each case to each system that is not `missing`, at most `parallel` runs at once; each outcome as it comes.
+    """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
 
-    No run begins that `budget` does not let begin; those under way are finished.
-
-    What is known already is not done again (with `retry`, what failed is): `evaluation.outcomes()` has all there is, in
-    order. Whoever stops reading stops the runs; what was finished is kept. `conductor` holds the models, which stay
-    open. Raises `UsageError` where the directory cannot be written, also when a reply or a run cannot be kept there any
-    more; `ConfigError` where a scorer's library is missing.
+    Known outcomes are not repeated (with `retry`, failed ones are). When `budget` is used up no more runs start, and
+    those that have started are finished. Closing the generator stops the runs; finished ones stay stored. The models of
+    `conductor` stay open. Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a
+    scorer is missing.
     """
-    with evaluation.desk() as desk:
-        cases = evaluation.cases()
+    with evaluation.writer() as writer:
         known = {(o.system, o.case) for o in evaluation.outcomes() if not (retry and o.verdict == "failed")}
-        seats = tuple(_seats(evaluation, systems, conductor, desk.book))
-        hall = _Hall(desk=desk, seats=seats, seed=evaluation.spec.seed, budget=budget or Budget())
-        async with aclosing(_each(hall, hall.todo(cases, known), parallel)) as outcomes:
+        setups = _system_setups(evaluation, systems, conductor, writer.replies)
+        # Case by case, because the systems share calls on the same case.
+        todo = (
+            (setup, case)
+            for case in evaluation.cases()
+            for setup in setups
+            if (setup.system.name, case.id) not in known
+        )
+        runner = EvalRunner(writer=writer, seed=evaluation.spec.seed, budget=budget or Budget(), todo=todo)
+        async with aclosing(runner.run(parallel)) as outcomes:
             async for outcome in outcomes:
                 yield outcome
-                if desk.book.error is not None:
-                    raise _unkept(evaluation.directory / CALLS, desk.book.error)
-
-
-def _unkept(path: Path, error: OSError) -> UsageError:
-    """Replies can no longer be kept: to go on would ask, and pay for, the same again later."""
-    return UsageError(f"{path} cannot be written: {error.strerror}", hint="make room, then resume the evaluation")
+                writer.check_replies()
 
 
 def rescore(evaluation: Evaluation, *, scorer: str = "") -> tuple[Outcome, ...]:
-    """The outcomes again, from the stored runs and without a call: by each case's scorer, or all by `scorer`.
+    """Score the stored answers again, by each case's scorer or all by `scorer`, without any call.
 
-    What failed stays failed. Nothing is written. Raises `UsageError` where an answer does not suit the scorer.
+    Failed outcomes stay failed. Nothing is written. Raises `UsageError` if an expected answer does not fit the scorer.
     """
     cases = {case.id: replace(case, scorer=scorer) if scorer else case for case in evaluation.cases()}
     for case in cases.values():
         check_case(case)
-    return tuple(_rescored(evaluation, outcome, cases[outcome.case]) for outcome in evaluation.outcomes())
 
+    def rescored(outcome: Outcome) -> Outcome:
+        if outcome.verdict == "failed":
+            return outcome
+        case, extract = cases[outcome.case], ANSWERS.get(outcome.system)
+        answer = outcome.answer if extract is None else extract(evaluation.trace(outcome), case)
+        return replace(outcome, answer=answer, verdict="right" if is_correct(answer, case) else "wrong")
 
-def _rescored(evaluation: Evaluation, outcome: Outcome, case: Case) -> Outcome:
-    if outcome.verdict == "failed":
-        return outcome
-    take = ANSWERS.get(outcome.system)
-    answer = outcome.answer if take is None else take(evaluation.trace(outcome), case)
-    return replace(outcome, answer=answer, verdict="right" if is_correct(answer, case) else "wrong")
+    return tuple(map(rescored, evaluation.outcomes()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seat:
-    """A system, and the setting that it runs in."""
+class SystemSetup:
+    """A system, and the conductor that runs it."""
 
     system: System
     conductor: Conductor
 
 
-def _seats(
-    evaluation: Evaluation, systems: Sequence[System], conductor: Conductor, book: ResponseCache
-) -> Iterator[_Seat]:
-    # No time limit for a run as a whole: it waits for the turns of others, which says nothing of its system.
-    limits = replace(conductor.limits, seconds=None)
-    kept = _kept(replace(conductor, seed=evaluation.spec.seed, limits=limits), book, evaluation.spec.planner)
-    for system in systems:
-        if not system.missing:
-            yield _Seat(system=system, conductor=system.fit(kept))
+def _system_setups(
+    evaluation: Evaluation, systems: Sequence[System], conductor: Conductor, replies: ResponseCache
+) -> tuple[SystemSetup, ...]:
+    # A run has no time limit as a whole: it also waits for other runs on the same model.
+    conductor = replace(conductor, seed=evaluation.spec.seed, limits=replace(conductor.limits, seconds=None))
+    conductor = _with_response_cache(conductor, replies, evaluation.spec.planner_id)
+    return tuple(
+        SystemSetup(system=system, conductor=system.configure(conductor)) for system in systems if not system.missing
+    )
 
 
-def _kept(conductor: Conductor, book: ResponseCache, planner_is: str) -> Conductor:
-    """The same conductor, with a memory around every model; workers on one model stay on one.
+def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_id: str) -> Conductor:
+    """The same conductor with a response cache around every model; workers that share a model still share it.
 
-    `planner_is` says which model plans, as `who_is` does of workers.
-
-    Turns on the models are for all runs together: what waits for a turn is not late, as it would be inside a call.
+    The semaphores of the models are shared by all runs: time spent waiting there must not count as a late reply, which
+    it would inside a call.
     """
-    around: dict[int, CachedModel] = {}
+    cached: dict[int, CachedModel] = {}
     for name, model in conductor.workers.items():
-        around.setdefault(id(model), CachedModel(model, book, model_identity(conductor.pool[name])))
-    workers: Mapping[str, Model] = {name: around[id(model)] for name, model in conductor.workers.items()}
+        cached.setdefault(id(model), CachedModel(model, replies, model_identity(conductor.pool[name])))
+    workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
     turns = turns_of(conductor.pool, workers)
-    planner = conductor.model
-    if planner is None:
+    if conductor.model is None:
         return replace(conductor, workers=workers, turns=turns)
-    model = around.get(id(planner)) or CachedModel(planner, book, planner_is)
+    planner = cached.get(id(conductor.model)) or CachedModel(conductor.model, replies, planner_id)
     if conductor.exact:
-        turns.setdefault(id(model), asyncio.Semaphore(1))  # it is in this process, and does one thing at a time
-    return replace(conductor, workers=workers, model=model, turns=turns)
+        # An in-process model can do only one thing at a time.
+        turns.setdefault(id(planner), asyncio.Semaphore(1))
+    return replace(conductor, workers=workers, model=planner, turns=turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Hall:
-    """Where the runs take place."""
+class EvalRunner:
+    """Takes runs from `todo` until that or the budget is used up."""
 
-    desk: ResultWriter
-    seats: tuple[_Seat, ...]
+    writer: ResultWriter
     seed: int
     budget: Budget
+    todo: Iterator[tuple[SystemSetup, Case]]
 
-    def todo(self, cases: Sequence[Case], known: set[tuple[str, str]]) -> Iterator[tuple[_Seat, Case]]:
-        """Case by case, since the systems of one case share calls."""
-        return ((seat, case) for case in cases for seat in self.seats if (seat.system.name, case.id) not in known)
+    async def run(self, parallel: int) -> AsyncGenerator[Outcome, None]:
+        """Each outcome as it comes. An exception in one run ends all of them."""
+        ready: asyncio.Queue[Outcome | None] = asyncio.Queue()
 
-    def random(self, *names: str) -> Random:
-        """A source that depends on nothing but the seed and these names."""
-        return Random("/".join([str(self.seed), *names]))  # noqa: S311 - reproducible, no secret
+        async def work() -> None:
+            while self.budget.start() and (item := next(self.todo, None)) is not None:
+                outcome = await self._run_case(*item)
+                self.budget.finish(outcome)
+                if outcome is not None:
+                    ready.put_nowait(outcome)
 
-    async def put(self, seat: _Seat, case: Case) -> Outcome | None:
-        """Run one case under one system and keep what became of it; None where the case is not for the system."""
-        system, conductor = seat.system, seat.conductor
-        plan = system.plan(case, self.random(system.name, case.id)) if system.plan is not None else None
-        if plan is None and system.plan is not None:
-            return None
-        run = conductor.run(Question(text=case.question), plan=plan)
-        events = [event async for event in run]
-        outcome = await _aside(case, judged, system, case, run.trace, events)
-        outcome = replace(outcome, trace=self.desk.run(events))
-        self.desk.outcome(outcome)
-        return outcome
+        async def work_in_parallel() -> None:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(max(parallel, 1)):
+                        tasks.create_task(work())
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None  # the others are the same, or follow from it
+            finally:
+                ready.put_nowait(None)
 
-
-async def _aside(case: Case, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do `work` in a thread where the case's scorer may take seconds, so that nobody waits for it."""
-    if SCORERS[case.scorer].slow:
-        return await asyncio.to_thread(work, *args, **kwargs)
-    return work(*args, **kwargs)
-
-
-async def _each(hall: _Hall, todo: Iterator[tuple[_Seat, Case]], parallel: int) -> AsyncGenerator[Outcome, None]:
-    """The outcomes as they come; an exception of one run ends all."""
-    ready: asyncio.Queue[Outcome | None] = asyncio.Queue()
-
-    async def work() -> None:
-        while hall.budget.begins() and (next_one := next(todo, None)) is not None:
-            outcome = await hall.put(*next_one)
-            hall.budget.ends(outcome)
-            if outcome is not None:
-                ready.put_nowait(outcome)
-
-    async def drive() -> None:
+        workers = asyncio.create_task(work_in_parallel())
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(max(parallel, 1)):
-                    tasks.create_task(work())
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None  # the others are the same, or follow from it
+            while (outcome := await ready.get()) is not None:
+                yield outcome
+            await workers
         finally:
-            ready.put_nowait(None)
+            workers.cancel()
+            await asyncio.gather(workers, return_exceptions=True)
 
-    driver = asyncio.create_task(drive())
-    try:
-        while (outcome := await ready.get()) is not None:
-            yield outcome
-        await driver
-    finally:
-        driver.cancel()
-        await asyncio.gather(driver, return_exceptions=True)
+    async def _run_case(self, setup: SystemSetup, case: Case) -> Outcome | None:
+        """Run one case under one system and store the outcome; None if the system skips the case."""
+        system, plan = setup.system, None
+        if system.plan is not None:
+            # The random source depends on nothing but the seed and these names, so a resumed run draws the same.
+            plan = system.plan(case, Random(f"{self.seed}/{system.name}/{case.id}"))  # noqa: S311 - reproducible
+            if plan is None:
+                return None
+        run = setup.conductor.run(Question(text=case.question), plan=plan)
+        events = [event async for event in run]
+        if SCORERS[case.scorer].slow:
+            outcome = await asyncio.to_thread(judge_run, system, case, run.trace, events)
+        else:
+            outcome = judge_run(system, case, run.trace, events)
+        outcome = replace(outcome, trace=self.writer.write_run(events))
+        self.writer.write_outcome(outcome)
+        return outcome

@@ -1,10 +1,10 @@
-"""An evaluation on disk: one directory, readable after a kill at any moment, by its owner only.
+"""An evaluation on disk: one directory, readable by its owner only, and whole after a kill at any moment.
 
 spec.json        what is evaluated: cases, systems, pool, seed, versions
 cases.jsonl      the cases themselves
-calls.jsonl      every whole reply of every model (`models.response_cache`): nothing is asked twice, even after a kill
-traces.jsonl     the events of each run, one run after the other, each beginning with `run_started`
-outcomes.jsonl   a line for each case that a system has done; its `trace` says at which byte of traces.jsonl
+calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a kill
+traces.jsonl     the events of each run, one run after the other, each starting with `run_started`
+outcomes.jsonl   one line for each case that a system has answered; its `trace` is a position in traces.jsonl
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Limits, Pool, Timeouts
-from conductor_cli.core.sanitize import escape_json
-from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
@@ -38,47 +38,45 @@ TRACES: Final = "traces.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
 LOCK: Final = "lock"
 
-_PASSING: Final = frozenset({"time", "version", "by_card", "remarks"})
-"""What may differ between two parts of one evaluation."""
+_MAY_DIFFER: Final = frozenset({"time", "version", "best_by_card", "notes"})
+"""Fields that may differ when an evaluation is continued."""
 
-_CALLED: Final = {
-    "digest": "cases", "count": "cases", "runs": "cases", "pool": "workers or cards", "planner": "conductor",
-    "planning": "systems", "rehearsal": "workers or cards",
+_USER_WORDS: Final = {
+    "source": "cases", "hash": "cases", "case_count": "cases", "runs": "cases", "pool": "workers or cards",
+    "rehearsal": "workers or cards", "planner_id": "conductor", "planned_systems": "systems",
 }  # fmt: skip
-"""What a field is for a user, where that is not its name."""
+"""What a field is called in an error message, where that is not its own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """What is evaluated; an evaluation goes on only with an equal one, apart from what a reader is told.
+    """What is evaluated. An evaluation is continued only with an equal spec (see `spec_differences`).
 
-    `cases` is the set's name, `digest` its content (see `cases.digest`), `count` how many it holds. `systems` are the
-    names of those that run, `planning` of those among them in which the conductor plans; `runs` is how many runs that
-    makes: a system may leave a case out. `who` says which model each worker is and `planner` which one plans (see
-    `kept.who_is`). `conductor` names that model, with its file hash, and `profile` how it is spoken to; all three are
-    empty without one. `rehearsal`: all models are the rehearsal's.
+    `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run,
+    `planned_systems` of those in which the conductor plans, `runs` is how many runs that makes: a system may skip a
+    case. `model_ids` says which model each worker is, and `planner_id` which one plans (see `response_cache.model_identity`).
+    `conductor` names that model with its file hash, and `profile` its prompt profile; all three are empty without one.
 
-    For the reader: `by_card` is the system of the worker that the cards called best, empty where they say nothing, and
-    `remarks` what else must be known.
+    For readers: `best_by_card` is the system of the worker that the cards call best, empty if they say nothing.
     """
 
-    cases: str
-    digest: str
-    count: int
+    source: str
+    hash: str
+    case_count: int
     systems: tuple[str, ...]
     pool: Pool
-    planning: tuple[str, ...] = ()
+    planned_systems: tuple[str, ...] = ()
     runs: int = 0
     seed: int = 0
-    who: Mapping[str, str] = field(default_factory=dict)
-    planner: str = ""
+    model_ids: Mapping[str, str] = field(default_factory=dict)
+    planner_id: str = ""
     conductor: str = ""
     profile: str = ""
     limits: Limits = Limits()
     patience: Timeouts = Timeouts()
     rehearsal: bool = False
-    by_card: str = ""
-    remarks: tuple[str, ...] = ()
+    best_by_card: str = ""
+    notes: tuple[str, ...] = ()
     version: str = ""
     time: str = ""
 
@@ -87,52 +85,71 @@ class Evaluation:
     """One evaluation's directory."""
 
     def __init__(self, directory: Path) -> None:
-        """An evaluation that exists. Raises `UsageError` where the directory holds none."""
+        """Open an existing evaluation. Raises `UsageError` if the directory holds none."""
+        path = directory / SPEC
+        try:
+            spec = load(EvaluationSpec, json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise UsageError(
+                f"{directory} holds no evaluation: {error.strerror}", hint="conductor eval --list shows them"
+            ) from None
+        except (ValueError, RecursionError, DecodeError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", hint="start a new evaluation") from None
         self.directory = directory
-        self.spec = _read_spec(directory / SPEC)
+        self.spec = spec
 
     @classmethod
     def create(cls, directory: Path, spec: EvaluationSpec, cases: Sequence[Case]) -> Evaluation:
-        """Begin one, or go on with the one that is there. Raises `UsageError` where that is of another spec."""
+        """Create an evaluation, or open the one that is there. Raises `UsageError` if that one has another spec."""
         spec = replace(spec, pool=spec.pool.public())
         if (directory / SPEC).exists():
             found = cls(directory)
-            differs = spec_differences(found.spec, spec)
-            if differs:
+            differences = spec_differences(found.spec, spec)
+            if differences:
                 raise UsageError(
-                    f"{directory} holds an evaluation with other {', '.join(differs)}",
-                    hint="give this one another name",
+                    f"{directory} holds an evaluation with other {', '.join(differences)}",
+                    hint="use another directory",
                 )
             return found
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
+            # The spec comes last: a directory without one is no evaluation.
             text = escape_json(json.dumps(dump(spec), ensure_ascii=False, indent=2))
             disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
-            raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
+            raise UsageError(f"cannot write {directory}: {error.strerror}", hint="use another directory") from None
         return cls(directory)
+
+    @property
+    def id(self) -> str:
+        return self.directory.name
 
     def cases(self) -> tuple[Case, ...]:
         return read_cases(self.directory / CASES)
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What is known so far, in the order of systems and cases, whatever order they ended in."""
-        known = {(outcome.system, outcome.case): outcome for outcome in self._written()}
-        cases = self._ids()
-        order = [(system, case) for system in self.spec.systems for case in cases]
-        return tuple(known[which] for which in order if which in known)
+        """All outcomes so far, in the order of systems and cases, not in the order in which they ended."""
+        known = {(outcome.system, outcome.case): outcome for outcome in self._written_outcomes()}
+        path = self.directory / CASES
+        try:
+            # Not `cases()`, which checks each case's scorer: that may need a library which is not installed here.
+            ids = [str(json.loads(text)["id"]) for text in read_lines(path)]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", hint="start a new evaluation") from None
+        order = [(system, case) for system in self.spec.systems for case in ids]
+        return tuple(known[key] for key in order if key in known)
 
     def is_finished(self) -> bool:
-        """Whether each run that there is to do has been judged."""
+        """Whether every run has been judged."""
         return sum(outcome.verdict != "failed" for outcome in self.outcomes()) >= self.spec.runs > 0
 
     def spent(self) -> Decimal:
-        """US dollars of all runs, those that failed and were done again included."""
-        return sum((outcome.usage.cost or Decimal(0) for outcome in self._written()), Decimal(0))
+        """US dollars of all runs, including those that failed and were repeated."""
+        return sum((outcome.usage.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
 
     def events(self, outcome: Outcome) -> Iterator[ev.Event]:
-        """The events of the run behind an outcome. Raises `UsageError` where they are not there whole."""
+        """The events of an outcome's run. Raises `UsageError` if they are damaged or incomplete."""
         path = self.directory / TRACES
         try:
             for text in read_lines(path, int(outcome.trace.rpartition(":")[2])):
@@ -141,123 +158,105 @@ class Evaluation:
                 if isinstance(event, (ev.RunFinished, ev.RunFailed)):
                     return
         except (DecodeError, ValueError, OSError) as error:
-            raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is broken: {error}") from None
-        raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} has no end")
+            raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is damaged: {error}") from None
+        raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is incomplete")
 
     def trace(self, outcome: Outcome) -> Trace:
-        """Their fold."""
         trace = Trace()
         for event in self.events(outcome):
             trace = apply_event(trace, event)
         return trace
 
     @contextmanager
-    def desk(self) -> Iterator[ResultWriter]:
-        """Write to it, one process at a time. Raises `UsageError` while another one does, or where nothing can be."""
+    def writer(self) -> Iterator[ResultWriter]:
+        """Write to it. Raises `UsageError` while another process does, or if the directory cannot be written."""
 
         def busy() -> NoReturn:
-            raise UsageError(f"{self.directory} is being evaluated by another process", hint="wait for it")
+            raise UsageError(f"{self.directory} is being evaluated by another process", hint="wait until it has ended")
 
-        with exclusive_lock(self.directory / LOCK, busy), _opened(self.directory) as desk:
-            yield desk
+        with exclusive_lock(self.directory / LOCK, busy):
+            try:
+                writer = ResultWriter(self.directory)
+            except OSError as error:
+                raise UsageError(
+                    f"cannot write {self.directory}: {error.strerror}", hint="fix its permissions"
+                ) from None
+            try:
+                yield writer
+            finally:
+                writer.close()
 
-    def _ids(self) -> list[str]:
-        """The cases in order, with no look at whether they can be scored here: a scorer may need a library."""
-        path = self.directory / CASES
-        try:
-            return [str(json.loads(text)["id"]) for text in read_lines(path)]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{path} cannot be read: {error}", hint="begin a new evaluation") from None
-
-    def _written(self) -> Iterator[Outcome]:
+    def _written_outcomes(self) -> Iterator[Outcome]:
         for text in read_lines(self.directory / OUTCOMES):
-            with suppress(ValueError, DecodeError, RecursionError):  # cut off by a kill
+            with suppress(ValueError, DecodeError, RecursionError):  # a line that a kill cut off
                 yield load(Outcome, json.loads(text))
 
 
 class ResultWriter:
-    """What an evaluation is written with: the book of calls, the runs, the outcomes."""
+    """Writes an evaluation's replies, runs and outcomes. Every method raises `UsageError` if the disk refuses."""
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError`."""
-        self.book = ResponseCache(directory / CALLS)
+        self.replies = ResponseCache(directory / CALLS)
         self._runs = AppendLog(directory / TRACES)
         self._outcomes = AppendLog(directory / OUTCOMES)
 
-    def run(self, events: Iterable[ev.Event]) -> str:
-        """Write a run; returns where it stands. Raises `UsageError`."""
+    def write_run(self, events: Iterable[ev.Event]) -> str:
+        """Write a run; returns its position."""
         block = "\n".join(ev.to_line(event, KNOWN_SECRETS) for event in merge_deltas(events))
-        return f"{TRACES}:{_appended(self._runs, block)}"
+        return f"{TRACES}:{self._append(self._runs, block)}"
 
-    def outcome(self, outcome: Outcome) -> None:
-        """Write an outcome; its run is written before. Raises `UsageError`."""
-        _appended(self._outcomes, json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write an outcome, after its run."""
+        self._append(self._outcomes, json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
+
+    def check_replies(self) -> None:
+        """Raise if a reply could not be stored: a later part would ask, and pay for, the same again."""
+        if self.replies.error is not None:
+            raise self._write_error(CALLS, self.replies.error)
 
     def close(self) -> None:
-        for journal in (self.book, self._runs, self._outcomes):
-            journal.close()
+        for log in (self.replies, self._runs, self._outcomes):
+            log.close()
 
+    def _append(self, log: AppendLog, block: str) -> int:
+        try:
+            return log.append(block)
+        except OSError as error:
+            raise self._write_error(log.path.name, error) from None
 
-@contextmanager
-def _opened(directory: Path) -> Iterator[ResultWriter]:
-    try:
-        desk = ResultWriter(directory)
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be written: {error.strerror}", hint="name another place") from None
-    try:
-        yield desk
-    finally:
-        desk.close()
+    def _write_error(self, name: str, error: OSError) -> UsageError:
+        path = self._runs.path.with_name(name)
+        return UsageError(f"cannot write {path}: {error.strerror}", hint="free some space, then resume the evaluation")
 
 
 def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """The same run in fewer events: the pieces that a model's text came in are put together. Its fold is the same."""
-    held: dict[int, ev.StepDelta] = {}
+    """The same run in fewer events: the pieces of a model's text are joined. The resulting trace is the same."""
+    steps: dict[int, ev.StepDelta] = {}
     plan = ""
     for event in events:
         if isinstance(event, ev.StepDelta):
-            before = held.get(event.step)
-            held[event.step] = event if before is None else replace(
+            before = steps.get(event.step)
+            steps[event.step] = event if before is None else replace(
                 event, text=before.text + event.text, thinking=before.thinking + event.thinking
             )  # fmt: skip
-            continue
-        if isinstance(event, ev.PlanDelta):
+        elif isinstance(event, ev.PlanDelta):
             plan += event.text
-            continue
-        if plan:
-            yield ev.PlanDelta(at=event.at, text=plan)
-            plan = ""
-        yield from (replace(delta, at=event.at) for delta in held.values())
-        held.clear()
-        yield event
+        else:
+            if plan:
+                yield ev.PlanDelta(at=event.at, text=plan)
+                plan = ""
+            yield from (replace(delta, at=event.at) for delta in steps.values())
+            steps.clear()
+            yield event
 
 
-def _appended(journal: AppendLog, block: str) -> int:
-    try:
-        return journal.append(block)
-    except OSError as error:
-        raise UsageError(
-            f"{journal.path} cannot be written: {error.strerror}", hint="make room, then resume the evaluation"
-        ) from None
-
-
-def _read_spec(path: Path) -> EvaluationSpec:
-    try:
-        return load(EvaluationSpec, json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(f"{path.parent} holds no evaluation: {error.strerror}", hint="name one that exists") from None
-    except (ValueError, RecursionError, DecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="begin a new evaluation") from None
-
-
-def spec_differences(one: EvaluationSpec, other: EvaluationSpec) -> tuple[str, ...]:
-    """What differs, in a user's words; nothing where one evaluation can go on with the other."""
-    first, second = (_as_written(spec) for spec in (one, other))
-    found = [name for name in first if name not in _PASSING | {"who"} and first[name] != second[name]]
-    models = [f"model of {name}" for name in first["who"] if first["who"][name] != second["who"].get(name)]
-    return tuple(dict.fromkeys([*(_CALLED.get(name, name) for name in found), *([] if "pool" in found else models)]))
-
-
-def _as_written(spec: EvaluationSpec) -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(json.dumps(dump(replace(spec, pool=spec.pool.public()))))
-    return written
+def spec_differences(first: EvaluationSpec, second: EvaluationSpec) -> tuple[str, ...]:
+    """What differs, in words for the user; empty if one evaluation can be continued with the other's spec."""
+    old, new = (json.loads(json.dumps(dump(replace(spec, pool=spec.pool.public())))) for spec in (first, second))
+    fields = [name for name in old if name not in _MAY_DIFFER | {"model_ids"} and old[name] != new[name]]
+    differences: dict[str, Any] = dict.fromkeys(_USER_WORDS.get(name, name) for name in fields)
+    if "pool" not in fields:
+        ids, others = old["model_ids"], new["model_ids"]
+        differences |= dict.fromkeys(f"model of {name}" for name in ids if ids[name] != others.get(name))
+    return tuple(differences)
