@@ -152,7 +152,7 @@ def test_a_card_by_hand_wins_and_that_is_said(desk: Stage, cases: Path) -> None:
     table = "[workers.alpha.card.strengths]\ngreen = 0.5\n"
     desk.config.write_text(desk.config.read_text() + table)
     done = desk.inside("workers", "calibrate", cases, "--yes")
-    assert "alpha has a card in the settings, and that wins" in done.err
+    assert "alpha has a card in the settings, which overrides the measured one" in done.err
     assert strengths(desk) == {"alpha": {"green": 0.5}, "beta": {"red": 0.0, "blue": 1.0}}
 
 
@@ -164,7 +164,7 @@ def test_a_damaged_file_of_cards_is_set_aside(desk: Stage, cases: Path) -> None:
     assert desk.inside("workers", "list").code == 0
     done = desk.inside("workers", "calibrate", cases, "--yes")
     assert done.code == 0
-    assert "was damaged; what stood in it is kept in" in done.err
+    assert "was damaged; its content was moved to" in done.err
     assert file.with_name("cards.json.damaged-1").read_text() == "{half a fi"
     assert strengths(desk)["alpha"] == {"red": 1.0, "blue": 0.0}
 

@@ -97,7 +97,7 @@ def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Condu
 def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
-        cases="sums", digest=hash_cases(asked), count=len(asked), systems=ready, pool=by.pool, **fields
+        source="sums", hash=hash_cases(asked), case_count=len(asked), systems=ready, pool=by.pool, **fields
     )
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 
 import pytest
 
-from conductor_cli.evals.builtin import COUNT, basics
+from conductor_cli.evals.builtin import COUNT, make_basics
 from conductor_cli.evals.cases import Case, check_case, is_correct
 
-MANY = basics(600, seed=3)
+MANY = make_basics(600, seed=3)
 
 
 def of(tag: str, words: str = "") -> list[Case]:
@@ -34,17 +34,17 @@ def test_every_case_can_be_scored_and_is_asked_once() -> None:
 
 def test_the_seed_decides() -> None:
     """The same seed gives the same cases, another one others; a smaller set is the beginning of a larger one."""
-    assert basics(seed=1) == basics(seed=1)
-    assert basics(12, seed=1) == basics(seed=1)[:12]
-    assert not {case.question for case in basics(seed=1)} & {case.question for case in basics(seed=2)}
+    assert make_basics(seed=1) == make_basics(seed=1)
+    assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
+    assert not {case.question for case in make_basics(seed=1)} & {case.question for case in make_basics(seed=2)}
 
 
 def test_all_skills_are_there() -> None:
     """Ten cases of each kind of question."""
-    assert Counter(tag for case in basics() for tag in case.tags) == {
+    assert Counter(tag for case in make_basics() for tag in case.tags) == {
         "math": 20, "letters": 10, "reasoning": 10, "json": 10, "code": 10,
     }  # fmt: skip
-    assert len(basics()) == COUNT
+    assert len(make_basics()) == COUNT
 
 
 def test_programs_print_what_the_answer_says() -> None:
@@ -109,4 +109,4 @@ def test_more_than_differ_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(builtin, "SKILLS", (("math", lambda _: ("one", "1", "number")),))
     with pytest.raises(ValueError, match="more cases are asked for than differ"):
-        basics(2)
+        make_basics(2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.evals import cases as module
-from conductor_cli.evals.cases import Case, GoldStep, hash_cases, is_correct, read_cases, said, write_cases
+from conductor_cli.evals.cases import Case, GoldStep, extract_answer, hash_cases, is_correct, read_cases, write_cases
 
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
@@ -149,4 +149,4 @@ def test_a_case_is_scored_by_its_own_scorer() -> None:
     one = Case(id="1", question="?", answer="4")
     assert not is_correct("It is 4 or so", one)
     assert is_correct("It is 4 or so", replace(one, scorer="number"))
-    assert said("It is 4.0 or so", replace(one, scorer="number")) == "4"
+    assert extract_answer("It is 4.0 or so", replace(one, scorer="number")) == "4"

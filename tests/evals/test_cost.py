@@ -21,31 +21,31 @@ PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))
 def test_without_a_limit_any_number_may_begin() -> None:
     """Nothing is ever reached."""
     budget = Budget()
-    assert all(budget.begins() for _ in range(100))
-    assert not budget.reached
+    assert all(budget.start() for _ in range(100))
+    assert not budget.exhausted
 
 
 def test_beside_others_none_begins_that_would_pass_the_limit() -> None:
     """What is under way is taken to cost as much as the dearest run so far."""
     budget = Budget(Decimal(10), expected=Decimal(2))
-    assert [budget.begins() for _ in range(6)] == [True] * 5 + [False]
-    budget.ends(outcomes("a", "+", cost="5")[0])
-    assert not budget.begins(), "four under way may cost 5 each"
+    assert [budget.start() for _ in range(6)] == [True] * 5 + [False]
+    budget.finish(outcomes("a", "+", cost="5")[0])
+    assert not budget.start(), "four under way may cost 5 each"
     for _ in range(4):
-        budget.ends(outcomes("a", "+", cost="1")[0])
-    assert (budget.spent, budget.reached) == (Decimal(9), False)
-    assert [budget.begins(), budget.begins()] == [True, False]
-    budget.ends(None)
+        budget.finish(outcomes("a", "+", cost="1")[0])
+    assert (budget.spent, budget.exhausted) == (Decimal(9), False)
+    assert [budget.start(), budget.start()] == [True, False]
+    budget.finish(None)
     assert budget.spent == Decimal(9)
 
 
 def test_one_may_begin_until_the_limit_is_reached() -> None:
     """However dear runs are expected to be: what they cost is known only afterwards."""
     budget = Budget(Decimal(1), expected=Decimal(100))
-    assert budget.begins()
-    budget.ends(outcomes("a", "+", cost="1")[0])
-    assert budget.reached
-    assert not budget.begins()
+    assert budget.start()
+    budget.finish(outcomes("a", "+", cost="1")[0])
+    assert budget.exhausted
+    assert not budget.start()
 
 
 @pytest.mark.parametrize("parallel", [1, 8])

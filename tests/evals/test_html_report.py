@@ -1,4 +1,4 @@
-"""The HTML report: whole, alone, and safe whatever workers wrote."""
+"""The HTML report is complete, self-contained, and safe whatever workers wrote."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
-from conductor_cli.evals.html_report import CASES, LONGEST, Asked, page
-from conductor_cli.evals.plots import accuracy, against_cost
-from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.table import Heading
+from conductor_cli.evals.cases import Case
+from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
+from conductor_cli.evals.report import make_report
+from tests.evals.kit import pool
 from tests.evals.made import outcomes
-from tests.evals.test_table import HEADING, summary
+from tests.evals.test_report import SPEC, report
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp; </style>'
 
 
 class Reader(HTMLParser):
-    """Every tag with its attributes, and that each is closed where it was opened."""
+    """Collects every tag with its attributes, and checks that tags are closed in order."""
 
     void = frozenset({"meta"})
 
@@ -39,8 +39,8 @@ class Reader(HTMLParser):
 
 
 def test_the_page_needs_nothing_else() -> None:
-    """No script, no link, no image, no address: the file alone is the report, and its policy forbids the rest."""
-    text = page(HEADING, summary())
+    """No script, link, image or address: the file alone is the report, and its policy forbids the rest."""
+    text = render_html(report())
     read = Reader(text)
     assert read.open == []
     names = {name for name, _ in read.tags}
@@ -52,61 +52,64 @@ def test_the_page_needs_nothing_else() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_whatever_was_written_stays_text() -> None:
-    """Names, tags, questions, answers and errors full of markup add no element and no attribute."""
+def page_of(text: str) -> str:
+    """A page in which every name, question, answer, tag and error is `text`."""
     made = [
-        replace(item, answer=EVIL, error=EVIL if item.verdict == "failed" else "", tags=(EVIL,))
-        for item in outcomes(EVIL, "+-!")
+        replace(item, answer=text, error=text if item.verdict == "failed" else "", tags=(text,))
+        for item in outcomes(text, "+-!")
     ]
-    plain = [replace(item, answer="x", error="", tags=("x",)) for item in outcomes("x", "+-!")]
-    asked = [Asked(id=str(number), question=EVIL, wanted=EVIL) for number in (1, 2, 3)]
-    dull = [Asked(id=str(number), question="x", wanted="x") for number in (1, 2, 3)]
-    evil_page = page(
-        Heading(source=EVIL, cases=3, workers=(EVIL,), conductor=EVIL, remarks=(EVIL,), id=EVIL, time=EVIL),
-        summarize(made, systems=[EVIL], fixed=[EVIL], singles=[EVIL]), asked, made,
-    )  # fmt: skip
-    dull_page = page(
-        Heading(source="x", cases=3, workers=("x",), conductor="x", remarks=("x",), id="x", time="x"),
-        summarize(plain, systems=["x"], fixed=["x"], singles=["x"]), dull, plain,
-    )  # fmt: skip
-    shape = [(name, sorted(given)) for name, given in Reader(evil_page).tags]
-    assert shape == [(name, sorted(given)) for name, given in Reader(dull_page).tags]
-    assert not {"\x1b", "\u202e"} & set(evil_page)
+    spec = replace(
+        SPEC, source=text, systems=(text,), pool=pool(text), conductor=text, notes=(text,), time=text, hash=text
+    )
+    asked = [Case(id=str(number), question=text, answer=text) for number in (1, 2, 3)]
+    return render_html(make_report(text, spec, made), asked, made)
 
 
-def test_the_plots_are_drawings_of_the_figures() -> None:
-    """Each system is a mark with its figures as title, higher where more was right; the frontier is a line."""
-    made = summary()
-    for drawing in (accuracy(made), against_cost(made)):
-        svg = ET.fromstring(drawing)  # the drawing is well-formed
+def test_markup_in_texts_adds_no_element() -> None:
+    """Names, tags, questions, answers and errors full of markup add no element and no attribute."""
+    evil = page_of(EVIL)
+    shape = [(name, sorted(given)) for name, given in Reader(evil).tags]
+    assert shape == [(name, sorted(given)) for name, given in Reader(page_of("x")).tags]
+    assert not {"\x1b", "\u202e"} & set(evil)
+
+
+def plots(page: str) -> list[ET.Element]:
+    """The drawings of a page, which must be well-formed."""
+    return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+
+
+def test_the_plots_show_each_system_with_its_figures() -> None:
+    """Each system is a mark with its figures as tooltip, and higher the more cases it got right."""
+    drawings = plots(render_html(report()))
+    assert len(drawings) == 2
+    for svg in drawings:
         titles = [found.text or "" for found in svg.iter("title")]
         assert sum("alone:one" in title for title in titles) == 1
-    svg = ET.fromstring(against_cost(made))
     height = {
-        (group.findtext("title") or "").partition(":")[2].split(" ")[0].rpartition(":")[0]: float(circle.get("cy", "0"))
-        for group in svg.iter("g") if (circle := group.find("circle")) is not None
+        (group.findtext("title") or "").rpartition(": ")[0]: float(circle.get("cy", "0"))
+        for group in drawings[1].iter("g") if (circle := group.find("circle")) is not None
     }  # fmt: skip
-    assert height["one"] > height["two"] > height["auto"]
-    assert any(line.get("class") == "frontier" for line in svg.iter("line"))
+    assert height["alone:one"] > height["alone:two"] > height["conductor"]
 
 
 def test_systems_at_one_point_share_a_label() -> None:
     """Two that cost and reach the same are both named; one elsewhere has its own number."""
     made = [*outcomes("one", "+-"), *outcomes("two", "+-"), *outcomes("three", "++", tokens=90)]
-    svg = ET.fromstring(against_cost(summarize(made, systems=["one", "two", "three"])))
-    assert [text.text for text in svg.iter("text") if text.get("class") == "value"] == ["1, 2", "3"]
+    page = render_html(make_report("", replace(SPEC, systems=("one", "two", "three")), made))
+    labels = [text.text for text in plots(page)[1].iter("text") if text.get("class") == "value"]
+    assert labels == ["1, 2", "3"]
 
 
-def test_nothing_to_draw_is_no_fault() -> None:
-    """A summary in which everything failed still makes a page."""
-    text = page(HEADING, summarize(outcomes("moa", "!!"), systems=["moa"]))
+def test_a_page_without_any_judged_case_is_well_formed() -> None:
+    """A report in which everything failed is still a page."""
+    text = render_html(make_report("", replace(SPEC, systems=("moa",)), outcomes("moa", "!!")))
     assert Reader(text).open == []
 
 
-def test_a_long_answer_and_many_cases_are_cut_and_said() -> None:
-    """The page has an end, and says what it leaves out."""
-    asked = [Asked(id=str(number), question="q" * (LONGEST + 7), wanted="w") for number in range(CASES + 3)]
-    text = page(HEADING, summary(), asked)
+def test_long_answers_and_many_cases_are_cut() -> None:
+    """The page is bounded, and says what it leaves out."""
+    asked = [Case(id=str(number), question="q" * (MAX_TEXT + 7), answer="w") for number in range(MAX_CASES + 3)]
+    text = render_html(report(), asked)
     assert "(7 characters more)" in text
-    assert f"the first {CASES} of {CASES + 3}" in text
-    assert text.count("<details>") == CASES
+    assert f"the first {MAX_CASES} of {MAX_CASES + 3}" in text
+    assert text.count("<details>") == MAX_CASES

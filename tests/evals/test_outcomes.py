@@ -15,7 +15,14 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import Outcome, flat, judged, lost, planning, seconds
+from conductor_cli.evals.outcomes import (
+    Outcome,
+    critical_path_seconds,
+    flatten,
+    infrastructure_error,
+    judge_run,
+    planning_usage,
+)
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.scripted import ScriptedModel
@@ -29,8 +36,8 @@ def outcome_of(name: str, **fields: Any) -> Any:
     by = conductor(**fields)
     (system,) = select_systems([name], by, cases=[case()])
     plan = None if system.plan is None else system.plan(case(), None)  # type: ignore[arg-type]
-    run, events = play(system.fit(by), Question(text=case().question), plan=plan)
-    return judged(system, case(), run.trace, events)
+    run, events = play(system.configure(by), Question(text=case().question), plan=plan)
+    return judge_run(system, case(), run.trace, events)
 
 
 def test_the_words_of_silence_are_those_of_the_program() -> None:
@@ -73,7 +80,7 @@ def test_a_failed_run_is_judged_by_its_reason(error: ConductorError) -> None:
 
     failure = error.failure
     trace = apply_event(Trace(), ev.RunFailed(at=1.0, error=failure, usage=Usage()))
-    assert lost(trace, (), planned=False) == ("429" if failure.message == "429" else "")
+    assert infrastructure_error(trace, (), planned=False) == ("429" if failure.message == "429" else "")
 
 
 def test_a_stand_in_that_answers_for_silence_is_the_engines_way() -> None:
@@ -100,7 +107,7 @@ def test_nested_events_are_seen_in_their_place() -> None:
     """However deep an event lies, it is met."""
     deep = ev.Notice(at=0.0, text="deep")
     once = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
-    assert list(flat([once, deep])) == [deep, deep]
+    assert list(flatten([once, deep])) == [deep, deep]
 
 
 def test_nested_planning_and_seconds_are_those_of_all() -> None:
@@ -109,8 +116,8 @@ def test_nested_planning_and_seconds_are_those_of_all() -> None:
     by = conductor(models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1))
     run, _ = play(by, Question(text="What is 1 + 3?"))
     assert run.trace.steps[-1].worker == SELF
-    assert planning(run.trace).calls == 2
-    assert seconds(run.trace) == 0.5 + 2.0 + 0.5 + 2.0
+    assert planning_usage(run.trace).calls == 2
+    assert critical_path_seconds(run.trace) == 0.5 + 2.0 + 0.5 + 2.0
 
 
 def test_money_is_counted_by_the_workers_prices(tmp_path: Path) -> None:

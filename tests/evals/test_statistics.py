@@ -1,8 +1,6 @@
-"""Intervals, differences and the frontier, against what was published and against a search by force."""
+"""Intervals and differences agree with the published tables."""
 
 from __future__ import annotations
-
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -10,18 +8,15 @@ from hypothesis import strategies as st
 
 from conductor_cli.evals.statistics import (
     PairedCounts,
-    Point,
-    at_cost,
-    frontier,
+    count_pairs,
     mcnemar_p,
     newcombe_interval,
-    pair,
     wilson_interval,
 )
 
 
-def cells(both: int, only_one: int, only_other: int, neither: int) -> PairedCounts:
-    return PairedCounts(both=both, only_one=only_one, only_other=only_other, neither=neither)
+def cells(both: int, only_first: int, only_second: int, neither: int) -> PairedCounts:
+    return PairedCounts(both=both, only_first=only_first, only_second=only_second, neither=neither)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +71,9 @@ def test_the_interval_of_a_difference_holds_it_and_turns_with_it(counts: tuple[i
 
 def test_cases_are_paired_in_their_order() -> None:
     """Each case counts once, by which of the two got it right; two lists of different lengths are a fault."""
-    assert pair([True, True, False, False, True], [True, False, True, False, True]) == cells(2, 1, 1, 1)
+    assert count_pairs([True, True, False, False, True], [True, False, True, False, True]) == cells(2, 1, 1, 1)
     with pytest.raises(ValueError, match="shorter"):
-        pair([True, True], [True])
+        count_pairs([True, True], [True])
 
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375)])
@@ -91,34 +86,3 @@ def test_mcnemar_takes_many_cases() -> None:
     """Numbers beyond what a float holds do not matter."""
     assert mcnemar_p(cells(0, 3000, 3000, 0)) == 1
     assert 0 < mcnemar_p(cells(0, 2900, 3100, 0)) < 0.02
-
-
-SHARES = st.integers(0, 20).map(lambda twentieths: twentieths / 20)
-POINTS = st.lists(st.builds(Point, st.integers(0, 30).map(float), SHARES), min_size=1, max_size=7)
-
-
-def by_force(points: list[Point], cost: float) -> float | None:
-    """The best of all single systems and of all mixtures of two that cost at most `cost`: two always suffice."""
-    best = [point.accuracy for point in points if point.cost <= cost]
-    for one, two in combinations(points, 2):
-        cheap, dear = sorted((one, two))
-        if cheap.cost <= cost < dear.cost:
-            share = (cost - cheap.cost) / (dear.cost - cheap.cost)
-            best.append(cheap.accuracy + share * (dear.accuracy - cheap.accuracy))
-    return max(best, default=None)
-
-
-@given(POINTS, st.integers(0, 70).map(lambda half: half / 2))
-def test_the_frontier_is_what_the_best_mixture_reaches(points: list[Point], cost: float) -> None:
-    """The hull gives what a search over all mixtures gives, at any cost."""
-    found, wanted = at_cost(frontier(points), cost), by_force(points, cost)
-    assert found is wanted if wanted is None else found == pytest.approx(wanted)
-
-
-def test_the_frontier_has_no_system_that_a_mixture_beats() -> None:
-    """What lies under the line between a cheaper and a better system is no corner, nor is a dearer equal."""
-    points = [Point(1, 0.2), Point(2, 0.25), Point(3, 0.6), Point(4, 0.6), Point(9, 0.5)]
-    assert frontier(points) == (Point(1, 0.2), Point(3, 0.6))
-    assert at_cost(frontier(points), 2) == pytest.approx(0.4)
-    assert at_cost(frontier(points), 0.5) is None
-    assert at_cost((), 1) is None

@@ -60,7 +60,7 @@ def test_pieces_are_put_together() -> None:
     plan = system.plan(case(), None)  # type: ignore[arg-type]
     from conductor_cli.core.question import Question
 
-    _, events = play(system.fit(by), Question(text="What is 1 + 3?"), plan=plan)
+    _, events = play(system.configure(by), Question(text="What is 1 + 3?"), plan=plan)
     stored = list(merge_deltas(events))
     assert len(stored) < len(events)
     sound(stored)
@@ -84,9 +84,10 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"seed": 9}, "seed"), ({"digest": "0", "count": 1}, "cases"), ({"systems": ("moa",)}, "systems"),
-        ({"conductor": "x", "planner": "1"}, "conductor"), ({"profile": "x"}, "profile"),
-        ({"pool": pool("ann"), "who": {}}, "workers or cards"), ({"who": {"ann": "1", "bob": "3"}}, "model of bob"),
+        ({"seed": 9}, "seed"), ({"hash": "0", "case_count": 1}, "cases"), ({"systems": ("moa",)}, "systems"),
+        ({"conductor": "x", "planner_id": "1"}, "conductor"), ({"profile": "x"}, "profile"),
+        ({"pool": pool("ann"), "model_ids": {}}, "workers or cards"),
+        ({"model_ids": {"ann": "1", "bob": "3"}}, "model of bob"),
         ({"limits": Limits(steps=2)}, "limits"), ({"patience": Timeouts(idle=1.0)}, "patience"),
         ({"rehearsal": True}, "workers or cards"),
     ],
@@ -94,7 +95,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
 )  # fmt: skip
 def test_another_evaluation_is_not_mixed_in(tmp_path: Path, change: dict[str, Any], name: str) -> None:
     """Where something else was evaluated, what differs is named, and nothing is touched."""
-    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), who={"ann": "1", "bob": "2"})
+    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), model_ids={"ann": "1", "bob": "2"})
     with pytest.raises(UsageError, match=f"other {name}$"):
         Evaluation.create(tmp_path / "e", replace(made.spec, **change), cases(2))
     assert Evaluation(tmp_path / "e").spec == made.spec
@@ -102,9 +103,9 @@ def test_another_evaluation_is_not_mixed_in(tmp_path: Path, change: dict[str, An
 
 def test_an_evaluation_may_go_on_later(tmp_path: Path) -> None:
     """Time and version may differ, and what a reader is told; all stays as it was at first."""
-    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), time="then", version="1", remarks=("left out",))
-    again = Evaluation.create(tmp_path / "e", replace(made.spec, time="now", version="2", remarks=()), cases(2))
-    assert (again.spec.time, again.spec.remarks) == ("then", ("left out",))
+    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), time="then", version="1", notes=("left out",))
+    again = Evaluation.create(tmp_path / "e", replace(made.spec, time="now", version="2", notes=()), cases(2))
+    assert (again.spec.time, again.spec.notes) == ("then", ("left out",))
 
 
 def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None
     asked = cases(1)
     for who in ("one", "two"):
         model = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
-        found = evaluated(tmp_path / who, conductor(model=model), asked, ["conductor"], planner=who)
+        found = evaluated(tmp_path / who, conductor(model=model), asked, ["conductor"], planner_id=who)
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
         (tmp_path / "two" / "calls.jsonl").write_bytes(calls.read_bytes())
@@ -123,12 +124,12 @@ def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None
 def test_what_was_spent_counts_what_failed(tmp_path: Path) -> None:
     """Also after it was asked again; an evaluation is finished when nothing is left that failed."""
     made, _ = evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"], runs=2)
-    with made.desk() as desk:
+    with made.writer() as writer:
         for number, sign in enumerate("+!", start=1):
-            desk.outcome(replace(made_outcomes("alone:ann", sign, cost="0.5")[0], case=f"c{number}"))
+            writer.write_outcome(replace(made_outcomes("alone:ann", sign, cost="0.5")[0], case=f"c{number}"))
     assert (made.spent(), made.is_finished()) == (Decimal(1), False)
-    with made.desk() as desk:
-        desk.outcome(replace(made_outcomes("alone:ann", "-", cost="0.25")[0], case="c2"))
+    with made.writer() as writer:
+        writer.write_outcome(replace(made_outcomes("alone:ann", "-", cost="0.25")[0], case="c2"))
     assert (made.spent(), made.is_finished(), len(made.outcomes())) == (Decimal("1.25"), True, 2)
 
 
@@ -145,7 +146,7 @@ def test_outcomes_need_no_scorer(tmp_path: Path) -> None:
 
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
     """A missing directory, one without a spec, and one whose spec is damaged."""
-    for content in (None, "", "{", "[]", "{}", '{"cases": 1}', "[" * 100_000):
+    for content in (None, "", "{", "[]", "{}", '{"source": 1}', "[" * 100_000):
         if content is not None:
             (tmp_path / SPEC).write_text(content)
         with pytest.raises(UsageError):
@@ -155,7 +156,7 @@ def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """A file where the directory should be."""
     (tmp_path / "e").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         evaluation(tmp_path / "e" / "f", conductor(), cases(1))
 
 
@@ -197,10 +198,10 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
     found = evaluated(tmp_path / "e", conductor(), cases(1), ["alone:ann"])
     kept, outcome = Evaluation(tmp_path / "e"), found["alone:ann", "c1"]
     for wrong in (replace(outcome, trace=""), replace(outcome, trace=f"{TRACES}:7")):
-        with pytest.raises(UsageError, match="the run of alone:ann on c1 is broken"):
+        with pytest.raises(UsageError, match="the run of alone:ann on c1 is damaged"):
             kept.trace(wrong)
     (tmp_path / "e" / TRACES).unlink()
-    with pytest.raises(UsageError, match="the run of alone:ann on c1 has no end"):
+    with pytest.raises(UsageError, match="the run of alone:ann on c1 is incomplete"):
         kept.trace(outcome)
 
 
@@ -219,7 +220,7 @@ def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.Mon
     kept, systems = evaluation(tmp_path / "e", by, cases(2))
     with pytest.raises(UsageError, match="No space left") as error:
         asyncio.run(all_of(kept, systems, by))
-    assert error.value.hint == "make room, then resume the evaluation"
+    assert error.value.hint == "free some space, then resume the evaluation"
     monkeypatch.undo()
     assert (tmp_path / "e" / "calls.jsonl").stat().st_size > 0
     assert len(evaluated(tmp_path / "e", by, cases(2))) == 30
@@ -242,5 +243,5 @@ def test_the_directory_is_free_after_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         asyncio.run(broken_off())
-    with kept.desk():
+    with kept.writer():
         pass

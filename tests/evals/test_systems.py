@@ -17,7 +17,7 @@ from conductor_cli.evals import baselines
 from conductor_cli.evals.cases import GoldStep
 from conductor_cli.evals.routing import GENERAL, best_on, by_keyword, tag_of
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.evals.systems import NAMES, System, remarks, select_systems
+from conductor_cli.evals.systems import NAMES, System, ranking_notes, select_systems
 from tests.evals.kit import ALL, case, cases, conductor, evaluated, pool, worker_model
 
 
@@ -30,7 +30,7 @@ def test_all_are_known_by_name() -> None:
     """`all` is every system; each can be named; the workers alone have a name for all of them."""
     every = select_systems("all", conductor(), cases=cases(1))
     assert tuple(system.name for system in every) == ALL
-    assert all(system.about and not system.missing for system in every)
+    assert all(not system.missing for system in every)
     assert [system.name for system in select_systems("alone", conductor())] == ["alone:ann", "alone:bob", "alone:cyd"]
     assert set(NAMES) >= {name for name in ALL if not name.startswith("alone:")}
 
@@ -45,7 +45,7 @@ def test_systems_are_chosen_in_order_and_once() -> None:
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
 def test_an_unknown_system_is_refused(name: str) -> None:
     """What is known is told."""
-    with pytest.raises(UsageError, match=f"no system is called '{name}'") as error:
+    with pytest.raises(UsageError, match=f"unknown system '{name}'") as error:
         select_systems(name, conductor())
     assert "alone:ann" in error.value.hint
     assert "moa" in error.value.hint
@@ -53,7 +53,7 @@ def test_an_unknown_system_is_refused(name: str) -> None:
 
 def test_naming_none_is_refused() -> None:
     """An empty list is a mistake."""
-    with pytest.raises(UsageError, match="no system is named"):
+    with pytest.raises(UsageError, match="names no system"):
         select_systems(" , ", conductor())
 
 
@@ -61,7 +61,7 @@ def test_a_conductor_that_only_plans_is_asked_for_nothing_else() -> None:
     """One with words of its own was trained to plan: systems that have it reason or review are left out."""
     own = Profile(name="own", render=lambda question, *_: question.text)
     systems = {system.name: system for system in select_systems("all", conductor(profile=own), cases=cases(1))}
-    left_out = [name for name, system in systems.items() if "trained to plan" in system.missing]
+    left_out = [name for name, system in systems.items() if "trained only to plan" in system.missing]
     assert left_out == ["conductor-ultra", "conductor-recursion"]
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_run_says_why() -> None:
 def test_a_pool_of_nobody_is_refused() -> None:
     """Where no worker can be asked there is nothing to compare."""
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
-    with pytest.raises(UsageError, match="no worker of the pool can be asked"):
+    with pytest.raises(UsageError, match="no worker of the pool is available"):
         select_systems("all", conductor(absent=absent))
 
 
@@ -187,23 +187,23 @@ def test_a_reader_is_told_how_the_best_was_found() -> None:
     """Without cards the first worker is taken for the best; cards that nobody measured are named."""
     bare = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in ("ann", "bob")))
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    assert remarks(conductor(models, pool=bare)) == (
-        "no worker has a card: the best worker is taken to be the first, ann",
+    assert ranking_notes(conductor(models, pool=bare)) == (
+        "no worker has a card, so the first one, ann, counts as the best",
     )
     mixed = Pool(workers=(bare.workers[0], Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}))))
-    assert remarks(conductor(models, pool=mixed)) == (
-        "without a card, and so never taken for the best: ann", "cards that were not measured: bob",
+    assert ranking_notes(conductor(models, pool=mixed)) == (
+        "without a card, so never the best worker: ann", "cards that were not measured: bob",
     )  # fmt: skip
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert remarks(conductor({"bob": models["bob"]}, pool=bare, absent=absent)) == (
-        "no worker has a card: the best worker is taken to be the first, bob",
+    assert ranking_notes(conductor({"bob": models["bob"]}, pool=bare, absent=absent)) == (
+        "no worker has a card, so the first one, bob, counts as the best",
     )
     nobody = absent | {"bob": absent["ann"]}
-    assert remarks(conductor({}, pool=bare, absent=nobody)) == ()
+    assert ranking_notes(conductor({}, pool=bare, absent=nobody)) == ()
     known = Pool(workers=(Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),))
-    assert remarks(conductor({"bob": models["bob"]}, pool=known)) == ()
+    assert ranking_notes(conductor({"bob": models["bob"]}, pool=known)) == ()
     timed = conductor({"bob": models["bob"]}, pool=known, limits=Limits(seconds=60))
-    assert remarks(timed) == ("limits.seconds does not count here: runs wait for each other's turns on a model",)
+    assert ranking_notes(timed) == ("limits.seconds is ignored, because parallel runs wait for each other",)
 
 
 @pytest.mark.parametrize(

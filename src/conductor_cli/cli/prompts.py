@@ -5,11 +5,13 @@ Questions go to standard error, so that standard output holds results only. The 
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from conductor_cli.cli.output import print_notice, terminal_width, wrap_lines
+from conductor_cli.core.errors import UsageError
 
 YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
 
@@ -47,3 +49,25 @@ def read_line(question: str) -> str | None:
         print_notice("")
         return None
     return line.strip()
+
+
+def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:
+    """Print what a long job will probably cost; whether the user agrees, by `--yes` or at the prompt.
+
+    Raises `UsageError` if there is no terminal to ask on.
+    """
+    if not quiet:
+        for line in estimate:
+            print_notice(line)
+    if yes:
+        return True
+    if not can_ask():
+        raise UsageError(
+            f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
+        )
+    # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return confirm("Continue?", default=False)
+    finally:
+        signal.signal(signal.SIGINT, before)

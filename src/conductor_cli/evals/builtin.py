@@ -31,7 +31,7 @@ Asked = tuple[str, str, str]
 """A question, its answer, and the scorer."""
 
 
-def basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
+def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
     """`count` cases, the kinds in turn, no question twice. Raises `ValueError` where no more differ than there are."""
     random = Random(seed)  # noqa: S311 - a reproducible draw, no secret
     cases: dict[str, Case] = {}

@@ -109,7 +109,7 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Es
         found = estimate_plan(question, plan, conductor.pool, profile, planner)
         return found, found
 
-    # The least is one step of the cheapest worker, the most all steps of the most expensive one, each seeing all before.
+    # The least is one step of the cheapest worker, the most all steps of the dearest one, each seeing all before it.
     def steps(worker: str, count: int) -> Estimate:
         chain = [
             Step(worker=worker, subtask=question.text, access=tuple(range(1, number))) for number in range(1, count + 1)
@@ -164,9 +164,9 @@ def check_prices_known(conductor: Conductor, systems: Sequence[System]) -> None:
 class Budget:
     """US dollars up to `limit` (None for no limit); `spent` counts each run in full.
 
-    A run is assumed to cost as much as the most expensive one so far, at first `expected`. While others run, none starts
-    that would exceed the limit together with them; alone, one may start as long as the limit is not reached. So the
-    limit is exceeded by at most one run, which costs more than any before.
+    A run is assumed to cost as much as the most expensive one so far, at first `expected`. While others run, none
+    starts that would exceed the limit together with them; alone, one may start as long as the limit is not reached. So
+    the limit is exceeded by at most one run, which costs more than any before.
     """
 
     def __init__(

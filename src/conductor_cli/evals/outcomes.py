@@ -21,10 +21,10 @@ Verdict = Literal["right", "wrong", "failed"]
 class Outcome:
     """The result of one run of a case under a system.
 
-    `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls that
-    waited for each other, with the time that each call took when it was made; it depends neither on how many cases ran
-    in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was valid
-    (meaningless unless planned). `trace` is the position of the run: a file of the evaluation, and a byte.
+    `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls
+    that waited for each other, with the time that each call took when it was made; it depends neither on how many cases
+    ran in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was
+    valid (meaningless unless planned). `trace` is the position of the run: a file of the evaluation, and a byte.
     """
 
     system: str

@@ -5,17 +5,18 @@ Shares are percentages, differences percentage points; tokens, calls, cost and s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.table import Column
+from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.statistics import Interval
 from conductor_cli.evals.storage import EvaluationSpec
-from conductor_cli.evals.summary import PairedComparison, Share, Summary, SystemSummary
+from conductor_cli.evals.summary import PairedComparison, Share, Summary, SystemSummary, summarize
 
 SYSTEM_COLUMN: Final = Column("SYSTEM", shrink=14)
 
@@ -27,6 +28,13 @@ class Report:
     id: str = ""
     spec: EvaluationSpec
     summary: Summary
+
+
+def make_report(id: str, spec: EvaluationSpec, outcomes: Sequence[Outcome]) -> Report:  # noqa: A002 - the field's name
+    """The report of an evaluation with these outcomes."""
+    return Report(
+        id=id, spec=spec, summary=summarize(outcomes, systems=spec.systems, best_by_card=spec.best_by_card)
+    )  # fmt: skip
 
 
 class ReportTable(NamedTuple):

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Limits, Pool, Timeouts
-from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
@@ -54,8 +54,9 @@ class EvaluationSpec:
 
     `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run,
     `planned_systems` of those in which the conductor plans, `runs` is how many runs that makes: a system may skip a
-    case. `model_ids` says which model each worker is, and `planner_id` which one plans (see `response_cache.model_identity`).
-    `conductor` names that model with its file hash, and `profile` its prompt profile; all three are empty without one.
+    case. `model_ids` says which model each worker is, and `planner_id` which one plans (see
+    `response_cache.model_identity`). `conductor` names that model with its file hash, and `profile` its prompt profile;
+    all three are empty without one.
 
     For readers: `best_by_card` is the system of the worker that the cards call best, empty if they say nothing.
     """

@@ -46,9 +46,9 @@ class System:
     """One way to use the workers.
 
     `plan` makes the plan of a case, from a random source seeded by case and system; it returns None to skip the case.
-    Without `plan` the conductor model plans. `configure` adapts the conductor that runs it: pool, models, profile, mode.
-    `answer` takes the answer from a finished run. `independent_steps`: its steps wait for each other only formally, so
-    their times do not add up. `missing` says why the system cannot run here, empty if it can.
+    Without `plan` the conductor model plans. `configure` adapts the conductor that runs it: pool, models, profile,
+    mode. `answer` takes the answer from a finished run. `independent_steps`: its steps wait for each other only
+    formally, so their times do not add up. `missing` says why the system cannot run here, empty if it can.
     """
 
     name: str

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.checks import Check
-from conductor_cli.cli.cost_prompt import confirm_cost
 from conductor_cli.cli.output import print_json, print_line, print_notice
+from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.cli.train.readiness import Order, Readiness
 from conductor_cli.core.errors import UsageError
 
@@ -88,7 +88,7 @@ class Training:
         if process_count() > 1 and not order.yes:
             said = f"{process_count()} processes train, and none of them can ask whether the training may cost money"
             raise UsageError(said, hint="look at the estimate (--dry-run), then add --yes")
-        return not is_first() or confirm_cost(found, "the training", yes=order.yes, quiet=order.quiet)
+        return not is_first() or confirm_cost(found.lines(), "the training", yes=order.yes, quiet=order.quiet)
 
     def _train(self) -> bool:
         """One stage; whether the course is over."""

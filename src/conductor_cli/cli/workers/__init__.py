@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.workers import adding, calibrating
+from conductor_cli.cli.workers import adding, calibrate
 from conductor_cli.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -213,4 +213,4 @@ def ask_for_a_token(
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
 
 
-app.command("calibrate")(calibrating.calibrate)
+app.command("calibrate")(calibrate.calibrate)

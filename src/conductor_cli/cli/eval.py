@@ -1,0 +1,360 @@
+"""`conductor eval`: compare ways of using the workers on the same cases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from conductor_cli.app.case_sets import load_cases
+from conductor_cli.app.evaluation import (
+    EvaluationListing,
+    EvaluationRequest,
+    PreparedEvaluation,
+    find_evaluation,
+    list_evaluations,
+    open_evaluation,
+    resume_request,
+)
+from conductor_cli.app.rehearsal import NAME as REHEARSAL
+from conductor_cli.app.worker_selection import without_pool
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.output import (
+    print_error,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+    print_text,
+    terminal_width,
+)
+from conductor_cli.cli.progress import show_progress
+from conductor_cli.cli.prompts import confirm_cost
+from conductor_cli.config import Settings, load_settings
+from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.formatting import format_money
+from conductor_cli.core.table import render_rows
+from conductor_cli.evals.cases import write_cases
+from conductor_cli.evals.html_report import render_html
+from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.report import ReportTable, make_report, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.runner import rescore as rescore_evaluation
+from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.evals.storage import Evaluation
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+
+LIMIT: Final = 6
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+STACK_BELOW: Final = 60
+"""Columns of a terminal below which each system is a block of lines."""
+
+Cases = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="rehearsal|basics|CASES.jsonl", show_default=False,
+        help="A built-in set, or a file of cases. The set rehearsal runs the demo models, all others your workers.",
+    ),
+]  # fmt: skip
+Systems = Annotated[str, typer.Option("--systems", metavar="all|A,B", help="Ways of using the workers to compare.")]
+Count = Annotated[
+    int | None,
+    typer.Option("--n", metavar="N", min=1, help="Number of cases. Default: rehearsal 500, basics 60, all of a file."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection and sampling.")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="SET", help="Read FILE as math500, mmlu, aime25 or gpqa-diamond.")
+]
+Parallel = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
+Resume = Annotated[
+    str | None, typer.Option("--resume", metavar="ID|last", help="Continue an evaluation and retry failed cases.")
+]
+Rescore = Annotated[
+    str | None, typer.Option("--rescore", metavar="ID|last", help="Score the stored answers again, without any call.")
+]
+Scorer = Annotated[
+    str | None, typer.Option("--scorer", metavar="NAME", help="With --rescore: override every case's scorer.")
+]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
+MaxCost = Annotated[
+    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
+]
+List = Annotated[bool, typer.Option("--list", help="List the stored evaluations.")]
+PrintCases = Annotated[bool, typer.Option("--print-cases", help="Print the cases as JSON Lines and stop.")]
+
+
+def evaluate(
+    context: typer.Context,
+    cases: Cases = None,
+    systems: Systems = "all",
+    count: Count = None,
+    seed: Seed = 0,
+    workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
+    conductor: opt.ConductorOption = None,
+    allow: opt.Allow = None,
+    deny: opt.Deny = None,
+    local_only: opt.LocalOnly = False,
+    form: From = None,
+    parallel: Parallel = 8,
+    resume: Resume = None,
+    rescore: Rescore = None,
+    scorer: Scorer = None,
+    html: Html = None,
+    json: opt.Json = False,
+    yes: Yes = False,
+    max_cost: MaxCost = None,
+    progress: opt.ProgressOption = None,
+    list_: List = False,
+    print_cases: PrintCases = False,
+) -> None:
+    """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
+    flags = {"conductor.model": conductor, "conductor.pool": pool}
+    flags |= {"output.progress": progress.value if progress else None}
+    flags |= opt.policy_settings(allow, deny, local_only)
+    flags = {**opt.check_settings(flags), "output.color": context.obj.color}
+    settings = load_settings(os.environ, flags, context.obj.config)
+    _check_options(context, cases=cases, resume=resume, rescore=rescore, list_=list_, scorer=scorer)
+    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
+        raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
+    if list_:
+        _print_list(list_evaluations(settings), json=json)
+        return
+    if rescore is not None:
+        evaluation = find_evaluation(rescore, settings)
+        outcomes = _rescore(evaluation, scorer or "")
+        _print_report(evaluation, outcomes, html=html, json=json)
+        return
+    if resume is not None:
+        settings = without_pool(settings)
+        request = resume_request(find_evaluation(resume, settings))
+    else:
+        name, loaded = load_cases(str(cases), form=form, count=count, seed=seed)
+        request = EvaluationRequest(
+            source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, systems=systems,
+            workers=opt.parse_names(workers),
+        )  # fmt: skip
+    if print_cases:
+        print_line(write_cases(request.cases).rstrip("\n"))
+        return
+    request = replace(request, parallel=parallel, max_cost=_parse_money(max_cost))
+    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
+    if stored is not None:
+        outcomes = stored.outcomes()
+        _print_report(stored, outcomes, html=html, json=json)
+        code = code or _exit_code(outcomes)
+    raise typer.Exit(code)
+
+
+def _check_options(
+    context: typer.Context,
+    *,
+    cases: str | None,
+    resume: str | None,
+    rescore: str | None,
+    list_: bool,
+    scorer: str | None,
+) -> None:
+    """Raise `UsageError` for options that exclude each other or would have no effect."""
+    given = {"cases": cases, "--resume": resume, "--rescore": rescore, "--list": list_}
+    named = [name for name, value in given.items() if value]
+    if not named:
+        hint = "conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
+        raise UsageError("no cases are given", hint=hint)
+    if len(named) > 1:
+        one, other = ("a set of cases" if name == "cases" else name for name in named[:2])
+        raise UsageError(f"{one} and {other} exclude each other")
+    if scorer is not None and rescore is None:
+        raise UsageError("--scorer needs --rescore", hint="otherwise each case names its scorer")
+    fixed = {
+        "systems": "--systems", "workers": "--workers", "pool": "--pool", "count": "--n", "seed": "--seed",
+        "form": "--from",
+    }  # fmt: skip
+    for name, option in fixed.items():
+        source = context.get_parameter_source(name)
+        if (resume or rescore) and source is not None and source.name == "COMMANDLINE":
+            message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
+            raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
+
+
+def _parse_money(text: str | None) -> Decimal | None:
+    """US dollars above 0. Raises `UsageError`."""
+    flags = opt.limit_settings(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
+    money: Decimal | None = opt.check_settings(flags).get("limits.cost")
+    return money
+
+
+# Running
+
+
+def run_evaluation(
+    request: EvaluationRequest,
+    settings: Settings,
+    *,
+    yes: bool,
+    quiet: bool,
+    resume_command: str = "conductor eval --resume {id}",
+) -> tuple[Evaluation | None, int]:
+    """Run an evaluation with a progress display; the evaluation if there is a result to show, and the exit code.
+
+    `resume_command` tells the user how to continue. Finished runs stay stored, whatever happens.
+    """
+    if request.resume is not None and request.resume.is_finished():
+        return request.resume, 0
+    try:
+        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, resume_command=resume_command))
+    except KeyboardInterrupt:
+        return None, INTERRUPTED
+    except asyncio.CancelledError:
+        return None, TERMINATED
+
+
+async def _run(
+    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, resume_command: str
+) -> tuple[Evaluation | None, int]:
+    async with open_evaluation(request, settings) as prepared:
+        evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
+        if evaluation is not None and not quiet:
+            print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
+        if not prepared.budget.exhausted:
+            if prepared.estimate is not None and not confirm_cost(
+                prepared.estimate.lines(), "the evaluation", yes=yes, quiet=quiet
+            ):
+                print_notice("nothing was run")
+                return None, 0
+            evaluation = prepared.create(settings)
+            command = resume_command.format(id=evaluation.id)
+            try:
+                with show_progress(settings, quiet=quiet, unit="runs") as progress, _cancelled_by_sigterm():
+                    failed, cost = 0, Decimal(0)
+                    progress.update("", done, total)
+                    async with aclosing(prepared.run(evaluation)) as outcomes:
+                        async for outcome in outcomes:
+                            done += 1
+                            failed += outcome.verdict == "failed"
+                            cost += outcome.usage.cost or 0
+                            detail = (f"{failed} failed" if failed else "", format_money(cost) if cost else "")
+                            progress.update("", done, total, ", ".join(filter(None, detail)))
+            except asyncio.CancelledError:
+                print_notice(f"stopped: {done:,} of {total:,} runs are stored")
+                print_notice(f"  continue: {command}")
+                raise
+        if done < total:
+            command = resume_command.format(id=evaluation.id if evaluation else "last")
+            print_error(_limit_reached(prepared, done, command))
+            return evaluation, LIMIT
+        return evaluation, 0
+
+
+def _limit_reached(prepared: PreparedEvaluation, done: int, command: str) -> Failure:
+    runs, cost = f"{done:,} of {prepared.spec.runs:,} runs", format_money(prepared.budget.spent)
+    message = f"the limit of ${prepared.budget.limit} is reached: {runs} cost {cost}"
+    hint = f"continue tomorrow: {command}" if prepared.daily_limit else f"{command} --max-cost MORE"
+    return Failure(kind="limit", message=message, hint=hint)
+
+
+@contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does: the tasks are cancelled, and finished runs stay stored."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _exit_code(outcomes: Sequence[Outcome]) -> int:
+    """0, or 8 with an error message if not one case could be judged."""
+    if any(outcome.verdict != "failed" for outcome in outcomes):
+        return 0
+    reason = outcomes[0].error if outcomes else "nothing was run"
+    failure = Failure(kind="unreachable", message=f"no case could be judged: {reason}", hint="conductor workers test")
+    print_error(failure)
+    return failure.exit_code
+
+
+def _rescore(evaluation: Evaluation, scorer: str) -> Sequence[Outcome]:
+    if scorer and scorer not in SCORERS:
+        raise UsageError(f"unknown scorer {scorer!r}", hint=f"known: {', '.join(SCORERS)}")
+    before, after = evaluation.outcomes(), rescore_evaluation(evaluation, scorer=scorer)
+    changed = sum(one.verdict != other.verdict for one, other in zip(before, after, strict=True))
+    print_notice(f"scored {len(after):,} stored answers again: {changed:,} changed")
+    return after
+
+
+# Output
+
+
+def _print_report(evaluation: Evaluation, outcomes: Sequence[Outcome], *, html: Path | None, json: bool) -> None:
+    """The table or the JSON, and the HTML file if one is wanted."""
+    report = make_report(evaluation.id, evaluation.spec, outcomes)
+    if html is not None:
+        page = KNOWN_SECRETS.redact(render_html(report, evaluation.cases(), outcomes))
+        try:
+            html.write_text(page, encoding="utf-8")
+        except OSError as error:
+            hint = "the evaluation is stored: conductor eval --rescore last --html FILE"
+            raise UsageError(f"cannot write {html}: {error.strerror}", hint=hint) from None
+    if json:
+        print_json(report_json(report))
+    else:
+        width = terminal_width(sys.stdout)
+        tags = tag_table(report.summary)
+        _print_table(system_table(report.summary), width)
+        if tags is not None and not 0 < width < STACK_BELOW:
+            print_line()
+            _print_table(tags, width)
+        print_line()
+        for note in report_notes(report):
+            print_text(note)
+    if html is not None:
+        print_notice(f"wrote the report to {html}")
+
+
+def _print_table(table: ReportTable, width: int) -> None:
+    lines = render_rows(table.columns, table.rows, width, stack_below=STACK_BELOW)
+    for line in (*lines.head, *(line for row in lines.rows for line in row)):
+        print_line(line)
+
+
+def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
+    """All stored evaluations; a question mark, or null, for what cannot be read."""
+    names = ("time", "source", "cases", "seed", "systems", "workers", "outcomes")
+    rows = []
+    for listing in listings:
+        spec = listing.spec
+        known = (
+            (spec.time, spec.source, spec.case_count, spec.seed, list(spec.systems), list(spec.pool.names))
+            if spec is not None
+            else (None,) * 6
+        )
+        rows.append({"id": listing.id, **dict(zip(names, (*known, listing.outcomes), strict=True))})
+    if json:
+        print_json(rows)
+        return
+    if not rows:
+        print_line("no evaluations are stored; start one: conductor eval rehearsal")
+        return
+
+    def cell(value: object) -> str:
+        value = len(value) if isinstance(value, list) else value
+        return "?" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+    shown = ("id", "time", "source", "cases", "systems", "outcomes")
+    heads = ("ID", "STARTED", "SOURCE", "CASES", "SYSTEMS", "DONE")
+    print_table(heads, [[cell(row[name]) for name in shown] for row in rows])

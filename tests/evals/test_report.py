@@ -1,0 +1,124 @@
+"""The report's table, the notes under it, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from conductor_cli.core.table import render_rows
+from conductor_cli.evals.report import Report, ReportTable, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.storage import EvaluationSpec
+from conductor_cli.evals.summary import Summary, summarize
+from tests.evals.kit import pool
+from tests.evals.made import outcomes
+
+SYSTEMS = ("alone:one", "alone:two", "conductor")
+SPEC = EvaluationSpec(
+    source="made.jsonl", hash="ab" * 32, case_count=4, seed=1, systems=SYSTEMS, pool=pool("one", "two")
+)
+ESSENTIAL = {"SYSTEM", "RIGHT", "95 %", "TOKENS", "CALLS"}
+
+
+def summary(cost: str | None = "0.0123") -> Summary:
+    """Two workers and a conductor that wrote plans, one of which failed."""
+    auto = [
+        replace(item, planned=True, valid=item.case != "2", tags=("letters",), seconds=1.5)
+        for item in outcomes("conductor", "++-!", tokens=120, calls=3, cost=cost)
+    ]
+    made = [*outcomes("alone:one", "+---", cost=cost), *outcomes("alone:two", "++--", cost=cost), *auto]
+    return summarize(made, systems=SYSTEMS, best_by_card="alone:one")
+
+
+def report(cost: str | None = "0.0123", **fields: object) -> Report:
+    return Report(id="e1", spec=replace(SPEC, **fields), summary=summary(cost))  # type: ignore[arg-type]
+
+
+def heads(table: ReportTable, width: int) -> set[str]:
+    head = render_rows(table.columns, table.rows, width).head
+    return {column.head for column in table.columns if f" {column.head} " in f" {' '.join(head)} "}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_table_drops_columns_to_fit_the_screen(width: int) -> None:
+    """The least important columns are dropped first, the essential ones never."""
+    table = system_table(summary())
+    lines = render_rows(table.columns, table.rows, width)
+    assert all(len(line) <= width for line in (*lines.head, *(line for row in lines.rows for line in row)))
+    assert heads(table, width) >= (ESSENTIAL if width >= 80 else {"SYSTEM", "RIGHT", "FAILED"})
+
+
+def test_a_wider_screen_has_every_column_of_a_narrower_one() -> None:
+    """A column that was shown stays when the screen gets wider."""
+    table = system_table(summary())
+    shown = [heads(table, width) for width in range(60, 240, 12)]
+    assert all(narrow <= wide for narrow, wide in pairwise(shown))
+    assert shown[-1] == {column.head for column in table.columns}
+
+
+def test_the_table_has_every_figure() -> None:
+    """Without a width nothing is left out."""
+    table = system_table(summary())
+    auto = dict(zip((column.head for column in table.columns), table.rows[2], strict=True))
+    assert auto["VS CARD"].startswith("+33.3 (")
+    assert auto["VS BEST"].startswith("+0.0 (")
+    del auto["VS CARD"], auto["VS BEST"]
+    assert auto == {
+        "SYSTEM": "conductor", "RIGHT": "66.7", "95 %": "20.8-93.9", "FAILED": "1", "VALID": "66.7",
+        "IF VALID": "50.0", "TOKENS": "120", "IN": "60.0", "OUT": "60.0", "CONDUCTOR": "0.0", "CALLS": "3.0",
+        "COST": "$0.0123", "SECONDS": "1.5", "P95": "1.5",
+    }  # fmt: skip
+
+
+def test_columns_without_any_figure_are_left_out() -> None:
+    """Without plans, failures or a card there are no empty columns."""
+    columns = {column.head for column in system_table(summarize(outcomes("moa", "+-"), systems=["moa"])).columns}
+    assert not {"FAILED", "VALID", "CONDUCTOR", "VS CARD", "VS BEST"} & columns
+
+
+def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
+    """A worker's name comes from a file and may contain anything."""
+    name = "alone:\x1b[31m" + "n" * 60
+    table = system_table(summarize(outcomes(name, "+-"), systems=[name]))
+    (line,) = render_rows(table.columns, table.rows, 80).rows[0]
+    assert len(line) <= 80
+    assert "\x1b" not in line
+    assert "n…" in line
+
+
+def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
+    """A system without a case of that tag has a dash; without tags there is no table."""
+    table = tag_table(summary())
+    assert table is not None
+    assert [column.head for column in table.columns] == ["SYSTEM", "letters"]
+    assert table.rows == [["alone:one", "-"], ["alone:two", "-"], ["conductor", "66.7"]]
+    assert tag_table(summarize(outcomes("moa", "+"), systems=["moa"])) is None
+
+
+def test_the_notes_say_which_best_worker_is_meant() -> None:
+    """The best worker by card and the best on these cases are told apart, and failed cases are counted."""
+    notes = "\n".join(report_notes(report(notes=("left out: conductor-mini",))))
+    assert "4 cases of made.jsonl, seed 1" in notes
+    assert "VS CARD: points above alone:one (25.0), the best worker by its card" in notes
+    assert "VS BEST: points above alone:two (50.0), the worker that did best on these cases" in notes
+    assert "failed cases, which are in no share: conductor 1" in notes
+    assert notes.endswith("left out: conductor-mini")
+
+
+def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
+    """Numbers as numbers, money as text, unknown values as null."""
+    data = json.loads(json.dumps(report_json(report())))
+    auto = data["systems"][2]
+    assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
+    assert data["best_worker"] == {"by_card": "alone:one", "in_hindsight": "alone:two"}
+    assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
+    assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
+    assert auto["plans"]["rate"] == 2 / 3
+    assert auto["total"] == {"tokens": 480, "calls": 12, "unpriced": 0, "cost": "0.0492"}
+    assert auto["versus_card"]["system"] == "alone:one"
+    assert auto["tags"] == {"letters": {key: auto[key] for key in ("accuracy", "interval", "right", "n")}}
+    assert data["systems"][0]["plans"] is None
+    unknown = report_json(report(None))["systems"][0]
+    assert (unknown["cost"], unknown["unpriced"], unknown["total"]["cost"]) == (None, 4, None)
