@@ -470,4 +470,4 @@ def test_no_command_without_a_terminal_is_the_help(stage: Stage) -> None:
     """In a pipe `conductor` alone still shows its commands, as an error of usage."""
     done = stage.inside()
     assert (done.code, done.out) == (2, "")
-    assert "Commands:" in done.err
+    assert "Look back:" in done.err

@@ -1,40 +1,53 @@
-"""Driving a run: events to the store, then to the views; signals to `Run.stop`; the end to an exit code."""
+"""Reading a run to its end: each event is stored, then shown, and a plan on offer is decided about."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import threading
-import time
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final, Protocol, cast
 
-from conductor_cli.cli.output import leave_stdout, print_error
-from conductor_cli.cli.plan_approval import PLAN_DROPPED, PlanApprover
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure
+from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
+from conductor_cli.run import Run
+from conductor_cli.run.approval import Decision
 from conductor_cli.store.trace_file import TraceWriter
 from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.views.base import View
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
+PLAN_DROPPED: Final = "the plan was dropped"
 
-    from conductor_cli.run import Run
-    from conductor_cli.views import View
 
-TWICE: Final = 2.0
-"""Seconds in which a second Ctrl-C ends the process at once."""
+class PlanDecider(Protocol):
+    """Decides about a plan that a run holds."""
 
-_SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
+    def decide(self, run: Run) -> Decision | None:
+        """What becomes of the plan; None drops it. Blocks, so it is called on a thread of its own."""
+
+    def wake(self) -> None:
+        """The run has ended: nobody waits for a decision any more. Called from any thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A run that has ended. `errors` say what could not be written: standard output, or the trace."""
+
+    run: Run
+    errors: tuple[ConductorError, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The run's own code; where it succeeded, that of the first error in writing."""
+        return self.run.trace.exit_code or (self.errors[0].exit_code if self.errors else 0)
 
 
 def open_trace(store: TraceStore | None, run: Run) -> TraceWriter | None:
-    """The file for a run's trace. A disk that takes none is a failure before anything is paid for."""
+    """The file for a run's trace, None without a store. Raises `ConfigError` before anything is paid for."""
     if store is None:
         return None
     try:
@@ -43,103 +56,118 @@ def open_trace(store: TraceStore | None, run: Run) -> TraceWriter | None:
         raise _cannot_store(store.directory, error) from None
 
 
-def _cannot_store(directory: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"the trace cannot be stored in {directory}: {error.strerror}",
-        hint="free the disk or mend its rights, or run with --no-trace",
-    )
+async def record(run: Run, writer: TraceWriter | None) -> AsyncIterator[Event]:
+    """The events of a run, each after it was stored. Closes the run and the writer.
 
-
-async def drive(run: Run, view: View, writer: TraceWriter | None, approver: PlanApprover | None = None) -> int:
-    """Read the run to its end and return the exit code. The store has an event before any view sees it.
-
-    A run that holds its plan needs an `approver`, which is asked when the views have shown the plan.
+    Only a disk that refuses the first event stops the run, since nothing is paid for yet. Later `writer.error` says
+    what went wrong, and the run goes on. Raises `ConfigError`.
     """
-    shown = _Shown(run, view, approver)
-    listening = _Signals(run)
-    listening.listen()
     try:
         async with aclosing(cast("AsyncGenerator[Event, None]", aiter(run))) as events:
             async for event in events:
                 if writer is not None:
-                    _keep(event, writer)
+                    writer.write(event)
+                    if writer.error is not None and isinstance(event, RunStarted):
+                        writer.discard()
+                        raise _cannot_store(writer.path.parent, writer.error)
+                yield event
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+async def drive(
+    run: Run,
+    view: View,
+    store: TraceStore | None = None,
+    decider: PlanDecider | None = None,
+    *,
+    on_output_lost: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Read the run to its end. An event is stored before the view sees it.
+
+    A run that holds its plan needs a `decider`, which is asked when the view has shown the plan. `on_output_lost` is
+    called on the view's thread when standard output cannot be written. Raises `ConfigError` where no trace can be
+    begun, and whatever the view raised.
+    """
+    writer = open_trace(store, run)
+    shown = _ViewThread(run, view, decider, on_output_lost)
+    try:
+        async with aclosing(cast("AsyncGenerator[Event, None]", record(run, writer))) as events:
+            async for event in events:
                 shown.show(event)
     finally:
-        try:
-            await shown.close()
-        finally:
-            listening.leave()
-            if writer is not None:
-                writer.close()
-    return _told(run, shown, writer)
+        await shown.close()
+    return RunResult(run=run, errors=tuple(_errors_of(run, shown.error, writer)))
 
 
-def _keep(event: Event, writer: TraceWriter) -> None:
-    """Store an event. Only a disk that does not take the first one stops a run: nothing is paid for yet."""
-    writer.write(event)
-    if writer.error is not None and isinstance(event, RunStarted):
-        writer.discard()
-        raise _cannot_store(writer.path.parent, writer.error)
-
-
-def _told(run: Run, shown: _Shown, writer: TraceWriter | None) -> int:
-    """The exit code, after what could not be written was told."""
-    lost = []
-    if shown.error is not None:
-        hint = (
-            "free the disk" if writer is None else f"what there is stands in the trace: conductor trace show {run.id}"
-        )
-        lost.append(ConductorError(f"standard output cannot be written: {shown.error.strerror}", hint=hint))
+def _errors_of(run: Run, output_error: OSError | None, writer: TraceWriter | None) -> list[ConductorError]:
+    errors = []
+    if output_error is not None:
+        hint = "free some disk space"
+        if writer is not None:
+            hint = f"the answer so far is in the trace: conductor trace show {run.id}"
+        errors.append(ConductorError(f"standard output cannot be written: {output_error.strerror}", hint=hint))
     if writer is not None and writer.error is not None:
-        said = f"the trace is not whole: {writer.path}: {writer.error.strerror}"
-        lost.append(ConductorError(said, hint="free the disk before the next run"))
-    for error in lost:
-        print_error(error)
-    return run.trace.exit_code or (lost[0].exit_code if lost else 0)
+        message = f"the trace is incomplete: {writer.path}: {writer.error.strerror}"
+        errors.append(ConductorError(message, hint="free some disk space before the next run"))
+    return errors
 
 
-class _Shown:
-    """The view of a run, on a thread of its own: a reader who stops reading must not hold a worker's stream up.
+def _cannot_store(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the trace cannot be stored in {directory}: {error.strerror}",
+        hint="free some disk space or fix the permissions, or run with --no-trace",
+    )
 
-    Nobody reads standard output, or it takes no more: then the run is stopped.
+
+class _ViewThread:
+    """Shows a run on a thread of its own, so that a reader who stops reading does not hold a worker's stream up.
+
+    The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """
 
-    def __init__(self, run: Run, view: View, approver: PlanApprover | None) -> None:
+    def __init__(
+        self, run: Run, view: View, decider: PlanDecider | None, on_output_lost: Callable[[], None]
+    ) -> None:
         self.run = run
         self.view = view
-        self.approver = approver
+        self.decider = decider
         self.error: OSError | None = None
+        """Why standard output cannot be written; None also where its reader has gone, which is no error."""
+        self._on_output_lost = on_output_lost
         self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._ended = asyncio.Event()
-        threading.Thread(target=self._work, name="view", daemon=True).start()
+        threading.Thread(target=self._show_all, name="view", daemon=True).start()
 
     def show(self, event: Event) -> None:
         self._events.put(event)
 
     async def close(self) -> None:
-        """Wait until all is shown. Not by joining the thread: a second Ctrl-C must find nothing to wait for."""
+        """Wait until everything is shown. Raises what the view raised."""
         self._events.put(None)
-        if self.approver is not None:
-            self.approver.wake()
+        if self.decider is not None:
+            self.decider.wake()
+        # Not by joining the thread: a second Ctrl-C must not wait for a view that hangs.
         await self._ended.wait()
         if self._fault is not None:
             raise self._fault
 
-    def _work(self) -> None:
+    def _show_all(self) -> None:
         try:
             while (event := self._events.get()) is not None:
                 self._try(partial(self.view.show, event))
                 if isinstance(event, PlanOffered):
-                    self._try(self._ask)
+                    self._try(self._decide)
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
 
-    def _ask(self) -> None:
-        """Have the plan that is on offer decided about; nothing else happens meanwhile."""
-        decision = self.approver.decide(self.run) if self.approver is not None else None
+    def _decide(self) -> None:
+        """Have the plan on offer decided about. Nothing else is shown meanwhile."""
+        decision = self.decider.decide(self.run) if self.decider is not None else None
         if decision is None:
             self._stop(PLAN_DROPPED)
         else:
@@ -148,69 +176,16 @@ class _Shown:
     def _try(self, action: Callable[[], None]) -> None:
         try:
             action()
+        except BrokenPipeError:
+            self._on_output_lost()
+            self._stop("nobody reads standard output any more")
         except OSError as error:
-            leave_stdout()
-            gone = isinstance(error, BrokenPipeError)
-            self.error = self.error if gone else error
-            said = "nobody reads standard output any more" if gone else "standard output cannot be written"
-            self._stop(said)
-        except Exception as error:  # noqa: BLE001 - a fault of ours; `close` raises it where it is told
+            self._on_output_lost()
+            self.error = error
+            self._stop("standard output cannot be written")
+        except Exception as error:  # noqa: BLE001 - a bug in a view; `close` raises it on the event loop's thread
             self._fault = self._fault or error
             self._stop("the run cannot be shown any more")
 
-    def _stop(self, said: str) -> None:
-        failure = Failure(kind="cancelled", message=said, reason="output_closed")
-        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))
-
-
-class _Signals:
-    """The first Ctrl-C, SIGTERM or hang-up stops the run and keeps what is finished; a second Ctrl-C ends the process.
-
-    Plain signal handlers: those of the event loop would wait while a full pipe holds the loop up.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.before: dict[signal.Signals, Any] = {}
-        self.last: float | None = None
-
-    def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-
-        def interrupt(*_: object) -> None:
-            now = time.monotonic()
-            if self.last is not None and now - self.last < TWICE:
-                _die()
-            self.last = now
-            loop.call_soon_threadsafe(lambda: self.run.stop("cancelled"))
-
-        def terminate(*_: object) -> None:
-            loop.call_soon_threadsafe(lambda: self.run.stop("terminated"))
-
-        handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows; nohup
-            handlers[signal.SIGHUP] = terminate
-        for number, handler in handlers.items():
-            before = signal.getsignal(number)
-            # Any thread may be given the signal, and a loop that waits would then sleep on: this has it woken.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, lambda: None)
-            with suppress(ValueError):  # not the main thread: another program has the signals
-                signal.signal(number, handler)
-                self.before[number] = before
-
-    def leave(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number, handler in self.before.items():
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _die() -> None:
-    """End the process by Ctrl-C, as it would without any handler; a terminal gets its cursor back."""
-    with suppress(OSError, ValueError):
-        if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGINT)
+    def _stop(self, message: str) -> None:
+        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=message))

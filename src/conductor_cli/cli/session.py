@@ -1,4 +1,4 @@
-"""What every command that runs a workflow does: settings, models, views, store, and one event loop."""
+"""What the commands that run a question share: settings from their options, models, views, the store, one event loop."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, cast
 
-from conductor_cli.app.opened_conductor import open_conductor
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
-from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
-from conductor_cli.app.run_session import drive, open_trace
+from conductor_cli.app.rehearsal import check_question, is_rehearsal
+from conductor_cli.app.run_session import RunResult, drive
+from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.model.pulling import offer
-from conductor_cli.cli.options import GlobalOptions, choose_workers
-from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.cli.output import leave_stdout, print_error, print_notice
 from conductor_cli.cli.plan_approval import check_terminal, open_approver
+from conductor_cli.cli.signals import stop_on_signals
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
+from conductor_cli.run import Conductor
 from conductor_cli.store.trace_store import TraceStore
-from conductor_cli.views import OutputContext, OutputName, ProgressName, View, open_views
-
-if TYPE_CHECKING:
-    from conductor_cli.run import Conductor, Run
+from conductor_cli.views import OutputContext, OutputName, open_views
 
 
 class Session:
-    """One command's settings and where its output goes."""
+    """One command's settings, where its output goes, and whether its runs are stored."""
 
     def __init__(
         self,
@@ -42,114 +42,126 @@ class Session:
         rehearsal: bool = False,
         approved: bool = False,
     ) -> None:
-        self.options = options
-        self.approved = approved
-        self.rehearsal = rehearsal
+        """`approved`: plans need no approval, whatever the settings say (`--yes`)."""
         self.settings: Settings = load_settings(os.environ, {**flags, "output.color": options.color}, options.config)
         self.store = TraceStore(self.settings.paths.traces)
         self.output = cast("OutputName", output)
+        self.quiet = options.quiet
         self.keep = keep and bool(self.settings["traces.keep"])
-
-    def view(self, output: Literal["answer", "json", "jsonl"] | None = None) -> View:
-        """The view that the flags ask for."""
-        return open_views(output or self.output, cast("ProgressName", self.settings["output.progress"]), self.around)
+        self.rehearsal = rehearsal
+        self.approved = approved
 
     @property
     def around(self) -> OutputContext:
-        """Where things are shown."""
+        """Where and how a run is shown."""
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.options.quiet, kept=self.keep, markdown=self.settings["output.markdown"],
+            quiet=self.quiet, kept=self.keep, markdown=self.settings["output.markdown"],
             brief=self.settings["output.brief"],
         )  # fmt: skip
 
+    @property
+    def approves(self) -> bool:
+        """Whether a person approves each plan before any worker is called."""
+        return bool(self.settings["policy.approve"]) and not self.approved
+
     def hold(self, earlier: Trace) -> None:
-        """Hold what follows to the rules that an earlier run began with, and say which of them did not hold anyway."""
-        self.settings, changed = keep_policy_of(self.settings, earlier)
-        if changed and not self.options.quiet:
-            print_notice(f"as in run {earlier.run}, these hold: {', '.join(changed)}")
+        """Keep the policy that an earlier run had, and print which of its rules the settings do not have."""
+        self.settings, added = keep_policy_of(self.settings, earlier)
+        if added and not self.quiet:
+            print_notice(f"as in run {earlier.run}, these rules apply: {', '.join(added)}")
 
     def run(
-        self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
-        seed: int | None = None, needs: Sequence[str] = (),
-    ) -> int:  # fmt: skip
+        self,
+        question: Question,
+        *,
+        only: Sequence[str] = (),
+        plan: Plan | None = None,
+        resume: Trace | None = None,
+        seed: int | None = None,
+        needs: Sequence[str] = (),
+    ) -> int:
         """Run a question to its end; returns the exit code.
 
-        Without one of the workers in `needs` nothing is run. Raises `UsageError` then.
+        Raises `UsageError` or `PolicyError` before anything runs where one of the workers in `needs` is not available.
         """
         if resume is not None:
             self.hold(resume)
         if self.approves:
             check_terminal()
-        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
+        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal(resume))
+        given = plan or (resume.plan if resume is not None and isinstance(resume.plan, Plan) else None)
+        # A given plan needs the conductor model all the same where a step is put to the conductor itself.
+        plans = given is None or self.settings.limits.recursion > 0 or any(step.worker == SELF for step in given.steps)
+        self._check(question, plans=plans)
+
+        async def run() -> int:
+            opened = await open_conductor(
+                self.settings,
+                only=only,
+                stored=(*resume.pool.names, *needs) if resume is not None else (),
+                planning=plans,
+                streams=self.output == "answer" and sys.stdout.isatty(),
+                seed=seed,
+                rehearsal=self.rehearsal,
+            )
+            try:
+                check_allowed(opened.conductor.guard, needs)
+                choose_workers(opened.conductor.pool, needs)
+                return (await self.put(opened.conductor, question, plan=plan, resume=resume)).exit_code
+            finally:
+                await close_conductor(opened)
+
+        return asyncio.run(run())
+
+    def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> RunResult:
+        """Only plan a question. The models are closed when this returns."""
+        self._check(question, plans=True)
+
+        async def run() -> RunResult:
+            opened = await open_conductor(self.settings, only=only, seed=seed, rehearsal=self.rehearsal)
+            try:
+                return await self.put(without_reviews(opened.conductor), question, only_plan=True)
+            finally:
+                await close_conductor(opened)
+
+        return asyncio.run(run())
+
+    def _check(self, question: Question, *, plans: bool) -> None:
+        """Whether the question can be run: the demo models can read it, or a model that plans is there."""
         if self.rehearsal:
             check_question(question)
-        elif self._plans(plan, resume):
-            offer(self.settings, quiet=self.options.quiet)
-        return asyncio.run(self._run(question, only, plan, resume, seed, needs))
-
-    @property
-    def approves(self) -> bool:
-        """Whether a person takes the plan before anything is called for it."""
-        return bool(self.settings["policy.approve"]) and not self.approved
-
-    async def _run(
-        self, question: Question, only: Sequence[str], plan: Plan | None, resume: Trace | None, seed: int | None,
-        needs: Sequence[str],
-    ) -> int:  # fmt: skip
-        streams = self.output == "answer" and sys.stdout.isatty()
-        opened = await open_conductor(
-            self.settings,
-            only=only,
-            stored=(*resume.pool.names, *needs) if resume is not None else (),
-            planning=self._plans(plan, resume),
-            streams=streams,
-            seed=seed,
-            rehearsal=self.rehearsal,
-        )
-        try:
-            check_allowed(opened.conductor.guard, needs)
-            choose_workers(opened.conductor.pool, needs)
-            return (await self.put(opened.conductor, question, plan=plan, resume=resume))[1]
-        finally:
-            await opened.close()
+        elif plans:
+            offer(self.settings, quiet=self.quiet)
 
     async def put(
-        self, conductor: Conductor, question: Question, *, plan: Plan | None = None, resume: Trace | None = None,
+        self,
+        conductor: Conductor,
+        question: Question,
+        *,
+        plan: Plan | None = None,
+        resume: Trace | None = None,
         only_plan: bool = False,
-    ) -> tuple[Run, int]:  # fmt: skip
-        """Put a question to a conductor that is open: run, store and show it. Returns the run and its exit code."""
+    ) -> RunResult:
+        """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
         held = self.approves and not only_plan
         run = conductor.run(question, plan=plan, resume=resume, only_plan=only_plan, held=held)
-        writer = open_trace(self.store if self.keep else None, run)
-        with open_approver(self.around) if held else nullcontext() as approver:
-            return run, await drive(run, self.view(), writer, approver)
+        view = open_views(self.output, self.settings["output.progress"], self.around)
+        store = self.store if self.keep else None
+        with stop_on_signals(run), open_approver(self.around) if held else nullcontext() as approver:
+            result = await drive(run, view, store, approver, on_output_lost=leave_stdout)
+        for error in result.errors:
+            print_error(error)
+        return result
 
-    def _plans(self, plan: Plan | None, resume: Trace | None) -> bool:
-        """Whether the conductor model is needed."""
-        whole = plan is not None or (resume is not None and isinstance(resume.plan, Plan))
-        return not whole or self._recursive(plan, resume)
 
-    def _recursive(self, plan: Plan | None, resume: Trace | None) -> bool:
-        """Whether a plan that is already there needs the conductor all the same, for a step on itself."""
-        steps = plan.steps if plan is not None else ()
-        if resume is not None and isinstance(resume.plan, Plan):
-            steps = resume.plan.steps
-        return self.settings.limits.recursion > 0 or any(step.worker == "self" for step in steps)
+def without_reviews(conductor: Conductor) -> Conductor:
+    """A conductor that appends no review: the plan holds one already, or one is appended when the plan is run."""
+    return replace(conductor, limits=replace(conductor.limits, recursion=0))
 
-    def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> tuple[Run, int]:
-        """Only plan: the run, over and with its models closed, and the exit code."""
-        if self.rehearsal:
-            check_question(question)
-        else:
-            offer(self.settings, quiet=self.options.quiet)
-        return asyncio.run(self._plan(question, only, seed))
 
-    async def _plan(self, question: Question, only: Sequence[str], seed: int | None) -> tuple[Run, int]:
-        opened = await open_conductor(self.settings, only=only, seed=seed, rehearsal=self.rehearsal)
-        try:
-            # A review is appended when the plan is run; a plan that held one already would get two.
-            limits = replace(opened.conductor.limits, recursion=0)
-            return await self.put(replace(opened.conductor, limits=limits), question, only_plan=True)
-        finally:
-            await opened.close()
+async def close_conductor(opened: OpenedConductor) -> None:
+    """Close the models, and print what went wrong with the record of what was spent."""
+    await opened.close()
+    if opened.problem:
+        print_notice(opened.problem)

@@ -1,23 +1,81 @@
-"""Signals to a chat: while it waits for something, and in between."""
+"""What signals do while a run or a chat goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-ENDING: Final = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-)  # Windows has no second
-"""Signals that ask a chat to leave."""
+if TYPE_CHECKING:
+    from conductor_cli.run import Run
+
+TWICE: Final = 2.0
+"""Seconds in which a second Ctrl-C ends the process at once."""
+
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a chat to end. Windows has no SIGHUP."""
+
+_SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
+
+
+@contextmanager
+def stop_on_signals(run: Run) -> Iterator[None]:
+    """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished; a second Ctrl-C ends the process.
+
+    Plain signal handlers, since those of the event loop would wait while a full pipe blocks the loop. Needs a running
+    loop.
+    """
+    loop = asyncio.get_running_loop()
+    last: float | None = None
+
+    def interrupt(*_: object) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if last is not None and now - last < TWICE:
+            _end_process()
+        last = now
+        loop.call_soon_threadsafe(lambda: run.stop("cancelled", message="interrupted"))
+
+    def terminate(*_: object) -> None:
+        loop.call_soon_threadsafe(lambda: run.stop("terminated", message="terminated"))
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    # A process under nohup ignores SIGHUP, and goes on doing so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handlers[signal.SIGHUP] = terminate
+    before: dict[signal.Signals, Any] = {}
+    for number, handler in handlers.items():
+        previous = signal.getsignal(number)
+        # The kernel may deliver the signal to any thread; the loop's own handler makes sure that the loop wakes up.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, lambda: None)
+        with suppress(ValueError):  # not the main thread: the program around this one handles signals
+            signal.signal(number, handler)
+            before[number] = previous
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            _restore(loop, number, handler)
+
+
+def _end_process() -> None:
+    """End the process by SIGINT, as if it had no handler. A terminal gets its cursor back first."""
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
-    """Have the running loop do something at a signal, until the block ends; then all is as before."""
+    """Have the running loop call `action` at a signal until the block ends."""
     loop, before = asyncio.get_running_loop(), signal.getsignal(number)
     with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
         loop.add_signal_handler(number, action)
@@ -25,15 +83,20 @@ def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[
         yield
     finally:
         with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL if before is None else before)
+            _restore(loop, number, before)
+
+
+def _restore(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any) -> None:  # noqa: ANN401 - as `signal.getsignal` gives it
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """What signals mean where nobody hears them by itself: Ctrl-C nothing, so that nothing is broken off half-way.
+    """What signals do in a chat where no block handles them: Ctrl-C does nothing, so that nothing breaks half-way.
 
-    Those that end a chat raise `SystemExit`, so that the terminal is put back as it was.
+    Those that end a chat raise `SystemExit`, so that the terminal is restored.
     """
 
     def leave(number: int, _: object) -> None:
