@@ -145,7 +145,7 @@ async def _asked(
 async def _shown(workers: Mapping[str, Model], view: View, store: TraceStore) -> None:
     pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in WORKERS))
     run = Conductor(model=None, pool=pool, workers=workers).run(QUESTION, plan=PLAN)
-    await drive(run, view, store.open(run.id))
+    await drive(run, view, store)
     for model in workers.values():
         await model.close()
     if run.trace.error is not None:

@@ -20,7 +20,7 @@ from prompt_toolkit.output import DummyOutput
 
 from conductor_cli.app import run_session
 from conductor_cli.app.loaded_models import LoadedModels
-from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
 from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import acted, command_in
 from conductor_cli.cli.repl.completer import SlashCompleter
@@ -35,7 +35,8 @@ from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 def at_desk(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
     """A desk with a conductor that opens; what is done at it."""
-    desk = ChatSession(GlobalOptions(), {"output.progress": "none"}, **how)
+    own = {name: how.pop(name) for name in ("only", "system") if name in how}
+    desk = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none, **how), **own)
 
     async def all_of_it() -> None:
         desk.begin()
@@ -392,7 +393,7 @@ def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
     """What is mended meanwhile, in another terminal, is found at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
-    desk = ChatSession(GlobalOptions(), {"output.progress": "none"})
+    desk = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none))
     desk.failed = failed.append
 
     async def work() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.app.run_session import drive
+from conductor_cli.cli.signals import stop_on_signals
 from conductor_cli.core.events import Event
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
@@ -210,7 +211,9 @@ def test_a_fault_in_a_view_ends_the_run_and_is_told() -> None:
     conductor = Conductor(model=ScriptedModel([["A | - | one"]]), pool=pool, workers={"ann": ScriptedModel([["yes"]])})
 
     async def go() -> int:
-        return await drive(conductor.run(Question(text="q")), Broken(), None)
+        run = conductor.run(Question(text="q"))
+        with stop_on_signals(run):
+            return (await drive(run, Broken())).exit_code
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="a fault of the view"):

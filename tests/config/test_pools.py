@@ -10,9 +10,9 @@ from conductor_cli.config.files import AppPaths, read_toml
 from conductor_cli.config.pools import (
     NamedPool,
     enabled_members,
+    find_pool,
     own_pools,
     pool_members,
-    pool_named,
     pools_of,
     remove_from_pools,
     update_pool,
@@ -88,12 +88,12 @@ def test_other_faults_of_a_file_are_still_told(tmp_path: Path) -> None:
 def test_a_pool_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     """The error names the pools, or how to make one."""
     found = pools(tmp_path, "[pools.x]\nworkers = ['a']")
-    assert pool_named(found, "x").workers == ("a",)
+    assert find_pool(found, "x").workers == ("a",)
     with pytest.raises(ConfigError, match="no pool is named 'z'") as caught:
-        pool_named(found, "z")
+        find_pool(found, "z")
     assert caught.value.hint == "known: x"
     with pytest.raises(ConfigError) as caught:
-        pool_named((), "z")
+        find_pool((), "z")
     assert "conductor pools add z" in caught.value.hint
 
 

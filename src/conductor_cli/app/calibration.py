@@ -10,9 +10,8 @@ from pathlib import Path
 
 from conductor_cli.app.case_sets import load_basics, load_cases
 from conductor_cli.app.evaluation import EvaluationRequest
-from conductor_cli.app.opened_conductor import resolve_pool
 from conductor_cli.app.rehearsal import CALIBRATION_CASES, draw_training_cases, rehearsal_pool
-from conductor_cli.app.worker_selection import check_rehearsal
+from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, cards_file, worker_key, write_cards
 from conductor_cli.core.plan import SELF
@@ -81,7 +80,7 @@ def choose_cases(source: str | None, *, rehearsal: bool, count: int | None, seed
 def plan_calibration(request: CalibrationRequest, settings: Settings) -> Calibration:
     """Find the workers and what was measured before on the same cases."""
     if request.rehearsal:
-        check_rehearsal(settings)
+        check_no_pool(settings)
         pool = rehearsal_pool(request.workers)
     else:
         pool, _ = asyncio.run(resolve_pool(settings, None, request.workers))

@@ -1,43 +1,48 @@
-"""Models that stay open from one question to the next."""
+"""Open models, each opened once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from conductor_cli.core.pool import Card, Worker
-
-if TYPE_CHECKING:
-    from conductor_cli.models.base import Model
-    from conductor_cli.models.catalog import StoredKeys
+from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import StoredKeys, open_model
 
 
 class LoadedModels:
-    """Each model once: whoever opens the same worker again is given the model that is open. Close it."""
+    """Whoever opens the same worker again is given the model that is open. Close it."""
 
     def __init__(self) -> None:
-        self._models: list[tuple[Worker, Model]] = []
+        self._models: dict[str, Model] = {}
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model that is open, in the order of opening."""
+        return tuple(self._models.values())
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
-        """The model of a worker, as `catalog.open_model` opens it."""
-        from conductor_cli.models.catalog import open_model
-
-        same = _essence(worker)
-        known = next((model for other, model in self._models if other == same), None)
-        if known is not None:
-            return known
-        model = open_model(worker, environ=environ, stored=stored)
-        self._models.append((same, model))
-        return model
+        """The model of a worker. Raises as `catalog.open_model`."""
+        identity = _identity(worker)
+        if identity not in self._models:
+            self._models[identity] = open_model(worker, environ=environ, stored=stored)
+        return self._models[identity]
 
     async def close(self) -> None:
-        """Close every model. One that fails to close is passed over."""
-        models, self._models = self._models, []
-        await asyncio.gather(*(model.close() for _, model in models), return_exceptions=True)
+        """Close every model. One that fails to close must not hide the answer."""
+        models, self._models = self._models, {}
+        await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
 
 
-def _essence(worker: Worker) -> Worker:
-    """What of a worker its model depends on: not what is said or measured of it."""
-    return replace(worker, about="", card=Card(), price=None, tags=())
+def _identity(worker: Worker) -> str:
+    """What of a worker its model depends on.
+
+    Of a local model these are its files alone, so that weights are in memory once: the model that plans and the
+    workers that use the same file take turns on it. Of another worker it is all but what is said or measured of it.
+    """
+    if worker.kind == "llama":
+        files = (worker.model, str(worker.options.get("adapter") or ""))
+        return repr(["llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files)])
+    return repr(replace(worker, about="", card=Card(), price=None, tags=()))

@@ -200,7 +200,7 @@ def _local(path: Path, settings: Settings) -> Worker:
 
 def missing_key_notice(planner: Worker, settings: Settings) -> str:
     """What to say of a conductor behind an API whose key is not at hand, else nothing. Raises `ConfigError`."""
-    from conductor_cli.cli.keys.rows import stored_keys
+    from conductor_cli.app.key_status import stored_keys
     from conductor_cli.models.catalog import api_key_of
     from conductor_cli.models.presets import PRESETS
 

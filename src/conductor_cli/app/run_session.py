@@ -127,9 +127,7 @@ class _ViewThread:
     The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """
 
-    def __init__(
-        self, run: Run, view: View, decider: PlanDecider | None, on_output_lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, run: Run, view: View, decider: PlanDecider | None, on_output_lost: Callable[[], None]) -> None:
         self.run = run
         self.view = view
         self.decider = decider

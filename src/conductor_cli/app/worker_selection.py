@@ -1,38 +1,72 @@
-"""Whom a run may choose from: a pool by name, every worker that is enabled, or those at hand where none is set up."""
+"""Which workers a run may choose from: a pool by name, every enabled worker, or what is found on this machine."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from conductor_cli.core.errors import ConfigError, UsageError
-
-if TYPE_CHECKING:
-    from conductor_cli.config import ConfiguredWorker, Settings
-    from conductor_cli.core.pool import Worker
+from conductor_cli.app.key_status import stored_at_hand, stored_keys
+from conductor_cli.app.planner_resolution import resolve_planner
+from conductor_cli.app.policy_filter import filter_pool, policy_objection
+from conductor_cli.config import ConfiguredWorker, Settings
+from conductor_cli.config.pools import enabled_members, find_pool, pool_members
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.models.discovery import discover, workers_with_keys
+from conductor_cli.models.prices import with_prices
 
 POOL_SETTING: Final = "conductor.pool"
 
 POOL_GONE: Final = "it was in use; every enabled worker is on offer now"
-"""What is said when the pool of runs that name none is gone."""
+"""Printed when the pool that runs use by default is removed."""
+
+
+async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
+    """The workers of a run with their prices, and remarks about them to show.
+
+    They are those of the settings, else those found on this machine, else the conductor model itself. `only` are those
+    that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
+    """
+    workers = offered_workers(settings)
+    check_workers_in_pool(settings, only)
+    disabled = [item.worker.name for item in settings.workers if not item.enabled]
+    for name in only:
+        if name in disabled:
+            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
+    remarks: list[str] = []
+    if not settings.workers:
+        found = await discover(settings.environ, stored_at_hand(stored_keys(settings)))
+        workers = tuple(settings.cards.on(worker) for worker in found if not policy_objection(settings, worker))
+        names = ", ".join(worker.name for worker in workers)
+        remarks.append(f"no workers are configured; found on this machine: {names}")
+        if not workers:
+            workers = (replace(planner or _planner_as_worker(settings), name="local", about="the conductor model"),)
+            remarks = ["no workers are configured and none was found: the conductor model answers too"]
+    workers, price_problem = with_prices(workers, settings.paths.cache)
+    if price_problem:
+        remarks.append(price_problem)
+    if settings.cards.problem:
+        remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
+    pool = Pool(workers=workers)
+    pool, policy_remarks = filter_pool(choose_workers(pool, only) if only else pool, settings, only, planner)
+    return pool, (*remarks, *policy_remarks)
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:
-    """The workers that are enabled, those of the chosen pool in its order, else all.
+    """The enabled workers: those of the chosen pool in its order, else all.
 
-    Raises `UsageError` where a command line names no pool that there is, `ConfigError` where the settings do, and
+    Raises `UsageError` where a command line names an unknown pool, `ConfigError` where the settings do, and
     `PolicyError` where all workers of the pool are disabled.
     """
-    from conductor_cli.config.pools import enabled_members, pool_named
-
     name = settings[POOL_SETTING]
     if not name:
         return tuple(item.worker for item in settings.workers if item.enabled)
     try:
-        pool = pool_named(settings.pools, name)
+        pool = find_pool(settings.pools, name)
     except ConfigError as error:
-        if is_given(settings):
+        if _is_pool_given(settings):
             raise UsageError(error.message, hint=error.hint) from None
         hint = f"{error.hint}; {POOL_SETTING} is from {settings.origins[POOL_SETTING]}"
         raise ConfigError(error.message, hint=hint) from None
@@ -40,61 +74,69 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
 
 
 def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[ConfiguredWorker, ...]:
-    """The workers that are found where the settings name none; `offline` those of keys only, and nobody is asked."""
-    import asyncio
-
-    from conductor_cli.cli.keys.rows import stored_at_hand, stored_keys
-    from conductor_cli.config import ConfiguredWorker
-    from conductor_cli.models.discovery import discover, workers_with_keys
-
+    """The workers found on this machine; with `offline` only those whose keys are here, and no server is asked."""
     stored = stored_at_hand(stored_keys(settings))
-    found = workers_with_keys(settings.environ, stored) if offline else asyncio.run(discover(settings.environ, stored))
-    return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found at hand") for worker in found)
+    environ = settings.environ
+    found = workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
+    return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found on this machine") for worker in found)
 
 
-def is_given(settings: Settings) -> bool:
-    """Whether a command line names the pool."""
-    return settings.origins[POOL_SETTING] == "command line"
+def choose_workers(pool: Pool, names: Sequence[str]) -> Pool:
+    """The workers that a command line names. Raises `UsageError` for an unknown name."""
+    try:
+        return pool.subset(names)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+
+
+def select_workers(settings: Settings, names: Sequence[str], pool: str | None) -> tuple[ConfiguredWorker, ...]:
+    """The workers that a command changes: those named, those of a pool, or both. Raises `UsageError`."""
+    configured = {item.worker.name: item for item in settings.workers}
+    for name in names:
+        if name not in configured:
+            raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(configured) or 'none'}")
+    try:
+        of_pool = () if pool is None else pool_members(find_pool(settings.pools, pool), settings.workers)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    return tuple({item.worker.name: item for item in (*(configured[name] for name in names), *of_pool)}.values())
 
 
 def without_pool(settings: Settings) -> Settings:
-    """The settings to finish a stored run with: its own workers count, unless a command line names a pool."""
-    return settings if is_given(settings) else replace(settings, values={**settings.values, POOL_SETTING: ""})
+    """The settings for finishing a stored run: its own workers count, unless a command line names a pool."""
+    if _is_pool_given(settings):
+        return settings
+    return replace(settings, values={**settings.values, POOL_SETTING: ""})
 
 
-def check_rehearsal(settings: Settings) -> None:
-    """That nobody names a pool for the rehearsal. Raises `UsageError`."""
-    if is_given(settings) and settings[POOL_SETTING]:
-        raise UsageError("--rehearsal brings its own workers", hint="leave out --pool; --workers chooses among them")
+def check_no_pool(settings: Settings) -> None:
+    """Raise `UsageError` where a command line names a pool for the rehearsal."""
+    if _is_pool_given(settings) and settings[POOL_SETTING]:
+        raise UsageError("--rehearsal has its own workers", hint="omit --pool; --workers chooses among them")
 
 
 def check_workers_in_pool(settings: Settings, only: Sequence[str]) -> None:
-    """That the workers which a command line names are in the chosen pool, as far as they exist. Raises `UsageError`."""
+    """Raise `UsageError` where a command line names an existing worker that is not in the chosen pool."""
     name = settings[POOL_SETTING]
     inside = next((pool.workers for pool in settings.pools if pool.name == name), None)
     if inside is None:
         return
     known = [item.worker.name for item in settings.workers]
-    outside = next((worker for worker in only if worker in known and worker not in inside), None)
-    if outside is not None:
-        said = f"worker {outside!r} is not in pool {name!r}"
-        raise UsageError(said, hint=f"in it: {', '.join(inside)}; or choose no pool: --pool ''")
+    for worker in only:
+        if worker in known and worker not in inside:
+            hint = f"it holds {', '.join(inside)}; to choose no pool: --pool ''"
+            raise UsageError(f"worker {worker!r} is not in pool {name!r}", hint=hint)
 
 
-def select_workers(settings: Settings, names: Sequence[str], pool: str | None) -> tuple[ConfiguredWorker, ...]:
-    """The workers that a command is to do something with: those named, those of a pool, or both.
+def _is_pool_given(settings: Settings) -> bool:
+    """Whether a command line names the pool."""
+    return settings.origins[POOL_SETTING] == "command line"
 
-    Raises `UsageError` for a name that there is not, `ConfigError` for a pool with such a name.
-    """
-    from conductor_cli.config.pools import pool_members, pool_named
 
-    listed = {item.worker.name: item for item in settings.workers}
-    wrong = next((name for name in names if name not in listed), None)
-    if wrong is not None:
-        raise UsageError(f"no worker is named {wrong!r}", hint=f"known: {', '.join(listed) or 'none'}")
+def _planner_as_worker(settings: Settings) -> Worker:
+    """The conductor model as the only worker. Raises `ConfigError` where there is none."""
     try:
-        of_pool = () if pool is None else pool_members(pool_named(settings.pools, pool), settings.workers)
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-    found = {item.worker.name: item for item in (*(listed[name] for name in names), *of_pool)}
-    return tuple(found.values())
+        return resolve_planner(settings)
+    except ConductorUnusable:
+        hint = "conductor workers add NAME --kind KIND, or conductor keys set PROVIDER; conductor doctor explains more"
+        raise ConfigError("no workers are configured and none was found on this machine", hint=hint) from None

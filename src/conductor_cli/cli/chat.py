@@ -2,76 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.chat_banner import is_interactive
+from conductor_cli.cli.repl.loop import run_chat
 from conductor_cli.core.errors import UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from conductor_cli.cli.repl.chat_session import ChatSession
 
 Continued = Annotated[
     str | None,
-    typer.Option("--continue", "-c", metavar="[ID]", help="Go on with the conversation of the last run, or of run ID."),
+    typer.Option("--continue", "-c", metavar="[ID]", help="Continue the conversation of the last run, or of run ID."),
 ]
 
 
+@opt.with_run_options(omit=("format",))
 def chat(
     context: typer.Context,
+    options: opt.RunOptions,
     file: opt.Files = None,
     system: opt.System = None,
     continued: Continued = None,
-    mode: opt.ModeOption = None,
-    workers: opt.WorkersOption = None,
-    pool: opt.PoolOption = None,
-    conductor: opt.ConductorOption = None,
-    allow: opt.Allow = None,
-    deny: opt.Deny = None,
-    local_only: opt.LocalOnly = False,
-    max_steps: opt.MaxSteps = None,
-    recursion: opt.Recursion = None,
-    max_cost: opt.MaxCost = None,
-    max_tokens: opt.MaxTokens = None,
-    max_calls: opt.MaxCalls = None,
-    max_time: opt.MaxTime = None,
-    seed: opt.Seed = None,
-    gpu_layers: opt.GpuLayers = None,
-    adapter: opt.Adapter = None,
-    approve: opt.Approve = None,
-    progress: opt.ProgressOption = None,
-    brief: opt.Brief = False,
-    rehearsal: opt.Rehearsal = False,
-    no_trace: opt.NoTrace = False,
 ) -> None:
-    """Talk: one question after the other, each knows the ones before. Slash commands change and show the rest."""
+    """Hold a conversation: each question knows the ones before. Slash commands change and show the rest."""
     if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
-    flags = opt.limit_settings(
-        steps=max_steps, recursion=recursion, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
-    )
-    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers, "conductor.adapter": adapter}
-    flags |= {"conductor.mode": mode.value if mode else None, "conductor.pool": pool}
-    flags |= opt.approval_setting(approve)
-    flags |= opt.policy_settings(allow, deny, local_only)
-    flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
-    only = opt.parse_names(workers)
+    only = options.worker_names
 
     def make() -> ChatSession:
+        # Loaded on a thread while the prompt is already there.
         from conductor_cli.cli.question_input import read_attachment
         from conductor_cli.cli.repl.chat_session import ChatSession
 
-        desk = ChatSession(
-            context.obj, opt.check_settings(flags), only=only, system=system or "", keep=not no_trace,
-            rehearsal=rehearsal, approved=approve is False, seed=seed,
-        )  # fmt: skip
-        desk.files += [read_attachment(path) for path in file or ()]
+        session = ChatSession(context.obj, options, only=only, system=system or "")
+        session.files += [read_attachment(path) for path in file or ()]
         if continued is not None:
-            desk.go_on(desk.session.store.ended(continued))
-        return desk
+            session.go_on(session.session.store.ended(continued))
+        return session
 
-    from conductor_cli.cli.repl.loop import run_chat
-
-    raise typer.Exit(run_chat(make, rehearsal=rehearsal, kept=not no_trace, quiet=context.obj.quiet))
+    quiet = context.obj.quiet
+    raise typer.Exit(run_chat(make, rehearsal=options.rehearsal, kept=not options.no_trace, quiet=quiet))

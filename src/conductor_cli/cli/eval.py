@@ -148,7 +148,7 @@ def evaluate(
     if print_cases:
         print_line(write_cases(request.cases).rstrip("\n"))
         return
-    request = replace(request, parallel=parallel, max_cost=_parse_money(max_cost))
+    request = replace(request, parallel=parallel, max_cost=opt.parse_cost(max_cost))
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
         outcomes = stored.outcomes()
@@ -186,13 +186,6 @@ def _check_options(
         if (resume or rescore) and source is not None and source.name == "COMMANDLINE":
             message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
             raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
-
-
-def _parse_money(text: str | None) -> Decimal | None:
-    """US dollars above 0. Raises `UsageError`."""
-    flags = opt.limit_settings(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
-    money: Decimal | None = opt.check_settings(flags).get("limits.cost")
-    return money
 
 
 # Running

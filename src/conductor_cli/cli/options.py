@@ -1,18 +1,25 @@
-"""Options that several commands share, and what the options before the command hold."""
+"""Options that several commands share, each declared once, and the settings that they stand for.
+
+A command that runs a question takes all options of `RunOptions` by one parameter:
+
+    @with_run_options(omit=("adapter",))
+    def run(context: typer.Context, options: RunOptions) -> None: ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,91 +79,66 @@ ModeOption = Annotated[
 ]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
 PoolOption = Annotated[
-    str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all of them.")
+    str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all workers.")
 ]
 ConductorOption = Annotated[
     str | None,
     typer.Option(
-        "--conductor", metavar="NAME|PATH|URL", help="The model that plans: a GGUF file, a URL, or provider/model."
+        "--conductor",
+        metavar="NAME|PATH|URL",
+        help="The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.",
     ),
 ]
-MaxSteps = Annotated[int | None, typer.Option("--max-steps", metavar="N", help="Most steps of the plan, 1 to 5.")]
+MaxSteps = Annotated[int | None, typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5.")]
 Recursion = Annotated[
-    int | None, typer.Option("--recursion", metavar="N", help="Reviews by the conductor itself behind the plan.")
+    int | None,
+    typer.Option("--recursion", metavar="N", help="Review steps to append: the conductor checks its own answer."),
 ]
-MaxCost = Annotated[str | None, typer.Option("--max-cost", metavar="USD", help="Most US dollars for the run.")]
+MaxCost = Annotated[
+    str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of the run in US dollars.")
+]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens for the run, in and out.")
+    int | None, typer.Option("--max-tokens", metavar="N", help="Maximum tokens for the run, input and output.")
 ]
-MaxCalls = Annotated[int | None, typer.Option("--max-calls", metavar="N", help="Most worker calls for the run.")]
-MaxTime = Annotated[float | None, typer.Option("--max-time", metavar="S", help="Most seconds for the run.")]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for whatever is drawn.")]
+MaxCalls = Annotated[int | None, typer.Option("--max-calls", metavar="N", help="Maximum worker calls for the run.")]
+MaxTime = Annotated[
+    float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")]
 GpuLayers = Annotated[
-    str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model on the GPU.")
+    str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model to put on the GPU.")
 ]
 Adapter = Annotated[
-    str | None, typer.Option("--adapter", metavar="FILE", help="A LoRA adapter (GGUF) laid over a local conductor.")
+    str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local conductor model.")
 ]
 Approve = Annotated[
     bool | None,
     typer.Option(
         "--approve/--yes",
-        help="Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.",
+        help="Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.",
         show_default=False,
     ),
 ]
-Flow = Annotated[bool, typer.Option("--flow", help="Show who reads what: question, files, whose answers.")]
+Flow = Annotated[
+    bool, typer.Option("--flow", help="Show which worker reads the question, the files and which answers.")
+]
 Allow = Annotated[
-    str | None, typer.Option("--allow", metavar="A,B", help="Ask only these: worker names, tag:NAME, provider:NAME.")
+    str | None, typer.Option("--allow", metavar="A,B", help="Ask only these workers: names, tag:NAME or provider:NAME.")
 ]
-Deny = Annotated[str | None, typer.Option("--deny", metavar="A,B", help="Never ask these; named as for --allow.")]
-LocalOnly = Annotated[
-    bool, typer.Option("--local-only", help="Let nothing leave this machine: neither workers nor the conductor.")
+Deny = Annotated[
+    str | None, typer.Option("--deny", metavar="A,B", help="Never ask these workers; same syntax as --allow.")
 ]
+LocalOnly = Annotated[bool, typer.Option("--local-only", help="Use only models on this machine, for planning too.")]
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="What goes to stdout: the answer, one JSON object, or the events.")
+    Format, typer.Option("--format", help="Output on stdout: the answer, one JSON object, or events as JSON lines.")
 ]
-ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="What goes to stderr meanwhile.")]
-Brief = Annotated[bool, typer.Option("--brief", help="A step that has ended is one line.")]
+ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="Progress display on stderr.")]
+Brief = Annotated[bool, typer.Option("--brief", help="Show each finished step as one line.")]
 Rehearsal = Annotated[
-    bool, typer.Option("--rehearsal", help="Use the tiny models that ship with this tool: no key, no download.")
+    bool, typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download.")
 ]
-NoTrace = Annotated[bool, typer.Option("--no-trace", help="Store no trace of this run.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-
-
-def approval_setting(wanted: bool | None) -> dict[str, Any]:
-    """`--approve` as a setting by name. `--yes` is none: it is the approval itself, whoever asks for one."""
-    return {"policy.approve": wanted or None}
-
-
-def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
-    """Rules given on a command line, as settings by name. They add to those of the files, and never take one away."""
-    return {
-        "policy.allow": None if allow is None else [name.strip() for name in allow.split(",")],
-        "policy.deny": None if deny is None else [name.strip() for name in deny.split(",")],
-        "policy.local_only": True if local_only else None,
-    }
-
-
-def limit_settings(
-    *,
-    steps: int | None,
-    recursion: int | None,
-    cost: str | None,
-    tokens: int | None,
-    calls: int | None,
-    time: float | None,
-) -> dict[str, Any]:
-    """The limits given on a command line, as settings by name."""
-    return {
-        "limits.steps": steps,
-        "limits.recursion": recursion,
-        "limits.cost": _money(cost) if cost is not None else None,
-        "limits.tokens": tokens,
-        "limits.calls": calls,
-        "limits.seconds": time,
-    }
+NoTrace = Annotated[bool, typer.Option("--no-trace", help="Do not store a trace of this run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 FLAGS: Final = {
@@ -170,13 +152,111 @@ FLAGS: Final = {
     "policy.allow": "--allow",
     "policy.deny": "--deny",
 }
-"""The flag that sets a setting, for messages."""
+"""The option that stands for a setting, for messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of the commands that run a question; one that a command omits has its default."""
+
+    mode: ModeOption = None
+    workers: WorkersOption = None
+    pool: PoolOption = None
+    conductor: ConductorOption = None
+    allow: Allow = None
+    deny: Deny = None
+    local_only: LocalOnly = False
+    max_steps: MaxSteps = None
+    recursion: Recursion = None
+    max_cost: MaxCost = None
+    max_tokens: MaxTokens = None
+    max_calls: MaxCalls = None
+    max_time: MaxTime = None
+    seed: Seed = None
+    gpu_layers: GpuLayers = None
+    adapter: Adapter = None
+    approve: Approve = None
+    format: FormatOption = Format.answer
+    progress: ProgressOption = None
+    brief: Brief = False
+    rehearsal: Rehearsal = False
+    no_trace: NoTrace = False
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """The names of `--workers`. Raises `UsageError`."""
+        return parse_names(self.workers)
+
+    @property
+    def approved(self) -> bool:
+        """Whether `--yes` was given. That is no setting: it approves every plan, whoever asks for approval."""
+        return self.approve is False
+
+    def settings(self) -> dict[str, Any]:
+        """What the options say, as checked settings by name. Raises `UsageError`."""
+        given = {
+            "conductor.mode": self.mode.value if self.mode else None,
+            "conductor.model": self.conductor,
+            "conductor.pool": self.pool,
+            "conductor.gpu_layers": self.gpu_layers,
+            "conductor.adapter": self.adapter,
+            "limits.steps": self.max_steps,
+            "limits.recursion": self.recursion,
+            "limits.cost": parse_cost(self.max_cost),
+            "limits.tokens": self.max_tokens,
+            "limits.calls": self.max_calls,
+            "limits.seconds": self.max_time,
+            "policy.approve": self.approve or None,
+            "output.progress": self.progress.value if self.progress else None,
+            "output.brief": self.brief or None,
+        }
+        return check_settings(given | policy_settings(self.allow, self.deny, self.local_only))
+
+
+def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each field of `RunOptions`, in place of its parameter `options`.
+
+    Typer reads a command's options from its signature, so the command gets one that lists them all.
+    """
+    declared = get_type_hints(RunOptions, include_extras=True)
+    shared = [field for field in fields(RunOptions) if field.name not in omit]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:  # noqa: ANN401 - what Typer read
+            options = RunOptions(**{field.name: values.pop(field.name) for field in shared})
+            function(options=options, **values)
+
+        hints = get_type_hints(function, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            own = [(name, parameter.default, hints[name])]
+            listed = own if name != "options" else [(item.name, item.default, declared[item.name]) for item in shared]
+            parameters += [
+                inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+                for each, default, hint in listed
+            ]
+        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer looks at
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate
+
+
+def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
+    """Policy options as settings by name. They add to the rules of the files and never remove one."""
+    return {
+        "policy.allow": None if allow is None else [name.strip() for name in allow.split(",")],
+        "policy.deny": None if deny is None else [name.strip() for name in deny.split(",")],
+        "policy.local_only": local_only or None,
+    }
 
 
 def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
-    """Settings by name, from flags or from the file `source`, those that are None left out. Raises `UsageError`."""
-    from conductor_cli.config import find_setting
+    """Settings by name, from options or from the file `source`; those that are None are left out.
 
+    Raises `UsageError`.
+    """
     values = {}
     for name, value in settings.items():
         if value is None:
@@ -184,32 +264,28 @@ def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, A
         try:
             values[name] = find_setting(name).check(value)
         except ConfigError as error:
-            said = error.message if source else error.message.replace(name, FLAGS.get(name, name), 1)
-            raise UsageError(f"{source}: {said}" if source else said, hint=error.hint) from None
+            message = f"{source}: {error.message}" if source else error.message.replace(name, FLAGS.get(name, name), 1)
+            raise UsageError(message, hint=error.hint) from None
     return values
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:
-    """The names in `--workers A,B`; none where the flag is not given. Raises `UsageError` for a flag without a name."""
+    """The names in `--workers A,B`; none where the option is not given. Raises `UsageError` for one without a name."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
         raise UsageError("--workers names no worker", hint="for example: --workers A,B")
     return names
 
 
-def choose_workers(pool: Pool, names: Sequence[str]) -> Pool:
-    """The workers that a command line names. Raises `UsageError` for an unknown one."""
+def parse_cost(text: str | None) -> Decimal | None:
+    """The amount of `--max-cost`, in US dollars, more than 0; None where it is not given. Raises `UsageError`."""
+    if text is None:
+        return None
     try:
-        return pool.subset(names)
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-
-
-def _money(text: str) -> Decimal:
-    try:
-        money = Decimal(text.removeprefix("$"))
+        amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
-        money = Decimal("NaN")
-    if not money.is_finite():
-        raise UsageError(f"--max-cost {text!r:.40} is no amount of US dollars", hint="for example: --max-cost 0.25")
-    return money
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise UsageError(f"--max-cost {text!r:.40} is not an amount of money", hint="for example: --max-cost 0.25")
+    cost: Decimal = check_settings({"limits.cost": amount})["limits.cost"]
+    return cost

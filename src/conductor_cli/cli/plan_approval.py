@@ -135,9 +135,9 @@ class PlanApprover:
         return key != "b"
 
     def _flow(self, run: Run) -> Decision | None:
-        from conductor_cli.app.data_flow import flow_lines_of
+        from conductor_cli.cli.plan_output import planned_flow_lines
 
-        self._print([BLANK, *flow_lines_of(run, self._printer.screen), BLANK])
+        self._print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
         return None
 
     # What is shown

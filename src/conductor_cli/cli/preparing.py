@@ -64,7 +64,7 @@ async def _prepare(settings: Settings) -> Usage | None:
     try:
         used = await opened.conductor.prepare()
         request = opened.conductor.asks(Question(text="-"))
-        kept = all([await model.remembers(request) for model in opened.models if isinstance(model, Llama)])
+        kept = all([await model.remembers(request) for model in opened.loaded.models if isinstance(model, Llama)])
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     finally:

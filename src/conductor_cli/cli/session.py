@@ -1,4 +1,4 @@
-"""What the commands that run a question share: settings from their options, models, views, the store, one event loop."""
+"""What the commands that run a question share: settings from options, models, views, trace store, event loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
-from conductor_cli.app.rehearsal import check_question, is_rehearsal
+from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import RunResult, drive
 from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.model.pulling import offer
-from conductor_cli.cli.options import GlobalOptions
+from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice
 from conductor_cli.cli.plan_approval import check_terminal, open_approver
 from conductor_cli.cli.signals import stop_on_signals
@@ -32,24 +32,16 @@ from conductor_cli.views import OutputContext, OutputName, open_views
 class Session:
     """One command's settings, where its output goes, and whether its runs are stored."""
 
-    def __init__(
-        self,
-        options: GlobalOptions,
-        flags: Mapping[str, Any],
-        *,
-        output: str = "answer",
-        keep: bool = True,
-        rehearsal: bool = False,
-        approved: bool = False,
-    ) -> None:
-        """`approved`: plans need no approval, whatever the settings say (`--yes`)."""
-        self.settings: Settings = load_settings(os.environ, {**flags, "output.color": options.color}, options.config)
+    def __init__(self, common: GlobalOptions, options: RunOptions, flags: Mapping[str, Any] | None = None) -> None:
+        """`flags` are settings by name; None takes them from `options`."""
+        flags = options.settings() if flags is None else flags
+        self.options = options
+        self.settings: Settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
         self.store = TraceStore(self.settings.paths.traces)
-        self.output = cast("OutputName", output)
-        self.quiet = options.quiet
-        self.keep = keep and bool(self.settings["traces.keep"])
-        self.rehearsal = rehearsal
-        self.approved = approved
+        self.output: OutputName = options.format.value
+        self.quiet = common.quiet
+        self.keep = bool(self.settings["traces.keep"]) and not options.no_trace
+        self.rehearsal = options.rehearsal
 
     @property
     def around(self) -> OutputContext:
@@ -63,7 +55,7 @@ class Session:
     @property
     def approves(self) -> bool:
         """Whether a person approves each plan before any worker is called."""
-        return bool(self.settings["policy.approve"]) and not self.approved
+        return bool(self.settings["policy.approve"]) and not self.options.approved
 
     def hold(self, earlier: Trace) -> None:
         """Keep the policy that an earlier run had, and print which of its rules the settings do not have."""
@@ -78,7 +70,6 @@ class Session:
         only: Sequence[str] = (),
         plan: Plan | None = None,
         resume: Trace | None = None,
-        seed: int | None = None,
         needs: Sequence[str] = (),
     ) -> int:
         """Run a question to its end; returns the exit code.
@@ -89,7 +80,7 @@ class Session:
             self.hold(resume)
         if self.approves:
             check_terminal()
-        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal(resume))
+        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
         given = plan or (resume.plan if resume is not None and isinstance(resume.plan, Plan) else None)
         # A given plan needs the conductor model all the same where a step is put to the conductor itself.
         plans = given is None or self.settings.limits.recursion > 0 or any(step.worker == SELF for step in given.steps)
@@ -102,7 +93,7 @@ class Session:
                 stored=(*resume.pool.names, *needs) if resume is not None else (),
                 planning=plans,
                 streams=self.output == "answer" and sys.stdout.isatty(),
-                seed=seed,
+                seed=self.options.seed,
                 rehearsal=self.rehearsal,
             )
             try:
@@ -114,12 +105,12 @@ class Session:
 
         return asyncio.run(run())
 
-    def plan(self, question: Question, *, only: Sequence[str], seed: int | None) -> RunResult:
+    def plan(self, question: Question, *, only: Sequence[str]) -> RunResult:
         """Only plan a question. The models are closed when this returns."""
         self._check(question, plans=True)
 
         async def run() -> RunResult:
-            opened = await open_conductor(self.settings, only=only, seed=seed, rehearsal=self.rehearsal)
+            opened = await open_conductor(self.settings, only=only, seed=self.options.seed, rehearsal=self.rehearsal)
             try:
                 return await self.put(without_reviews(opened.conductor), question, only_plan=True)
             finally:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from conductor_cli.app.data_flow import print_stored_flow
 from conductor_cli.app.traces import (
     ExportFormat,
     delete_runs,
@@ -37,6 +36,7 @@ from conductor_cli.cli.output import (
     print_text,
     terminal_width,
 )
+from conductor_cli.cli.plan_output import print_stored_flow
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_size
@@ -240,47 +240,26 @@ def diff(run: Run, other: OtherRun, json: opt.Json = False) -> None:
 
 
 @app.command("rerun")
+@opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "adapter", "rehearsal"))
 def rerun(
     context: typer.Context,
+    options: opt.RunOptions,
     run: Run = "last",
     from_: Annotated[int, typer.Option("--from", metavar="N", min=1, help="The first step to run again.")] = 1,
     worker: Annotated[
         str | None, typer.Option("--worker", metavar="NAME", help="Use this worker for that step.")
     ] = None,
-    conductor: opt.ConductorOption = None,
-    allow: opt.Allow = None,
-    deny: opt.Deny = None,
-    local_only: opt.LocalOnly = False,
-    max_cost: opt.MaxCost = None,
-    max_tokens: opt.MaxTokens = None,
-    max_calls: opt.MaxCalls = None,
-    max_time: opt.MaxTime = None,
-    seed: opt.Seed = None,
-    gpu_layers: opt.GpuLayers = None,
-    approve: opt.Approve = None,
-    format_: opt.FormatOption = opt.Format.answer,
-    progress: opt.ProgressOption = None,
-    brief: opt.Brief = False,
-    no_trace: opt.NoTrace = False,
 ) -> None:
     """Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called."""
     from conductor_cli.cli.session import Session  # loads everything that a run needs; the other commands stay quick
 
-    flags = opt.limit_settings(
-        steps=None, recursion=0, cost=max_cost, tokens=max_tokens, calls=max_calls, time=max_time
-    )
-    flags |= {"conductor.model": conductor, "conductor.gpu_layers": gpu_layers}
-    flags |= opt.approval_setting(approve) | opt.policy_settings(allow, deny, local_only)
-    flags |= {"output.progress": progress.value if progress else None, "output.brief": brief or None}
-    session = Session(
-        context.obj, opt.check_settings(flags), output=format_.value, keep=not no_trace, approved=approve is False
-    )
+    session = Session(context.obj, options, options.settings() | {"limits.recursion": 0})
     trace = session.store.ended(run)
     if not trace.steps:
         hint = f"conductor trace show {trace.run} shows the run"
         raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
     again = reset_from_step(trace, from_, worker)
-    raise typer.Exit(session.run(again.question, resume=again, seed=seed, needs=(worker,) if worker else ()))
+    raise typer.Exit(session.run(again.question, resume=again, needs=(worker,) if worker else ()))
 
 
 @app.command("export")

@@ -81,7 +81,7 @@ def _workers(where: str, name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def pool_named(pools: Iterable[NamedPool], name: str) -> NamedPool:
+def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     """The pool of this name. Raises `ConfigError` where there is none."""
     listed = {pool.name: pool for pool in pools}
     if name not in listed:

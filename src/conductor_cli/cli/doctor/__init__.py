@@ -128,8 +128,8 @@ def _rehearse(settings: Settings, tell: Callable[[Check], None]) -> None:
 
 
 def _look(settings: Settings, workers: Sequence[ConfiguredWorker], tell: Callable[[Check], None]) -> None:
+    from conductor_cli.app.key_status import stored_keys
     from conductor_cli.cli.doctor.live import none_listed, unasked
-    from conductor_cli.cli.keys.rows import stored_keys
 
     safe = stored_keys(settings)
     for item in workers:

@@ -102,7 +102,7 @@ def prepared(path: Path, run: str | None, settings: Settings) -> Pack:
 
 def learn(settings: Settings) -> None:
     """Read every key that can be known of, so that none leaves: variables, headers, addresses, the store."""
-    from conductor_cli.cli.keys.rows import stored_keys
+    from conductor_cli.app.key_status import stored_keys
 
     KNOWN_SECRETS.add(*_in_variables(settings.environ))
     for item in settings.workers:

@@ -58,7 +58,7 @@ def versions(settings: Settings) -> list[Check]:
 
 def keyring(settings: Settings) -> list[Check]:
     """Whether the system's keyring keeps what it is given. Without one, only keys that are in it are lost."""
-    from conductor_cli.cli.keys.rows import stored_keys
+    from conductor_cli.app.key_status import stored_keys
     from conductor_cli.keys.keyring import KeyringError
     from conductor_cli.keys.probe import probe_keyring
 

@@ -45,7 +45,7 @@ REHEARSING: Final = 60.0
 
 async def live(settings: Settings, workers: Sequence[ConfiguredWorker], tell: Tell, *, plans: bool) -> None:
     """Have the conductor plan, if it `plans`, and every worker answer: those behind an API at once, then local ones."""
-    from conductor_cli.cli.keys.rows import stored_keys
+    from conductor_cli.app.key_status import stored_keys
 
     safe = stored_keys(settings)
     here = [item for item in workers if item.worker.kind == "llama"]
@@ -118,7 +118,7 @@ async def _load(opened: OpenedConductor) -> str:
     """Load a local model, and how long that took, in words. Raises `ModelError`."""
     from conductor_cli.models.llama import Llama
 
-    local = [model for model in opened.models if isinstance(model, Llama)]
+    local = [model for model in opened.loaded.models if isinstance(model, Llama)]
     began = time.monotonic()
     for model in local:
         await model.load()
@@ -153,7 +153,7 @@ def none_listed(*, offline: bool) -> Check:
 
 def unasked(item: ConfiguredWorker, settings: Settings, safe: KeyStore) -> Check:
     """A worker as far as can be told without asking it: whether its key is there."""
-    from conductor_cli.cli.keys.rows import key_state
+    from conductor_cli.app.key_status import key_state
 
     worker = item.worker
     key = key_state(worker, settings.environ, safe)

@@ -50,8 +50,8 @@ def set_(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Say yes to a file that is not encrypted.")] = False,
 ) -> None:
     """Keep a provider's key in the system's keyring. It is asked for, or read from stdin; it is no argument."""
+    from conductor_cli.app.key_status import kept_in, variables_set
     from conductor_cli.cli.keys.asking import agree_to_file, key_from_user
-    from conductor_cli.cli.keys.rows import kept_in, variables_set
     from conductor_cli.cli.output import print_notice, print_text
     from conductor_cli.keys.entry import address, is_open, known_provider, same_address
 
@@ -81,7 +81,7 @@ def set_(
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that are at hand: where each is, and how old. No key is shown."""
-    from conductor_cli.cli.keys.rows import list_keys
+    from conductor_cli.app.key_status import list_keys
     from conductor_cli.cli.output import print_error, print_json, print_notice, print_table
 
     rows, fault = list_keys(_settings(context), _safe())
@@ -99,7 +99,7 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
 @app.command("rm")
 def rm(provider: Provider) -> None:
     """Remove a stored key."""
-    from conductor_cli.cli.keys.rows import kept_in, variables_set
+    from conductor_cli.app.key_status import kept_in, variables_set
     from conductor_cli.cli.output import print_line, print_notice
     from conductor_cli.keys.entry import known_provider
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.cli.keys.rows import KeyRow, keys_in_variables, keys_of_workers, stored_row
+from conductor_cli.app.key_status import KeyRow, keys_in_variables, keys_of_workers, stored_row
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.keys.entry import checked_key, same_address
 from conductor_cli.models.key_check import Checked, check_key

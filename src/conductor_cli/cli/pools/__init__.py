@@ -75,7 +75,7 @@ def _shape(name: str, about: str, workers: Sequence[str]) -> dict[str, Any]:
 def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show who is in a pool; one that ships, with its sources."""
     from conductor_cli.cli.workers.picturing import show_named, show_shipped
-    from conductor_cli.config.pools import pool_named
+    from conductor_cli.config.pools import find_pool
     from conductor_cli.models.builtin_pools import shipped_pools
 
     settings = _settings(context)
@@ -83,7 +83,7 @@ def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
         show_shipped(shipped_pools()[name], settings, json=json)
         return
     try:
-        pool = pool_named(settings.pools, name)
+        pool = find_pool(settings.pools, name)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
     show_named(pool, settings, json=json)
@@ -162,13 +162,13 @@ def use(
 ) -> None:
     """Choose the pool that runs use where they name none."""
     from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.config.pools import pool_members, pool_named
+    from conductor_cli.config.pools import find_pool, pool_members
     from conductor_cli.config.workers import set_value
 
     settings = _settings(context)
     if name is not None:
         try:
-            pool_members(pool_named(settings.pools, name), settings.workers)
+            pool_members(find_pool(settings.pools, name), settings.workers)
         except ConfigError as error:
             raise UsageError(error.message, hint=error.hint) from None
     set_value(settings.paths, "conductor.pool", name)

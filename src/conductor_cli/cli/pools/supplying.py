@@ -56,6 +56,6 @@ def _shipped(name: str) -> ShippedPool:
 
 
 def _lacks_key(worker: ShippedWorker, settings: Settings) -> bool:
-    from conductor_cli.cli.keys.rows import key_state, stored_keys
+    from conductor_cli.app.key_status import key_state, stored_keys
 
     return key_state(worker.worker, settings.environ, stored_keys(settings)) == "missing"

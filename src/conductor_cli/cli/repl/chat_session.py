@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
-from conductor_cli.cli.options import GlobalOptions, choose_workers
+from conductor_cli.app.worker_selection import choose_workers
+from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.question_input import continue_conversation
 from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
-from conductor_cli.cli.session import Session
+from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core import rerun
 from conductor_cli.core.conversation import first_turn_to_send
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -27,8 +28,9 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 TERMINATED: Final = 143
 
 if TYPE_CHECKING:
+    from conductor_cli.app.run_session import RunResult
     from conductor_cli.core.trace import Trace
-    from conductor_cli.run import Conductor, Run
+    from conductor_cli.run import Conductor
 
 
 class ChatSession:
@@ -39,14 +41,13 @@ class ChatSession:
     """
 
     def __init__(
-        self, options: GlobalOptions, flags: Mapping[str, Any], *, only: Sequence[str] = (), system: str = "",
-        keep: bool = True, rehearsal: bool = False, approved: bool = False, seed: int | None = None,
-    ) -> None:  # fmt: skip
-        self._options, self._kept, self._approved, self._seed = options, keep, approved, seed
-        self.flags: dict[str, Any] = dict(flags)
+        self, common: GlobalOptions, options: RunOptions, *, only: Sequence[str] = (), system: str = ""
+    ) -> None:
+        self._common, self._options = common, options
+        self.flags: dict[str, Any] = options.settings()
         self.only = tuple(only)
         self.system = system
-        self.rehearsal = rehearsal
+        self.rehearsal = options.rehearsal
         self.files: list[File] = []
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
@@ -66,9 +67,7 @@ class ChatSession:
         self._first = 0
 
     def _session(self, flags: Mapping[str, Any]) -> Session:
-        session = Session(
-            self._options, flags, keep=self._kept, rehearsal=self.rehearsal, approved=self._approved
-        )  # fmt: skip
+        session = Session(self._common, self._options, flags)
         if self._continued is not None:
             session.hold(self._continued)
         return session
@@ -88,7 +87,7 @@ class ChatSession:
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
-            session.settings, only=only, streams=sys.stdout.isatty(), seed=self._seed, rehearsal=self.rehearsal,
+            session.settings, only=only, streams=sys.stdout.isatty(), seed=self._options.seed, rehearsal=self.rehearsal,
             loaded=self._loaded,
         )  # fmt: skip
 
@@ -173,18 +172,16 @@ class ChatSession:
         question, said = self._question(text)
         if said:
             conductor = replace(conductor, remarks=(*conductor.remarks, said))
-        run, code = await self._put(conductor, question)
-        self._took(run.trace, new=True)
-        return code
+        result = await self._put(conductor, question)
+        self._took(result.run.trace, new=True)
+        return result.exit_code
 
-    async def plan(self, text: str) -> tuple[Run, int]:
+    async def plan(self, text: str) -> RunResult:
         """Only plan a question. The plan can be run by `finish`."""
         conductor = self._set(await self.open())
-        # A review is appended when the plan is run; a plan that held one already would get two.
-        conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
-        run, code = await self._put(conductor, self._question(text)[0], only_plan=True)
-        self._took(run.trace, new=True)
-        return run, code
+        result = await self._put(without_reviews(conductor), self._question(text)[0], only_plan=True)
+        self._took(result.run.trace, new=True)
+        return result
 
     async def redo(self, number: int, worker: str | None) -> int:
         """Run step `number` of the last run again, by `worker` if one is named, and what follows from it."""
@@ -192,8 +189,7 @@ class ChatSession:
         conductor = await self.open()
         if worker is not None:
             choose_workers(conductor.pool, [worker])
-        # What reviews the plan stands in it already.
-        conductor = replace(self._set(conductor), limits=replace(conductor.limits, recursion=0))
+        conductor = without_reviews(self._set(conductor))
         return await self._resume(rerun.reset_step(last, number, worker), conductor)
 
     async def finish(self) -> int:
@@ -204,18 +200,19 @@ class ChatSession:
             raise UsageError("the last run has nothing left to do", hint=hint)
         return await self._resume(last, self._set(await self.open()))
 
-    async def _put(self, conductor: Conductor, question: Question, **how: Any) -> tuple[Run, int]:  # noqa: ANN401 - as `Session.put` takes it
+    async def _put(self, conductor: Conductor, question: Question, **how: Any) -> RunResult:  # noqa: ANN401 - as `Session.put` takes it
         """Run a question, and remember when somebody stopped it. Raises `Left` where the whole chat is to end."""
-        run, code = await self.session.put(conductor, question, **how)
-        if code == TERMINATED:
-            raise Left(code)
-        self.stopped = time.monotonic() if code == INTERRUPTED else self.stopped
-        return run, code
+        result = await self.session.put(conductor, question, **how)
+        if result.exit_code == TERMINATED:
+            raise Left(TERMINATED)
+        if result.exit_code == INTERRUPTED:
+            self.stopped = time.monotonic()
+        return result
 
     async def _resume(self, earlier: Trace, conductor: Conductor) -> int:
-        run, code = await self._put(conductor, earlier.question, resume=earlier)
-        self._took(run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
-        return code
+        result = await self._put(conductor, earlier.question, resume=earlier)
+        self._took(result.run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
+        return result.exit_code
 
     @property
     def last(self) -> Trace:

@@ -75,9 +75,9 @@ async def _plan(desk: ChatSession, rest: str) -> None:
     if not rest:
         display.plan(desk.last)
         return
-    run, code = await desk.plan(rest)
-    if code == 0 and isinstance(run.trace.plan, Plan):
-        display.offer(run, desk.session.around)
+    result = await desk.plan(rest)
+    if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
+        display.offer(result.run, desk.session.around)
         print_notice("/redo runs this plan; what you ask instead is planned anew")
 
 

@@ -34,10 +34,10 @@ def start_chat(options: GlobalOptions | None = None, *, rehearsal: bool = False)
     """Talk without any option of a chat's own; returns the exit code. Without `options` its head is there already."""
 
     def make() -> ChatSession:
-        from conductor_cli.cli.options import GlobalOptions
+        from conductor_cli.cli.options import GlobalOptions, RunOptions
         from conductor_cli.cli.repl.chat_session import ChatSession
 
-        return ChatSession(options or GlobalOptions(), {}, rehearsal=rehearsal)
+        return ChatSession(options or GlobalOptions(), RunOptions(rehearsal=rehearsal))
 
     return run_chat(make, rehearsal=rehearsal, quiet=options is not None and options.quiet, greeted=options is None)
 

@@ -133,7 +133,7 @@ class Prompt:
     def _was_just_stopped(self) -> bool:
         if self.desk is None:
             return False
-        from conductor_cli.app.run_session import TWICE  # came with the desk
+        from conductor_cli.cli.signals import TWICE
 
         return time.monotonic() - self.desk.stopped < TWICE
 

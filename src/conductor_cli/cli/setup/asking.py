@@ -50,8 +50,8 @@ class Asking:
 
     def _key(self, name: str) -> bool:
         """Ask for a key without showing it, keep it, and ask its provider. Whether it is kept."""
+        from conductor_cli.app.key_status import stored_keys
         from conductor_cli.cli import keys
-        from conductor_cli.cli.keys.rows import stored_keys
         from conductor_cli.cli.keys.testing import REFUSED, test_keys
 
         try:
@@ -130,10 +130,11 @@ class Asking:
     def _first_try(self) -> None:
         """Offer a question to the shipped models, where nothing was ever asked."""
         from conductor_cli.cli.doctor.live import REHEARSED
+        from conductor_cli.cli.options import RunOptions
         from conductor_cli.cli.session import Session
         from conductor_cli.core.question import Question
 
-        session = Session(self.work.context.obj, {}, rehearsal=True)
+        session = Session(self.work.context.obj, RunOptions(rehearsal=True))
         if session.store.runs():
             return
         _head("A first try")

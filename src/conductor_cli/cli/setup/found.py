@@ -12,7 +12,7 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
-    from conductor_cli.cli.keys.rows import KeyRow
+    from conductor_cli.app.key_status import KeyRow
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
     from conductor_cli.models.machine import Gpu, Memory
@@ -107,7 +107,7 @@ class _Ring:
 
 def keys_of(settings: Settings) -> tuple[KeyRow, ...]:
     """The keys that would be used, by the list of those that are stored; no keyring is asked. Raises `ConfigError`."""
-    from conductor_cli.cli.keys.rows import keys_in_variables, keys_of_workers, stored_keys, stored_row
+    from conductor_cli.app.key_status import keys_in_variables, keys_of_workers, stored_keys, stored_row
 
     safe = stored_keys(settings)
     rows = [*keys_in_variables(settings), *keys_of_workers(settings)]

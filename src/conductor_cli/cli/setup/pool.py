@@ -25,13 +25,14 @@ Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a mi
 
 def worker_steps(found: Found, settings: Settings) -> list[Step]:
     """The workers: those that are set up, then those at hand that are not and that no rule forbids."""
-    from conductor_cli.app.policy_filter import allowed_workers
+    from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.models.presets import model_of
 
     steps = [_listed(item, settings) for item in settings.workers]
     taken = {item.worker.name for item in settings.workers}
     known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
-    for worker in priced(allowed_workers(settings, found.at_hand), settings):
+    allowed = tuple(worker for worker in found.at_hand if not policy_objection(settings, worker))
+    for worker in priced(allowed, settings):
         if (worker.kind, worker.model) not in known:
             steps.append(_added(worker, _free_name(worker.name, taken)))
             taken.add(steps[-1].name)
@@ -43,7 +44,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _listed(item: ConfiguredWorker, settings: Settings) -> Step:
-    from conductor_cli.cli.keys.rows import key_state, stored_keys
+    from conductor_cli.app.key_status import key_state, stored_keys
     from conductor_cli.models.presets import model_of
 
     [worker] = priced([item.worker], settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -95,7 +94,8 @@ def train(
     )  # fmt: skip
     order = _order(_lora(recipe) if lora else recipe, cases, form, out)
     order = replace(
-        order, workers=opt.parse_names(workers), max_cost=_money(max_cost), minutes=minutes, export=export or merged,
+        order, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost), minutes=minutes,
+        export=export or merged,
         merged=merged, yes=yes, quiet=context.obj.quiet,
     )  # fmt: skip
     if merged and not lora:
@@ -132,10 +132,3 @@ def _order(recipe: Recipe, cases: str | None, form: str | None, out: Path) -> Or
     from conductor_cli.cli.train.readiness import Order
 
     return Order(recipe=recipe, cases=cases or "", form=form, out=out)
-
-
-def _money(text: str | None) -> Decimal | None:
-    """US dollars, more than 0. Raises `UsageError`."""
-    flags = opt.limit_settings(steps=None, recursion=None, cost=text, tokens=None, calls=None, time=None)
-    money: Decimal | None = opt.check_settings(flags).get("limits.cost")
-    return money

@@ -35,9 +35,9 @@ def list_(
     json: opt.Json = False,
 ) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
+    from conductor_cli.app.key_status import key_state, stored_keys
     from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.app.worker_selection import discovered_workers
-    from conductor_cli.cli.keys.rows import key_state, stored_keys
     from conductor_cli.cli.output import print_json, print_notice, print_table
     from conductor_cli.cli.workers import pricing
 
@@ -92,8 +92,8 @@ def _row(item: ConfiguredWorker, state: str, settings: Settings) -> dict[str, An
 @app.command("show")
 def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at."""
+    from conductor_cli.app.key_status import key_state, stored_keys
     from conductor_cli.app.worker_selection import discovered_workers
-    from conductor_cli.cli.keys.rows import key_state, stored_keys
     from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.cli.workers import pricing
     from conductor_cli.cli.workers.picturing import rows_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from conductor_cli.app.key_status import key_state, stored_keys
 from conductor_cli.app.policy_filter import policy_objection
-from conductor_cli.cli.keys.rows import key_state, stored_keys
 from conductor_cli.cli.output import print_json, print_table, print_text
 from conductor_cli.config.pools import pool_members
 from conductor_cli.core.pool import Card, Worker

@@ -76,9 +76,8 @@ class WorkerTest:
 
 def test_workers(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
-    from conductor_cli.app.worker_selection import discovered_workers
-    from conductor_cli.cli.keys.rows import stored_keys
-    from conductor_cli.cli.options import choose_workers
+    from conductor_cli.app.key_status import stored_keys
+    from conductor_cli.app.worker_selection import choose_workers, discovered_workers
 
     listed = settings.workers or discovered_workers(settings)
     pool = Pool(workers=tuple(item.worker for item in listed if item.enabled or item.worker.name in names))
