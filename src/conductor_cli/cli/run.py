@@ -26,7 +26,7 @@ def run(
     source = "stdin" if file == "-" else file
     planned = parse_plan_file(_read_text(file), source)
     if not planned.question.text.strip():
-        raise UsageError(f"{source} has no question, so it is not a plan", hint="conductor plan writes one")
+        raise UsageError(f"{source} is not a plan: its question is empty", hint="conductor plan writes one")
     session = Session(context.obj, options, opt.check_settings(planned.limits, source) | options.settings())
     raise typer.Exit(session.run(planned.question, only=only, plan=planned.plan))
 
