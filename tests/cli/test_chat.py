@@ -18,8 +18,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.app import run_session
 from conductor_cli.app.loaded_models import LoadedModels
+from conductor_cli.cli import signals
 from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
 from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import acted, command_in
@@ -302,7 +302,7 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
             return await prompt.read("Why?" if editor else "", editor=editor)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_session, "TWICE", 3600)
+        patch.setattr(signals, "TWICE", 3600)
         return asyncio.run(read())
 
 

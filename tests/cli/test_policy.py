@@ -176,7 +176,7 @@ def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage)
     done = stage.inside("ask", "-c", "last", "And then?", "--format", "jsonl")
     assert done.code == 0
     assert (done.events[0]["policy"]["local_only"], done.events[0]["policy"]["deny"]) == (True, ["beta"])
-    assert "these hold: policy.deny, policy.local_only" in done.err
+    assert "these rules apply: policy.deny, policy.local_only" in done.err
     assert not stage.asked("beta")
 
 

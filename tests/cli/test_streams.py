@@ -115,7 +115,7 @@ def test_a_disk_that_fills_up_costs_the_trace_its_end(stage: Stage) -> None:
     done = stage.run("ask", "hi", under=limited(6))
     assert (done.code, done.out) == (1, "beta answers\n")
     explained(done)
-    assert "the trace is not whole" in done.err
+    assert "the trace is incomplete" in done.err
     (entry,) = stage.inside("trace", "list", "--json").json
     assert (entry["state"], entry["bytes"]) == ("interrupted", 6144)
     assert "hi" in stage.inside("trace", "show").out

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConfigError, UsageError
 
 
@@ -257,6 +256,8 @@ def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, A
 
     Raises `UsageError`.
     """
+    from conductor_cli.config import find_setting  # a command line that only asks for help reads no settings
+
     values = {}
     for name, value in settings.items():
         if value is None:
