@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol, cast
 
-from conductor_cli.core.errors import ConductorError, ConfigError
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
 from conductor_cli.run import Run
 from conductor_cli.run.approval import Decision
@@ -186,4 +186,5 @@ class _ViewThread:
             self._stop("the run cannot be shown any more")
 
     def _stop(self, message: str) -> None:
-        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", message=message))
+        failure = Failure(kind="cancelled", message=message, reason="output_closed")
+        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))

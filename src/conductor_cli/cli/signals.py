@@ -39,10 +39,10 @@ def stop_on_signals(run: Run) -> Iterator[None]:
         if last is not None and now - last < TWICE:
             _end_process()
         last = now
-        loop.call_soon_threadsafe(lambda: run.stop("cancelled", message="interrupted"))
+        loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
 
     def terminate(*_: object) -> None:
-        loop.call_soon_threadsafe(lambda: run.stop("terminated", message="terminated"))
+        loop.call_soon_threadsafe(lambda: run.stop("terminated"))
 
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
     # A process under nohup ignores SIGHUP, and goes on doing so.
