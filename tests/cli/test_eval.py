@@ -333,13 +333,13 @@ def test_an_evaluation_does_not_go_on_with_other_workers(desk: Stage, cases: Pat
     explained(done)
 
 
-@pytest.mark.parametrize("change", ["conductor", "profile", "patience"])
+@pytest.mark.parametrize("change", ["conductor", "profile", "timeouts"])
 def test_an_evaluation_does_not_go_on_with_another_conductor(stage: Stage, cases: Path, change: str) -> None:
     """One that is called the same elsewhere, is spoken to in another way, or is given less time, is another: 2."""
     changed = {
         "conductor": ("http://127.0.0.1", "http://localhost", 1),
         "profile": ("[conductor]", '[conductor]\nprofile = "published"', 1),
-        "patience": ("attempts = 1", "attempts = 1\n[patience]\nidle = 5", 1),
+        "timeouts": ("attempts = 1", "attempts = 1\n[timeouts]\nidle = 5", 1),
     }[change]
     stage.models["beta"] = refuses(400, "no")
     stage.inside("eval", cases, "--systems", "conductor,alone:beta", "--yes")

@@ -29,10 +29,10 @@ def write(files: dict[str, str], text: str, name: str = "config.toml") -> Path:
 
 
 def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
-    """The defaults of the settings are those of the limits and of the patience of a run."""
+    """The defaults of the settings are those of the limits and timeouts of a run."""
     settings = load_settings(files)
     assert settings.limits == Limits()
-    assert settings.patience == Timeouts()
+    assert settings.timeouts == Timeouts()
     assert set(settings.origins.values()) == {"default"}
 
 
@@ -78,8 +78,8 @@ WRONG = {
     "[limits]\nseconds = -1": "line 2: limits.seconds is -1; expected a number above 0",
     "[limits]\ncost = nan": "line 2: limits.cost is nan; expected US dollars, as a number above 0",
     "[limits]\ncost = 'sNaN'": "line 2: limits.cost is 'sNaN'; expected US dollars",
-    "[patience]\nfirst = inf": "line 2: patience.first is inf; expected a number above 0",
-    f"[patience]\nidle = {10**400}": "line 2: patience.idle is 1000",
+    "[timeouts]\nfirst_token = inf": "line 2: timeouts.first_token is inf; expected a number above 0",
+    f"[timeouts]\nidle = {10**400}": "line 2: timeouts.idle is 1000",
     "[conductor]\nmode = 'turbo'": "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra",
     "[conductor]\ngpu_layers = 12": "line 2: conductor.gpu_layers is 12; expected auto, all or a number",
     "[traces]\nkeep = 1": "line 2: traces.keep is 1; expected true or false",

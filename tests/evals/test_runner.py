@@ -218,7 +218,9 @@ def test_a_model_is_asked_as_often_at_once_as_it_may(tmp_path: Path) -> None:
     """Over all runs together: and whoever waits for a turn is not late, however long it takes."""
     models = {"ann": Counting("4", seconds=0.02), "bob": Counting("4", seconds=0.02)}
     local = Counting("B | - | Do it.", seconds=0.02)
-    by = conductor(models, pool=pool("ann", "bob", parallel=1), model=local, exact=True, patience=Timeouts(first=0.2))
+    by = conductor(
+        models, pool=pool("ann", "bob", parallel=1), model=local, exact=True, timeouts=Timeouts(first_token=0.2)
+    )
     found = evaluated(tmp_path / "e", by, cases(15), ["alone:ann", "vote", "conductor"], parallel=12)
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
     assert (models["ann"].most, models["bob"].most, local.most) == (1, 1, 1)
@@ -288,7 +290,7 @@ def test_waiting_for_a_turn_uses_up_no_time_limit(tmp_path: Path) -> None:
 def test_waiting_for_an_equal_request_is_no_silence(tmp_path: Path) -> None:
     """Two systems that ask the same at once share a reply that comes later than a first token may."""
     slow = ScriptedModel(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
-    by = conductor({"ann": slow}, model=None, patience=Timeouts(first=40.0, idle=40.0))
+    by = conductor({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
     kept, systems = evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
     outcomes = virtually(all_of(kept, systems, by))
     assert [(outcome.verdict, outcome.error) for outcome in outcomes] == [("right", ""), ("right", "")]

@@ -88,7 +88,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
         ({"conductor": "x", "planner_id": "1"}, "conductor"), ({"profile": "x"}, "profile"),
         ({"pool": pool("ann"), "model_ids": {}}, "workers or cards"),
         ({"model_ids": {"ann": "1", "bob": "3"}}, "model of bob"),
-        ({"limits": Limits(steps=2)}, "limits"), ({"patience": Timeouts(idle=1.0)}, "patience"),
+        ({"limits": Limits(steps=2)}, "limits"), ({"timeouts": Timeouts(idle=1.0)}, "timeouts"),
         ({"rehearsal": True}, "workers or cards"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

@@ -134,7 +134,7 @@ def test_the_drivers_files_serve_where_nvidia_smi_fails(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_program_that_hangs_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the patience it is ended, and no GPU is found by it."""
+    """After its timeout it is ended, and no GPU is found by it."""
     monkeypatch.setattr(machine, "PATIENCE", 0.2)
     assert machine.find_gpus(program(tmp_path, "exec sleep 60"), tmp_path) == ()
 

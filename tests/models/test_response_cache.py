@@ -21,7 +21,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, request_key
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.run.calls import within
+from conductor_cli.run.calls import with_timeouts
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)
@@ -192,14 +192,14 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path) -> None:
-    """Empty chunks at a steady pace, so that no patience ends; whoever stops waiting stands in nobody's way."""
+    """Empty chunks at a steady pace, so that no timeout ends; whoever stops waiting stands in nobody's way."""
     slow = ScriptedModel(reply=lambda _: [3.0, "x", Chunk(usage=USED, finish="stop")])
     kept = CachedModel(slow, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
     async def second() -> list[Chunk]:
         await asyncio.sleep(0.01)
-        patience = Timeouts(first=1.0, idle=1.0, total=10.0)
-        async with within(kept.stream(asked()), patience) as chunks:
+        timeouts = Timeouts(first_token=1.0, idle=1.0, total=10.0)
+        async with with_timeouts(kept.stream(asked()), timeouts) as chunks:
             return [chunk async for chunk in chunks]
 
     async def both() -> list[Chunk]:

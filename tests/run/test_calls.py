@@ -9,10 +9,10 @@ import pytest
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts
-from conductor_cli.run.calls import within
+from conductor_cli.run.calls import with_timeouts
 from tests.run.kit import now, virtually
 
-PATIENCE = Timeouts(first=10, idle=5, total=12)
+PATIENCE = Timeouts(first_token=10, idle=5, total=12)
 
 
 async def slow_to_close() -> AsyncGenerator[Chunk, None]:
@@ -41,7 +41,7 @@ def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str]
         complaints: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         try:
-            async with within(chunks, PATIENCE) as found:
+            async with with_timeouts(chunks, PATIENCE) as found:
                 async for chunk in found:
                     texts.append(chunk.text)
                     if len(texts) == most:

@@ -132,7 +132,7 @@ def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from(
     workers: dict[str, Any] = {name: Parrot(parties[name].recipient, gone=name in gone) for name in NAMES}
     desk = setting(
         conductor, workers, pool=POOL, limits=Limits(attempts=1, recursion=recursion),
-        guard=PoolPolicy(policy=policy, parties=parties),
+        pool_policy=PoolPolicy(policy=policy, parties=parties),
     )  # fmt: skip
     try:
         run, _ = play(desk, question)
@@ -159,7 +159,7 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     pool = Pool(workers=POOL.workers[:3])
     desk = setting(
         Gossip([]), workers, pool=pool, limits=Limits(attempts=1), mode="mini",
-        guard=PoolPolicy(policy=policy, parties=parties),
+        pool_policy=PoolPolicy(policy=policy, parties=parties),
     )  # fmt: skip
     try:
         play(desk, question)
@@ -183,7 +183,7 @@ LOCAL_FILES = Policy(files_only=(("provider:local",),))
 
 def desk(plan: Any, policy: Policy, workers: Mapping[str, Any] | None = None, **more: Any) -> Any:
     parties = more.pop("parties", ALL)
-    return setting(plan, workers, guard=PoolPolicy(policy=policy, parties=parties), **more)
+    return setting(plan, workers, pool_policy=PoolPolicy(policy=policy, parties=parties), **more)
 
 
 def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
@@ -356,7 +356,11 @@ def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from_in_a_run_that_is_resu
             for name in pool.names if name != SELF
         }  # fmt: skip
         made = setting(
-            conductor, workers, pool=pool, limits=Limits(attempts=1), guard=PoolPolicy(policy=policy, parties=known)
+            conductor,
+            workers,
+            pool=pool,
+            limits=Limits(attempts=1),
+            pool_policy=PoolPolicy(policy=policy, parties=known),
         )
         try:
             run, _ = play_and_stop(made, 1, "cancelled", question=question, resume=earlier)

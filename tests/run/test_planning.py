@@ -159,7 +159,7 @@ def test_a_conductor_that_asks_for_a_wait_gets_it() -> None:
 
 
 def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
-    """No first token within patience, twice: to answer without a plan is not what was asked for, exit 5."""
+    """No first token within its timeout, twice: to answer without a plan is not what was asked for, exit 5."""
     planner = ScriptedModel([[1e6, "late"]])
     run, events = play(setting(planner))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 180 s"] * 2

@@ -138,10 +138,10 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
     """Each of the three ends the attempt as a timeout, at its time and with its name."""
-    patience = Timeouts(first=10, idle=5, total=30)
+    timeouts = Timeouts(first_token=10, idle=5, total=30)
     scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
     run, events = play(
-        setting("A | - | one", {"ann": ScriptedModel(scripts)}, patience=patience, limits=Limits(attempts=4))
+        setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
     )
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
         "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: no end after 30 s",

@@ -50,7 +50,7 @@ def test_a_workers_options_go_with_its_calls() -> None:
             Worker(name="bob", kind="scripted"),
         )
     )
-    play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, pool=pool, seed=8, patience=Timeouts(total=60)))
+    play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, pool=pool, seed=8, timeouts=Timeouts(total=60)))
     (own,), (plain,) = ann.requests, bob.requests
     assert (own.max_tokens, own.temperature, own.seed, own.deadline) == (99, 0.5, 3, 60)
     assert (plain.max_tokens, plain.temperature, plain.seed) == (4096, None, 8)
@@ -145,6 +145,6 @@ def test_workers_on_one_model_take_turns_with_the_plan() -> None:
         reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"]
     )
     pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
-    run, events = play(setting(one, {"ann": one, "bob": one}, pool=pool, exact=True, patience=Timeouts(idle=400.0)))
+    run, events = play(setting(one, {"ann": one, "bob": one}, pool=pool, exact=True, timeouts=Timeouts(idle=400.0)))
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
     assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")

@@ -219,8 +219,8 @@ def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
-    guard = PoolPolicy(policy=Policy(no_question=("bob",)), parties=parties)
-    runs.conductor = replace(runs.conductor, guard=guard)
+    pool_policy = PoolPolicy(policy=Policy(no_question=("bob",)), parties=parties)
+    runs.conductor = replace(runs.conductor, pool_policy=pool_policy)
     outcomes(runs, [WRONG])
     assert [message for request in bob.requests for message in request.messages]
     assert all("What is 0 + 1?" not in message.content for message in bob.requests[0].messages)

@@ -171,7 +171,7 @@ def _make_spec(
         planner_id=model_identity(planner) if planner is not None else "",
         conductor=conductor.name if planner is not None else "",
         profile=conductor.profile.name if planner is not None else "",
-        limits=conductor.limits, patience=conductor.patience, rehearsal=request.rehearsal,
+        limits=conductor.limits, timeouts=conductor.timeouts, rehearsal=request.rehearsal,
         best_by_card=best_by_card, notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 

@@ -78,9 +78,9 @@ async def open_conductor(
     existing = [name for name in stored if name in pool]
     if existing and not only:
         pool = pool.subset(existing)
-    guard = build_guard(settings, pool, planner)
+    pool_policy = build_guard(settings, pool, planner)
     if planner is not None:
-        guard.check_conductor()
+        pool_policy.check_conductor()
 
     loaded = loaded or LoadedModels()
     model = _open_planner(planner, settings, loaded) if planner is not None else None
@@ -89,7 +89,7 @@ async def open_conductor(
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed, daily_spend=daily_spend,
-        guard=guard,
+        pool_policy=pool_policy,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if rehearsal:
@@ -126,7 +126,7 @@ async def _make_conductor(settings: Settings, planner: Worker | None, model: Mod
         name=describe_planner(planner, open_model_store(settings)) if planner else "plan file",
         profile=await resolve_profile(settings, model),
         limits=settings.limits,
-        patience=settings.patience,
+        timeouts=settings.timeouts,
         mode=settings["conductor.mode"],
         exact=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None,

@@ -33,17 +33,17 @@ def filter_pool(
     The remarks name project files that narrowed the policy, and rules that match no worker. Raises `PolicyError` where
     no worker is left, or where one of `only`, which a command line names, is not allowed.
     """
-    guard = build_guard(settings, pool, planner)
+    pool_policy = build_guard(settings, pool, planner)
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
-    unmatched = check_selectors(guard.policy, tuple(guard.parties.values()), (*PRESETS, "llama"))
-    check_allowed(guard, only)
-    return permitted_pool(pool, guard.parties, guard.policy), (*narrowed, *unmatched)
+    unmatched = check_selectors(pool_policy.policy, tuple(pool_policy.parties.values()), (*PRESETS, "llama"))
+    check_allowed(pool_policy, only)
+    return permitted_pool(pool, pool_policy.parties, pool_policy.policy), (*narrowed, *unmatched)
 
 
-def check_allowed(guard: PoolPolicy, names: Iterable[str]) -> None:
+def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:
     """Raise `PolicyError` for a worker that a command line names and a rule forbids."""
     for name in names:
-        reason = guard.forbids(name)
+        reason = pool_policy.forbids(name)
         if reason:
             raise PolicyError(f"worker {name} may not be asked: {reason}", hint=POLICY_HINT)
 

@@ -97,7 +97,7 @@ class Session:
                 rehearsal=self.rehearsal,
             )
             try:
-                check_allowed(opened.conductor.guard, needs)
+                check_allowed(opened.conductor.pool_policy, needs)
                 choose_workers(opened.conductor.pool, needs)
                 return (await self.put(opened.conductor, question, plan=plan, resume=resume)).exit_code
             finally:

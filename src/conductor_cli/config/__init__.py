@@ -76,8 +76,8 @@ class Settings:
         return Policy(**{item.name: section[item.name] for item in fields(Policy)})
 
     @property
-    def patience(self) -> Timeouts:
-        return Timeouts(**self._section("patience"))
+    def timeouts(self) -> Timeouts:
+        return Timeouts(**self._section("timeouts"))
 
     def _section(self, section: str) -> dict[str, Any]:
         head = f"{section}."

@@ -77,17 +77,17 @@ class DataPolicy:
 
     def __init__(
         self,
-        guard: PoolPolicy,
+        pool_policy: PoolPolicy,
         names: Collection[str],
         question: Question,
         *,
         given: Provenance = NO_PROVENANCE,
         single: bool = False,
     ) -> None:
-        self.guard = guard
+        self.pool_policy = pool_policy
         self.question = question
         self.given = given
-        self.idle = guard.policy == NO_POLICY
+        self.idle = pool_policy.policy == NO_POLICY
         """Whether there is no rule at all."""
         self._single = single
         self._workers = tuple(name for name in names if name != SELF)
@@ -107,7 +107,7 @@ class DataPolicy:
     def sights(self) -> Mapping[str, Visibility]:
         """What each worker that is known may see, and a nested run (`self`) where there is a conductor."""
         known = {name: self._sight(name) for name in self._may if name != SELF}
-        return known | {SELF: self._nested_sight()} if SELF in self.guard.parties else known
+        return known | {SELF: self._nested_sight()} if SELF in self.pool_policy.parties else known
 
     @cached_property
     def conductor(self) -> Visibility:
@@ -121,8 +121,8 @@ class DataPolicy:
 
     @cached_property
     def _may(self) -> Mapping[str, _May]:
-        names = dict.fromkeys((*self.guard.parties, *self._workers, SELF))
-        return {name: _rules(self.guard, name) for name in names}
+        names = dict.fromkeys((*self.pool_policy.parties, *self._workers, SELF))
+        return {name: _rules(self.pool_policy, name) for name in names}
 
     def _sight(self, name: str) -> Visibility:
         may = self._may[name]
@@ -145,7 +145,7 @@ class DataPolicy:
 
     def _hidden(self, name: str, carried: Provenance) -> str:
         """Why a text that carries so much must be kept from a party, empty where it need not."""
-        may = self._may.get(name) or _rules(self.guard, name)
+        may = self._may.get(name) or _rules(self.pool_policy, name)
         if carried.files and not may.files:
             return "may hold what stands in the attached files, and policy.files_only keeps these from"
         if not may.others and carried.writers - {may.recipient}:
@@ -201,8 +201,8 @@ class DataPolicy:
         if self.idle:
             return ""
         name, number = step.worker, len(before) + 1
-        forbidden = self._may[name].forbidden if name in self._may else self.guard.forbids(name)
-        if name == SELF and SELF in self.guard.policy.deny:
+        forbidden = self._may[name].forbidden if name in self._may else self.pool_policy.forbids(name)
+        if name == SELF and SELF in self.pool_policy.policy.deny:
             forbidden = f"policy.deny names {SELF}"
         if forbidden:
             return f"step {number} asks {name}, and {forbidden}"
@@ -261,7 +261,7 @@ class DataPolicy:
         if self.idle:
             return
         if plans:
-            self.guard.check_conductor()
+            self.pool_policy.check_conductor()
         if self.question.files and self.offered and not any(self.sights[name].files for name in self.offered):
             raise PolicyError(
                 "no worker may be shown the attached files: policy.files_only names none that is on offer",
@@ -269,13 +269,13 @@ class DataPolicy:
             )
         if not self.offered:
             alone = "it may not be shown all of the question, and one worker answers alone"
-            raise no_worker_error({name: self.guard.forbids(name) or alone for name in self.barred})
+            raise no_worker_error({name: self.pool_policy.forbids(name) or alone for name in self.barred})
 
 
-def _rules(guard: PoolPolicy, name: str) -> _May:
-    policy, party = guard.policy, guard.party(name)
+def _rules(pool_policy: PoolPolicy, name: str) -> _May:
+    policy, party = pool_policy.policy, pool_policy.party(name)
     return _May(
-        recipient=party.recipient, forbidden=guard.forbids(name), question=policy.gives_question(party),
+        recipient=party.recipient, forbidden=pool_policy.forbids(name), question=policy.gives_question(party),
         files=policy.gives_files(party), others=policy.gives_others(party),
     )  # fmt: skip
 

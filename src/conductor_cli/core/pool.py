@@ -128,6 +128,6 @@ class DayLimits:
 class Timeouts:
     """How long one attempt may take, in seconds: to its first token, between two tokens, and in all."""
 
-    first: float = 180.0
+    first_token: float = 180.0
     idle: float = 90.0
     total: float = 900.0

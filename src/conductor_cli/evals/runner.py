@@ -17,7 +17,7 @@ from conductor_cli.evals.storage import Evaluation, ResultWriter
 from conductor_cli.evals.systems import ANSWERS, System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor
-from conductor_cli.run.resources import turns_of
+from conductor_cli.run.resources import model_semaphores
 
 
 async def evaluate(  # noqa: PLR0913 - each argument is independent of the others
@@ -101,7 +101,7 @@ def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_i
     for name, model in conductor.workers.items():
         cached.setdefault(id(model), CachedModel(model, replies, model_identity(conductor.pool[name])))
     workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
-    turns = turns_of(conductor.pool, workers)
+    turns = model_semaphores(conductor.pool, workers)
     if conductor.model is None:
         return replace(conductor, workers=workers, turns=turns)
     planner = cached.get(id(conductor.model)) or CachedModel(conductor.model, replies, planner_id)

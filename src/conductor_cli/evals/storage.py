@@ -74,7 +74,7 @@ class EvaluationSpec:
     conductor: str = ""
     profile: str = ""
     limits: Limits = Limits()
-    patience: Timeouts = Timeouts()
+    timeouts: Timeouts = Timeouts()
     rehearsal: bool = False
     best_by_card: str = ""
     notes: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from conductor_cli.models.base import Model
 ASKED: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
 """The fields of a request that a reply depends on."""
 HEARTBEAT: Final = 0.1
-"""Seconds between two signs of life to whoever waits for the reply to an equal request: far less than any patience."""
+"""Seconds between two signs of life to whoever waits for the reply to an equal request: far less than any timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.run.calls import estimated, tokens_of, within
+from conductor_cli.run.calls import estimated_tokens, estimated_usage, with_timeouts
 from conductor_cli.run.guarding import may_not
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Attempt:
         prompt = self._prompt()
         model = self.run.setting.workers[self.worker.name]
         async with self.run.shared.turn(model), self.run.shared.places:
-            reservation = await self.run.shared.reserve(tokens_of(prompt), self._wanted(), self.worker.price)
+            reservation = await self.run.shared.reserve(estimated_tokens(prompt), self._wanted(), self.worker.price)
             began = self.run.now()
             try:
                 await self._call(model, self._request(prompt, reservation.answer))
@@ -106,7 +106,7 @@ class Attempt:
             max_tokens=most,
             temperature=options.get("temperature"),
             seed=options.get("seed", setting.seed),
-            deadline=setting.patience.total,
+            deadline=setting.timeouts.total,
         )
 
     async def _call(self, model: Model, request: Request) -> None:
@@ -136,7 +136,7 @@ class Attempt:
         self.usage = self._spent(request)
 
     async def _stream(self, model: Model, request: Request) -> None:
-        async with within(model.stream(request), self.run.setting.patience) as chunks:
+        async with with_timeouts(model.stream(request), self.run.setting.timeouts) as chunks:
             async for chunk in chunks:
                 self._take(chunk)
         if not self.text.strip():
@@ -159,7 +159,7 @@ class Attempt:
         self.finish = chunk.finish or self.finish
 
     def _spent(self, request: Request) -> Usage:
-        return with_cost(self._said or estimated(request.messages, self._written), self.worker.price)
+        return with_cost(self._said or estimated_usage(request.messages, self._written), self.worker.price)
 
 
 def seen_by(run: Workflow, step: Step) -> list[SeenStep]:

@@ -26,7 +26,7 @@ def begin(run: Workflow) -> None:
             conductor=_planner(run),
             profile=setting.profile.name,
             recipient=setting.recipient,
-            policy=setting.guard.policy,
+            policy=setting.pool_policy.policy,
             resumed=earlier.run if earlier is not None else "",
             planner_inputs=planner_inputs(run),
         )

@@ -23,12 +23,14 @@ LONGEST_WAIT: Final = 30.0
 
 
 @asynccontextmanager
-async def within(chunks: AsyncGenerator[Chunk, None], patience: Timeouts) -> AsyncGenerator[AsyncIterator[Chunk], None]:
+async def with_timeouts(
+    chunks: AsyncGenerator[Chunk, None], timeouts: Timeouts
+) -> AsyncGenerator[AsyncIterator[Chunk], None]:
     """The chunks of one call, to be read inside the block; they are closed behind it.
 
     Raises `ModelError` of reason `timeout` when the first one, the next one or the last is late.
     """
-    heard = _Heard(chunks, patience)
+    heard = _Heard(chunks, timeouts)
     async with aclosing(chunks):  # however long that takes, the alarm and its timer have ended by then
         try:
             async with heard.alarm:
@@ -51,16 +53,16 @@ class _Heard:
     at least as often as the alarm could be due.
     """
 
-    def __init__(self, chunks: AsyncGenerator[Chunk, None], patience: Timeouts) -> None:
+    def __init__(self, chunks: AsyncGenerator[Chunk, None], timeouts: Timeouts) -> None:
         self.alarm = asyncio.timeout(None)
         self._chunks = chunks
-        self._patience = patience
+        self._patience = timeouts
         self._loop = asyncio.get_running_loop()
-        self._ends = self._loop.time() + patience.total
+        self._ends = self._loop.time() + timeouts.total
         self._first = True
         self._rang = 0.0
-        self._due = min(self._loop.time() + patience.first, self._ends)
-        self.timer = self._loop.call_later(min(patience.first, patience.idle, patience.total), self._look)
+        self._due = min(self._loop.time() + timeouts.first_token, self._ends)
+        self.timer = self._loop.call_later(min(timeouts.first_token, timeouts.idle, timeouts.total), self._look)
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
@@ -85,7 +87,7 @@ class _Heard:
         """What did not come in time."""
         if self._rang >= self._ends:
             return f"no end after {self._patience.total:g} s"
-        what, wait = ("first", self._patience.first) if self._first else ("next", self._patience.idle)
+        what, wait = ("first", self._patience.first_token) if self._first else ("next", self._patience.idle)
         return f"no {what} token within {wait:g} s"
 
 
@@ -104,12 +106,12 @@ def wait_before(turn: int, retry_after: float | None, chance: random.Random) -> 
     return round(min(BACKOFF * 2.0 ** (turn - 2) * chance.uniform(0.5, 1.5), LONGEST_WAIT), 3)
 
 
-def estimated(messages: Iterable[Message], written: str) -> Usage:
+def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
     """Tokens by length, for a call that ended before its model said what it used."""
-    return Usage(tokens_in=tokens_of(messages), tokens_out=_tokens(written), calls=1)
+    return Usage(tokens_in=estimated_tokens(messages), tokens_out=_tokens(written), calls=1)
 
 
-def tokens_of(messages: Iterable[Message]) -> int:
+def estimated_tokens(messages: Iterable[Message]) -> int:
     """Tokens of a prompt by its length, since its model's tokenizer is not at hand."""
     return _tokens("".join(message.content for message in messages))
 

@@ -43,11 +43,11 @@ class RunConfig:
     workers: Mapping[str, Model]
     name: str = "conductor"
     recipient: str = ""
-    guard: PoolPolicy = PoolPolicy()
+    pool_policy: PoolPolicy = PoolPolicy()
     profile: Profile = PROMPTED
     worker_profile: WorkerProfile = WorkerProfile()
     limits: Limits = Limits()
-    patience: Timeouts = Timeouts()
+    timeouts: Timeouts = Timeouts()
     mode: Mode = "auto"
     exact: bool = False
     price: Price | None = None

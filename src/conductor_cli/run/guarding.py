@@ -101,7 +101,7 @@ def _before(run: Workflow, number: int) -> tuple[tuple[Step, ...], dict[int, tup
     """
     records = [record for record in run.trace.steps if record.number < number]
     earlier = run.resumed
-    other_rules = earlier is not None and earlier.policy != run.setting.guard.policy
+    other_rules = earlier is not None and earlier.policy != run.setting.pool_policy.policy
     old = {*earlier.done()} if earlier is not None and other_rules else set()
     old |= {record.number for record in records if _told(run, record.step) != NO_PROVENANCE}
     asked: dict[int, tuple[str, ...]] = {

@@ -21,7 +21,7 @@ from conductor_cli.core.prompts import (
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.run import guarding
-from conductor_cli.run.calls import estimated, tokens_of, within
+from conductor_cli.run.calls import estimated_tokens, estimated_usage, with_timeouts
 
 if TYPE_CHECKING:
     from conductor_cli.models.base import Model
@@ -78,7 +78,7 @@ class Reader:
         run = self.run
         wanted, price = request.max_tokens or 0, run.setting.price
         async with run.shared.turn(self.model):
-            reservation = await run.shared.reserve(tokens_of(request.messages), wanted, price, call=False)
+            reservation = await run.shared.reserve(estimated_tokens(request.messages), wanted, price, call=False)
             request = replace(request, seed=run.setting.seed, max_tokens=reservation.answer)
             began, self.said, self.kept = run.now(), None, False
             self.sent = request.messages
@@ -91,13 +91,13 @@ class Reader:
                 self.said = error.usage or self.said or (None if self.text else unread)
                 raise
             finally:
-                used = with_cost(self.said or estimated(request.messages, self.text), price)
+                used = with_cost(self.said or estimated_usage(request.messages, self.text), price)
                 used = replace(used, seconds=used.seconds or round(run.now() - began, 4))
                 self.usage += used
                 run.shared.settle(reservation, used, None, kept=self.kept)
 
     async def _stream(self, request: Request) -> None:
-        async with within(self.model.stream(request), self.run.setting.patience) as chunks:
+        async with with_timeouts(self.model.stream(request), self.run.setting.timeouts) as chunks:
             async for chunk in chunks:
                 self._tell()
                 self.said = chunk.usage or self.said

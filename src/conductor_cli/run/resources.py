@@ -25,7 +25,7 @@ class RunResources:
         self._settled = asyncio.Event()
         self.places = asyncio.Semaphore(limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a place too."""
-        self._of_model = turns_of(setting.pool, setting.workers) if setting.turns is None else setting.turns
+        self._of_model = model_semaphores(setting.pool, setting.workers) if setting.turns is None else setting.turns
 
     def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
         """A turn on a model: a local one that plans and works does one thing at a time, and waiting is no silence."""
@@ -57,7 +57,7 @@ class RunResources:
 _NO_TURN: AbstractAsyncContextManager[None] = nullcontext()
 
 
-def turns_of(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
+def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
     """Turns by the `id` of a model: workers on one model share them, as many as the narrowest of these allows."""
     widths: dict[int, int] = {}
     for worker in pool:

@@ -86,7 +86,7 @@ class Workflow(ABC):
         self._schedule = self._new_schedule()
         alone = self.setting.mode == "mini" and self.given_plan is None and self.resumed is None
         self.taint = DataPolicy(
-            self.setting.guard, self.setting.pool.names, self.question, given=self.carried, single=alone
+            self.setting.pool_policy, self.setting.pool.names, self.question, given=self.carried, single=alone
         )
 
     def _new_schedule(self) -> Schedule:

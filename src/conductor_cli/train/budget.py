@@ -18,7 +18,7 @@ from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.append_log import AppendLog, read_lines
 from conductor_cli.models.base import Model
 from conductor_cli.models.response_cache import HEARTBEAT
-from conductor_cli.run.calls import estimated, tokens_of
+from conductor_cli.run.calls import estimated_tokens, estimated_usage
 
 
 class TrainingBudget:
@@ -45,7 +45,7 @@ class TrainingBudget:
             raise self.reached
         wanted = request.max_tokens or WorkerProfile().max_tokens
         try:
-            held = self._ledger.reserve(tokens_of(request.messages), wanted, worker.price)
+            held = self._ledger.reserve(estimated_tokens(request.messages), wanted, worker.price)
         except LimitReached:
             raise self._used_up() from None
         if held is not None and held.answer < wanted:
@@ -118,7 +118,7 @@ class BudgetedModel:
             begun = said is not None or bool(written)
             raise
         finally:
-            used = (said or estimated(request.messages, written)) if begun else NO_USAGE
+            used = (said or estimated_usage(request.messages, written)) if begun else NO_USAGE
             self._purse.settle(held, with_cost(used, self._worker.price))
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.run.resources import turns_of
+from conductor_cli.run.resources import model_semaphores
 from conductor_cli.run.stream import Run
 from conductor_cli.train.budget import TrainingBudget
 from conductor_cli.train.rewards import VALID, is_valid, reward
@@ -138,7 +138,7 @@ class Rollouts:
         answers cannot be kept, and where workers failed in most of the runs.
         """
         self._troubles.clear()
-        places, turns = asyncio.Semaphore(self.at_once), turns_of(self.conductor.pool, self.conductor.workers)
+        places, turns = asyncio.Semaphore(self.at_once), model_semaphores(self.conductor.pool, self.conductor.workers)
 
         async def run(item: SampledPlan) -> Outcome:
             async with places:
@@ -191,7 +191,7 @@ class Rollouts:
         """First the plan is read, which asks nobody: one that is no plan costs nothing. Then it is run."""
         conductor, question = self.of(item.exercise), Question(text=item.exercise.question)
         spoken = FixedReplyModel(_plan_in(item.text), whole=item.whole)
-        reader = replace(conductor, model=spoken, guard=PoolPolicy(), daily_spend=None)
+        reader = replace(conductor, model=spoken, pool_policy=PoolPolicy(), daily_spend=None)
         trace = await self.trace(reader.run(question, only_plan=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))

@@ -124,7 +124,7 @@ def open_rollouts(
         model = models[worker.name]
         around.setdefault(id(model), CachedModel(BudgetedModel(model, worker, purse), book, model_identity(worker)))
     conductor = replace(
-        bare_conductor(recipe, opened.pool, opened.limits), patience=opened.patience, guard=opened.guard,
+        bare_conductor(recipe, opened.pool, opened.limits), timeouts=opened.timeouts, pool_policy=opened.pool_policy,
         daily_spend=opened.daily_spend,
         workers={worker.name: around[id(models[worker.name])] for worker in opened.pool},
     )  # fmt: skip
