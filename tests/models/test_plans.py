@@ -1,4 +1,4 @@
-"""A thousand plans, sampled by the real llama.cpp from a model of random weights, held by the real grammar alone."""
+"""Three hundred plans, sampled by the real llama.cpp from a model of random weights, held by the real grammar alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.tiny_gguf import Extra, make
 
-SEEDS = 1000
+SEEDS = 300  # each pair of pool size and step limit occurs five times
 LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
 
 
@@ -88,8 +88,8 @@ def test_every_sampled_plan_is_valid(plans: list[tuple[int, int, int, str, str]]
 
 
 def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, int, int, str, str]]) -> None:
-    """The grammar narrows nothing: every length and every worker of twelve occurs, at least 900 texts differ."""
+    """The grammar narrows nothing: every length and every worker of twelve occurs, at least 270 texts differ."""
     lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
     assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
     assert {line[0] for *_, text, _ in plans for line in text.split("\n")} == set("ABCDEFGHIJKL")
-    assert len({text for *_, text, _ in plans}) >= 900
+    assert len({text for *_, text, _ in plans}) >= 270
