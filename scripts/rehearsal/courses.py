@@ -49,7 +49,7 @@ class Course:
     whole: float = 0.0
     size: Size = Size()
 
-    def described(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, to tell one course from another."""
         return {**asdict(self), "skills": list(self.skills), "missing": list(self.missing), "shares": dict(self.shares)}
 

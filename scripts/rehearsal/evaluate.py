@@ -19,7 +19,7 @@ from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
-from scripts.rehearsal.exercises import EVERYBODY, GENERALIST, Drill, Offer, on_offer
+from scripts.rehearsal.exercises import EVERYBODY, Offer, RehearsalExercise, on_offer
 from scripts.rehearsal.rollouts import rehearsed
 from scripts.rehearsal.worker_table import Row
 
@@ -72,22 +72,19 @@ class _Exam:
         yield Row("held-out phrasings", _right(found), least=0.75, note=_by_hops(held, found))
         yield Row("held-out phrasings, best routing", _right(await self._best(held)))
         for skill in SKILLS:
-            names = tuple(name for name in (*SKILLS, GENERALIST) if name != skill)
             lacking = [
-                Drill(problem=item.problem, names=tuple(n for n in item.names if n in names)) for item in everybody
+                replace(item, workers=tuple(name for name in item.workers if name != skill)) for item in everybody
             ]
             found, best = await self._plan(lacking), await self._best(lacking)
             yield Row(
-                f"without {skill}: below best routing",
-                _right(best) - _right(found),
-                most=0.10,
+                f"without {skill}: below best routing", _right(best) - _right(found), most=0.10,
                 note=f"{_right(found):.3f}",
-            )
+            )  # fmt: skip
 
-    async def _plan(self, exercises: Sequence[Drill]) -> list[Outcome]:
+    async def _plan(self, exercises: Sequence[RehearsalExercise]) -> list[Outcome]:
         return await planned(self._rollouts, self._model, exercises)
 
-    async def _best(self, exercises: Sequence[Drill]) -> list[Outcome]:
+    async def _best(self, exercises: Sequence[RehearsalExercise]) -> list[Outcome]:
         return await self._rollouts.outcomes([best_routing(item, self._rollouts) for item in exercises])
 
 
@@ -98,15 +95,15 @@ async def planned(
     profile = replace(PROFILE, sampling=replace(PROFILE.sampling, temperature=temperature))
     found = []
     for number, item in enumerate(exercises):
-        rehearsal_conductor = replace(rollouts.of(item), model=model, profile=profile, seed=seed + number)
+        rehearsal_conductor = replace(rollouts.conductor_for(item), model=model, profile=profile, seed=seed + number)
         trace = await rollouts.trace(rehearsal_conductor.run(Question(text=item.question)))
         found.append(await rollouts.outcome(trace, item))
     return found
 
 
-def best_routing(exercise: Drill, rollouts: Rollouts) -> SampledPlan:
+def best_routing(exercise: RehearsalExercise, rollouts: Rollouts) -> SampledPlan:
     """The true hops, each to the worker on offer that was measured to be best at it."""
-    pool = rollouts.of(exercise).pool
+    pool = rollouts.conductor_for(exercise).pool
     steps = tuple(
         Step(
             worker=max(pool, key=lambda worker, skill=hop.skill: worker.card.strengths.get(skill, 0.0)).name,  # type: ignore[misc]
@@ -126,7 +123,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _by_hops(exercises: Sequence[Drill], outcomes: Sequence[Outcome]) -> str:
+def _by_hops(exercises: Sequence[RehearsalExercise], outcomes: Sequence[Outcome]) -> str:
     found: dict[int, list[bool]] = {}
     for item, outcome in zip(exercises, outcomes, strict=True):
         found.setdefault(len(item.skills), []).append(outcome.right)

@@ -41,11 +41,11 @@ MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drill:
+class RehearsalExercise:
     """One problem of the world as an exercise: see `rollouts.Exercise`."""
 
     problem: Problem
-    names: tuple[str, ...]
+    workers: tuple[str, ...]
     slow: bool = False
 
     @property
@@ -56,7 +56,7 @@ class Drill:
     def skills(self) -> tuple[str, ...]:
         return tuple(hop.skill for hop in self.problem.hops)
 
-    def is_right(self, text: str) -> bool:
+    def is_correct(self, text: str) -> bool:
         return workers.clean_answer(text) == self.problem.answer
 
 
@@ -68,11 +68,11 @@ class Phase:
     offer: Offer
     hops: tuple[float, float, float]
 
-    def exercise(self, seed: int, number: int) -> Drill:
+    def exercise(self, seed: int, number: int) -> RehearsalExercise:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
         hops = random.choices((1, 2, 3), self.hops)[0]
-        return Drill(problem=draw_problem(random, ProblemSettings(), hops), names=self.offer.draw(random))
+        return RehearsalExercise(problem=draw_problem(random, ProblemSettings(), hops), workers=self.offer.draw(random))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Practice:
 
     Each step takes `prompts` exercises and samples `group` plans for each. `quantile` is the share of tokens, the least
     certain ones, that the gradient passes through; `entropy` the weight of their entropy in the loss: TRL's mean is one
-    over those tokens, so the same number weighs five times as much as over all. `longest` is in tokens.
+    over those tokens, so the same number weighs five times as much as over all. `max_plan_tokens` is in tokens.
 
     The rate rises over `warmup` steps and then, if it is `falling`, falls to nothing as a line.
     """
@@ -95,14 +95,14 @@ class Practice:
     betas: tuple[float, float] = (0.9, 0.99)
     quantile: float = 0.2
     entropy: float = 0.01
-    longest: int = 64
+    max_plan_tokens: int = 64
     seed: int = 1
 
     @property
     def steps(self) -> int:
         return sum(phase.steps for phase in self.phases)
 
-    def exercise(self, number: int) -> Drill:
+    def exercise(self, number: int) -> RehearsalExercise:
         """The exercise of a number, from the phase that it falls into."""
         step = number // self.prompts
         for phase in self.phases:
@@ -111,7 +111,7 @@ class Practice:
             step -= phase.steps
         return self.phases[-1].exercise(self.seed, number)
 
-    def described(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, to tell one training from another."""
         return asdict(self)
 
@@ -125,7 +125,7 @@ def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
     return Practice(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
 
 
-def on_offer(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[Drill, ...]:
+def on_offer(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[RehearsalExercise, ...]:
     """Given problems with pools that are drawn: what a conductor is looked at with."""
     random = Random(f"offer {seed}")  # noqa: S311 - reproducible, no secret
-    return tuple(Drill(problem=problem, names=offer.draw(random)) for problem in problems)
+    return tuple(RehearsalExercise(problem=problem, workers=offer.draw(random)) for problem in problems)

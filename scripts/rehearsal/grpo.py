@@ -12,7 +12,8 @@ from conductor_cli.rehearsal import conductor_model
 from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.grpo import TrainingJob, train
+from conductor_cli.train.grpo import train
+from conductor_cli.train.job import TrainingJob
 from scripts.rehearsal.exercises import EVERYBODY, Practice, on_offer, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded
 from scripts.rehearsal.rollouts import carded, over_workers
@@ -69,7 +70,12 @@ def grpo_stage(  # noqa: PLR0913 - what a stage is made of
     looks = on_offer(draw_problems(LOOKS, practice.seed, split="test", phrasings="known"), EVERYBODY, practice.seed)
     with exclusive_directory(directory), over_workers(pool, directory / "answers.jsonl") as rollouts:
         school = TrainingJob(
-            practice=practice, rollouts=rollouts, directory=directory, seconds=60 * minutes, say=say, looks=looks
+            curriculum=practice,
+            rollouts=rollouts,
+            directory=directory,
+            max_seconds=60 * minutes,
+            log=say,
+            held_out=looks,
         )
         if not train_conductor(model, tokenizer, school):
             return False
@@ -84,8 +90,8 @@ def train_conductor(model: Any, tokenizer: Tokenizer, school: TrainingJob) -> bo
 
     `model` is then the trained one. Raises as `learn`.
     """
-    assert isinstance(school.practice, Practice)
-    return train(model, recipient_of(tokenizer), school, _arguments(school.practice))
+    assert isinstance(school.curriculum, Practice)
+    return train(model, recipient_of(tokenizer), school, _arguments(school.curriculum))
 
 
 def recipient_of(tokenizer: Tokenizer) -> Any:  # noqa: ANN401 - a tokenizer of transformers

@@ -22,7 +22,7 @@ from conductor_cli.train.rollouts import Rollouts
 NOTHING: Final = "?"
 
 
-class Worded:
+class PlaceholderModel:
     """A worker that says `NOTHING` where it would end without a word.
 
     A run would give the step to another worker. Here whoever asks a worker for what it cannot do shall hear of it.
@@ -66,7 +66,7 @@ def rehearsed(pool: Pool, models: Mapping[str, Model], book: ResponseCache | Non
         model=None, pool=pool, workers=models, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
         limits=Limits(attempts=1), exact=False,
     )  # fmt: skip
-    return Rollouts(conductor=conductor, book=book, route=lambda worker: speciality(worker.card))
+    return Rollouts(conductor=conductor, cache=book, name_route=lambda worker: speciality(worker.card))
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def over_workers(pool: Pool, path: Path) -> Iterator[Rollouts]:
     book = ResponseCache(path)
     try:
         models = {
-            worker.name: CachedModel(Worded(open_model(worker, environ={})), book, model_identity(worker))
+            worker.name: CachedModel(PlaceholderModel(open_model(worker, environ={})), book, model_identity(worker))
             for worker in pool
         }
         yield rehearsed(pool, models, book)

@@ -34,7 +34,7 @@ class Stage:
 
 
 def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) -> tuple[Stage, ...]:
-    """All stages below `out`; the longest of those that wait for nothing first."""
+    """All stages below `out`; the max_plan_tokens of those that wait for nothing first."""
     bounds = ("--out", str(out), "--minutes", f"{minutes:g}", "--threads", "1")
     return (
         Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),

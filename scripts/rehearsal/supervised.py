@@ -121,7 +121,7 @@ def keep(training: Training, path: Path) -> None:
     """Write the state, whole or not at all."""
     state = {
         "form": FORM,
-        "course": training.course.described(),
+        "course": training.course.as_dict(),
         "tokenizer": fingerprint(training.tokenizer),
         "step": training.step,
         "seconds": training.seconds,
@@ -145,7 +145,7 @@ def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:
     if not path.exists():
         return training
     state = _read(path)
-    same = {"form": FORM, "course": course.described(), "tokenizer": fingerprint(tokenizer)}
+    same = {"form": FORM, "course": course.as_dict(), "tokenizer": fingerprint(tokenizer)}
     for name, value in same.items():
         if state.get(name) != value:
             hint = "remove it to begin anew, or name another --out"

@@ -32,13 +32,13 @@ def copied(base: Path, directory: Path) -> Path:
 def test_a_model_is_looked_at_without_being_loaded(base: Path) -> None:
     """Its kind, its weights and those of an adapter over all layers but the output."""
     model = find_base_model(str(base), LoraSettings(rank=2))
-    assert (model.kind, model.shape.layers, model.shape.context) == ("qwen2", 2, 4096)
+    assert (model.architecture, model.shape.layers, model.shape.context) == ("qwen2", 2, 4096)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
     assert model.shape.weights == sum(weight.numel() for weight in real.parameters())
     from peft import get_peft_model
 
     trained = sum(weight.numel() for weight in get_peft_model(real, adapter).parameters() if weight.requires_grad)
-    assert model.shape.adapter == trained
+    assert model.shape.adapter_weights == trained
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_template_that_does_not_take_a_conductors_messages_is_refused(tmp_path
     """Some refuse a system message."""
     template = "{{ raise_exception('no system message, please') }}"
     model = find_base_model(str(tiny.base(tmp_path, template=template)))
-    with pytest.raises(ConfigError, match="does not take a conductor's messages: no system message, please"):
+    with pytest.raises(ConfigError, match="rejects a conductor's messages: no system message, please"):
         longest_prompt(model, [[{"role": "system", "content": "x"}]])
 
 
@@ -63,7 +63,7 @@ def _cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda copy: (copy / "model.safetensors").unlink(), "is not whole: there is no .*model.safetensors"),
+        (lambda copy: (copy / "model.safetensors").unlink(), "is incomplete: .*model.safetensors is missing"),
         (lambda copy: (copy / "config.json").unlink(), "cannot be used as a base model"),
         (lambda copy: (copy / "config.json").write_text("{}"), "cannot be used as a base model"),
         (lambda copy: (copy / "config.json").write_text('{"model_type": "vit"}'), "cannot be used as a base model"),
@@ -72,7 +72,7 @@ def _cut(path: Path) -> None:
             lambda copy: (copy / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}})
             ),
-            "there is no .*model-00001-of-00002.safetensors",
+            "model-00001-of-00002.safetensors is missing",
         ),
     ],
     ids=["no weights", "no config", "empty config", "another kind", "broken tokenizer", "a part is missing"],
@@ -99,6 +99,6 @@ def test_weights_that_are_cut_off_are_refused(base: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
 def test_a_model_that_is_not_here_is_not_fetched(name: str) -> None:
     """It is said how to get it; no connection is made."""
-    with pytest.raises(ConfigError, match="is neither a directory nor in Hugging Face's cache") as told:
+    with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as told:
         find_base_model(name)
     assert told.value.hint.startswith(f"hf download {name}")

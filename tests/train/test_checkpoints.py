@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.train.checkpoints import check_course, exclusive_directory, last_checkpoint, write_course
+from conductor_cli.train.checkpoints import check_settings, exclusive_directory, last_checkpoint, write_settings
 
 HOLDS = """
 import sys
@@ -37,24 +37,24 @@ def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> Non
 
 def test_another_course_is_told_by_what_differs(tmp_path: Path) -> None:
     """What it would have learnt could not be told afterwards; the same course goes on."""
-    write_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
-    check_course(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
-    with pytest.raises(ConfigError, match="holds another training: it differs in longest, seed") as told:
-        check_course(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "longest": 4})
-    assert told.value.hint == "remove it to begin anew, or name another --out"
+    write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+    check_settings(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
+    with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as told:
+        check_settings(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
+    assert told.value.hint == "remove it to start over, or choose another directory: --out"
     (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
     with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
-        write_course(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
+        write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
 
 
 def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
     """The second one is told so; when the first has ended, there is room again."""
     with (
         exclusive_directory(tmp_path / "new"),
-        pytest.raises(ConfigError, match=r"another training is at work in .*new") as told,
+        pytest.raises(ConfigError, match=r"another training is running in .*new") as told,
     ):
         exclusive_directory(tmp_path / "new").__enter__()
-    assert told.value.hint == "wait until it ends, or name another --out"
+    assert told.value.hint == "wait until it ends, or choose another directory: --out"
     with exclusive_directory(tmp_path / "new"):
         pass
 
@@ -62,9 +62,9 @@ def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands in its place."""
     (tmp_path / "out").write_text("")
-    with pytest.raises(ConfigError, match=r"nothing can be written into .*out: ") as told:
+    with pytest.raises(ConfigError, match=r".*out cannot be written: ") as told:
         exclusive_directory(tmp_path / "out").__enter__()
-    assert told.value.hint == "name another --out"
+    assert told.value.hint == "choose another directory: --out"
 
 
 def test_a_training_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_training_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match="another training is at work"):
+        with pytest.raises(ConfigError, match="another training is running"):
             exclusive_directory(tmp_path).__enter__()
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -10,7 +10,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.train.rewards import has_failed, is_valid, reward
+from conductor_cli.train.rewards import compute_reward, has_failed, is_valid
 
 STEP = Step(worker="ann", subtask="do it")
 PLAN = Plan(steps=(STEP,))
@@ -33,13 +33,13 @@ def rejected() -> ev.PlanRejected:
 @pytest.mark.parametrize(("answer", "worth"), [("42", 1.0), ("41", 0.5), ("", 0.5)])
 def test_a_valid_plan_is_worth_a_half_and_a_right_answer_one(answer: str, worth: float) -> None:
     """Whoever says what is right is asked of the answer, and of nothing else."""
-    assert reward(trace(answer=answer), lambda text: text == "42") == worth
+    assert compute_reward(trace(answer=answer), lambda text: text == "42") == worth
 
 
 def test_a_text_at_fault_is_worth_nothing_even_if_the_answer_is_right() -> None:
     """A run repairs plans and takes the best worker where there is none: that is not what wrote the text."""
-    assert reward(trace(rejected=(rejected(),)), lambda _: True) == 0.0
-    assert reward(trace(plan=None, steps=(), state="failed"), lambda _: True) == 0.0
+    assert compute_reward(trace(rejected=(rejected(),)), lambda _: True) == 0.0
+    assert compute_reward(trace(plan=None, steps=(), state="failed"), lambda _: True) == 0.0
     assert not is_valid(trace(rejected=(rejected(),)))
 
 
@@ -55,4 +55,4 @@ def test_a_text_at_fault_is_worth_nothing_even_if_the_answer_is_right() -> None:
 def test_a_worker_that_fails_is_not_the_plans_fault(broken: dict[str, Any]) -> None:
     """Such a run has no reward at all, not a bad one."""
     assert has_failed(trace(**broken))
-    assert reward(trace(**broken), lambda _: True) is None
+    assert compute_reward(trace(**broken), lambda _: True) is None

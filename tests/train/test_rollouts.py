@@ -12,8 +12,8 @@ from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.world import Hop, Problem
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import best_routing, planned
-from scripts.rehearsal.exercises import Drill
-from scripts.rehearsal.rollouts import Worded, rehearsed
+from scripts.rehearsal.exercises import RehearsalExercise
+from scripts.rehearsal.rollouts import PlaceholderModel, rehearsed
 from tests.scripts.rehearsal.solvers import solvers
 
 PROBLEM = Problem(
@@ -27,7 +27,7 @@ PROBLEM = Problem(
             phrasing="spell {x} backwards", amount=0),
     ),
 )  # fmt: skip
-EXERCISE = Drill(problem=PROBLEM, names=("letters", "numbers", "facts"))
+EXERCISE = RehearsalExercise(problem=PROBLEM, workers=("letters", "numbers", "facts"))
 RIGHT = "capital of FRANCE|-|f2\nspell it backwards|1|l0"
 BLIND = "capital of FRANCE|-|f2\nspell it backwards|-|l0"
 MISSENT = "capital of FRANCE|-|n1\nspell it backwards|1|l0"
@@ -40,7 +40,9 @@ def rollouts(**models: Model) -> Rollouts:
     return rehearsed(pool, {**found, **models})
 
 
-def outcomes(texts: Sequence[str], rolled: Rollouts | None = None, exercise: Drill = EXERCISE) -> list[Outcome]:
+def outcomes(
+    texts: Sequence[str], rolled: Rollouts | None = None, exercise: RehearsalExercise = EXERCISE
+) -> list[Outcome]:
     written = [SampledPlan(exercise=exercise, text=text) for text in texts]
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
@@ -68,14 +70,14 @@ def test_what_came_of_a_plan_is_counted() -> None:
 
 def test_nobody_in_particular_fits_where_the_specialist_is_missing() -> None:
     """Then the worker that is good at nothing in particular is the best there is."""
-    lacking = Drill(problem=PROBLEM, names=("letters", "generalist"))
+    lacking = RehearsalExercise(problem=PROBLEM, workers=("letters", "generalist"))
     (found,) = outcomes(["capital of FRANCE|-|a1\nspell it backwards|1|l0"], exercise=lacking)
     assert (found.reward, found.fitting) == (1.0, (("facts", True), ("letters", True)))
 
 
 def test_a_text_that_was_cut_off_is_no_plan() -> None:
     """Even where what there is of it reads like one: in a run its conductor would be asked again."""
-    (found,) = asyncio.run(rollouts().outcomes([SampledPlan(exercise=EXERCISE, text=RIGHT, whole=False)]))
+    (found,) = asyncio.run(rollouts().outcomes([SampledPlan(exercise=EXERCISE, text=RIGHT, complete=False)]))
     assert (found.valid, found.reward) == (False, 0.0)
 
 
@@ -108,14 +110,14 @@ def test_best_routing_sends_each_hop_to_whoever_was_measured_best() -> None:
     """Of those on offer."""
     rolled = rollouts()
     assert best_routing(EXERCISE, rolled).text == RIGHT
-    lacking = replace(EXERCISE, names=("generalist", "numbers"))
+    lacking = replace(EXERCISE, workers=("generalist", "numbers"))
     assert best_routing(lacking, rolled).text == "capital of FRANCE|-|a0\nspell it backwards|1|a0"
 
 
 def test_a_worker_without_a_word_says_so_and_the_plan_answers_for_it() -> None:
     """It was asked for what it cannot do; a run would try another worker, and the plan would never hear of it."""
-    silent = Worded(ScriptedModel(scripts=[[""]]))
+    silent = PlaceholderModel(ScriptedModel(scripts=[[""]]))
     (found,) = outcomes([RIGHT], rollouts(facts=silent))
     assert (found.valid, found.reward) == (True, 0.5)
-    spoken = Worded(ScriptedModel(scripts=[["PA", "RIS"]]))
+    spoken = PlaceholderModel(ScriptedModel(scripts=[["PA", "RIS"]]))
     assert outcomes([RIGHT], rollouts(facts=spoken))[0].right

@@ -24,8 +24,8 @@ from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.train import sampler
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
+from conductor_cli.train.cost import estimate_cost
 from conductor_cli.train.memory_estimate import Hardware, ModelShape, estimate_memory, missing_vllm_memory
-from conductor_cli.train.quote import bounds
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
 from conductor_cli.train.rewards import subtract_cost
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
@@ -42,12 +42,14 @@ POOL = Pool(
         for name, good in (("ann", 0.9), ("bob", 0.1), ("cat", 0.5))
     )
 )
-ZERO = Task(case=CASES[0], names=POOL.names)
+ZERO = Task(case=CASES[0], workers=POOL.names)
 RIGHT, WRONG = "A | - | Answer it.", "B | - | Answer it."
 
 
 def tasks(recipe: Recipe = PUBLISHED) -> TaskCurriculum:
-    return TaskCurriculum(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
+    return TaskCurriculum(
+        recipe=recipe, cases=CASES, workers=POOL.names, identities={name: name for name in POOL.names}
+    )
 
 
 def says(text: str) -> ScriptedModel:
@@ -62,12 +64,12 @@ def rollouts(directory: Path, recipe: Recipe = PUBLISHED, limit: str = "", **mod
         worker.name: CachedModel(BudgetedModel(given[worker.name], worker, purse), book, worker.name) for worker in POOL
     }
     conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
-    return Rollouts(conductor=conductor, purse=purse, book=book, format_bonus=recipe.format_bonus)
+    return Rollouts(conductor=conductor, budget=purse, cache=book, format_bonus=recipe.format_bonus)
 
 
 def spent_by(runs: Rollouts) -> Decimal:
-    assert runs.purse is not None
-    return runs.purse.spent
+    assert runs.budget is not None
+    return runs.budget.spent
 
 
 def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Outcome]:
@@ -88,26 +90,26 @@ def test_every_case_comes_once_before_any_comes_again() -> None:
 
 def test_a_conductor_that_reads_names_gets_pools_that_are_drawn() -> None:
     """Two of three or all, in any order; by number alone workers are known by their place, so all are on offer."""
-    offered = {tasks().exercise(number).names for number in range(200)}
+    offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
     by_number = tasks(replace(PUBLISHED, profile="published"))
-    assert {by_number.exercise(number).names for number in range(50)} == {POOL.names}
+    assert {by_number.exercise(number).workers for number in range(50)} == {POOL.names}
 
 
 def test_what_tells_one_training_from_another() -> None:
     """Its cases, its workers, its settings; not what makes it faster or dearer."""
-    one = tasks().described()
-    assert tasks(replace(PUBLISHED, vllm="off", at_once=2)).described() == one
+    one = tasks().as_dict()
+    assert tasks(replace(PUBLISHED, vllm="off", concurrency=2)).as_dict() == one
     for other in (
         tasks(replace(PUBLISHED, rate=1e-5)),
         tasks(replace(PUBLISHED, lora=LoraSettings())),
-        tasks(replace(PUBLISHED, rows=8)),
-        tasks(replace(PUBLISHED, plan_steps=3)),
+        tasks(replace(PUBLISHED, batch_size=8)),
+        tasks(replace(PUBLISHED, max_plan_steps=3)),
         replace(tasks(), cases=CASES[:5]),
-        replace(tasks(), who={**tasks().who, "ann": "another"}),
+        replace(tasks(), identities={**tasks().identities, "ann": "another"}),
     ):
-        assert other.described() != one
+        assert other.as_dict() != one
 
 
 # Runs
@@ -115,7 +117,7 @@ def test_what_tells_one_training_from_another() -> None:
 
 def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> None:
     """System and user message, with the workers on offer by label, name and card."""
-    system, user = rollouts(tmp_path).prompt(replace(ZERO, names=("cat", "ann")))
+    system, user = rollouts(tmp_path).prompt(replace(ZERO, workers=("cat", "ann")))
     assert (system["role"], user["role"]) == ("system", "user")
     assert system["content"].endswith("The workers:\nA  cat (sums 0.50)\nB  ann (sums 0.90)")
     assert user["content"].endswith("Question:\nWhat is 0 + 1?")
@@ -135,7 +137,7 @@ def test_the_reward_tells_right_from_wrong_from_malformed(tmp_path: Path) -> Non
 
 def test_a_text_that_was_cut_off_is_no_plan(tmp_path: Path) -> None:
     """A limit ended it, and not the conductor."""
-    cut = SampledPlan(exercise=ZERO, text=RIGHT, whole=False)
+    cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
     assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
 
 
@@ -169,9 +171,9 @@ def test_the_same_plan_for_the_same_task_is_run_once(tmp_path: Path) -> None:
 def test_a_disk_that_takes_no_answers_ends_the_training(tmp_path: Path) -> None:
     """To go on would pay for the same again."""
     runs = rollouts(tmp_path)
-    assert runs.book is not None
-    runs.book.error = OSError(28, "No space left on device")
-    with pytest.raises(ConfigError, match="can no longer be kept: No space left on device"):
+    assert runs.cache is not None
+    runs.cache.error = OSError(28, "No space left on device")
+    with pytest.raises(ConfigError, match="can no longer be stored: No space left on device"):
         outcomes(runs, [RIGHT])
 
 
@@ -195,7 +197,7 @@ def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> Non
     plans = [f"A | - | Answer it {number} times." for number in range(9)]
     with pytest.raises(LimitReached, match="leaves no room for another call: ") as told:
         outcomes(runs, plans)
-    assert told.value.hint == "the same command with a larger --max-cost goes on"
+    assert told.value.hint == "to continue, run the same command with a larger --max-cost"
     assert Decimal(0) < spent_by(runs) <= Decimal("0.01")
     assert TrainingBudget(tmp_path / "spent.jsonl").spent == spent_by(runs)
 
@@ -297,45 +299,44 @@ def test_a_call_that_is_cancelled_is_paid_for_as_far_as_it_was_read(tmp_path: Pa
 def test_the_estimate_is_a_range_over_the_steps_that_are_left() -> None:
     """From one step of the cheapest worker to all steps of the dearest, for every plan that will be sampled."""
     recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
-    least, most = bounds(tasks(recipe), POOL)
-    assert (least.runs, least.calls, most.calls) == (80, 80, 400)
-    assert Decimal(0) < least.cost < most.cost
-    left, _ = bounds(tasks(recipe), POOL, begin=5)
-    assert left.runs == 40
-    none, _ = bounds(tasks(recipe), POOL, begin=10)
-    assert (none.runs, none.calls, none.cost) == (0, 0, Decimal(0))
+    whole = estimate_cost(tasks(recipe), POOL)
+    assert (whole.runs, whole.calls) == (80, (80, 400))
+    assert Decimal(0) < whole.cost[0] < whole.cost[1]
+    assert estimate_cost(tasks(recipe), POOL, begin=5).runs == 40
+    none = estimate_cost(tasks(recipe), POOL, begin=10)
+    assert (none.runs, none.calls, none.cost) == (0, (0, 0), (Decimal(0), Decimal(0)))
 
 
 # What it runs on
 
 SEVEN = ModelShape(
-    weights=7_615_616_512, adapter=0, layers=28, width=3584, remembered=1024, vocabulary=152_064, context=32_768
+    weights=7_615_616_512, adapter_weights=0, layers=28, width=3584, cached=1024, vocabulary=152_064, context=32_768
 )  # fmt: skip
-GPU = Hardware(total=80 * 2**30, gpu=True)
+GPU = Hardware(memory=80 * 2**30, gpu=True)
 
 
 def test_all_weights_of_a_7b_do_not_fit_one_gpu_and_an_adapter_does() -> None:
     """16 bytes a weight that is trained, 2 for one that is not; shared by several processes, each has its part."""
     whole = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
-    assert whole.total > 120e9 > GPU.total
-    adapted = estimate_memory(replace(SEVEN, adapter=80_000_000), PUBLISHED, 2000, GPU)
-    assert 15e9 < adapted.weights - int(0.3 * GPU.total) < 17e9
-    assert adapted.total < GPU.total
-    shared = estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, processes=4, shares=True))
-    assert shared.total < GPU.total
+    assert whole.total > 120e9 > GPU.memory
+    adapted = estimate_memory(replace(SEVEN, adapter_weights=80_000_000), PUBLISHED, 2000, GPU)
+    assert 15e9 < adapted.weights - int(0.3 * GPU.memory) < 17e9
+    assert adapted.total < GPU.memory
+    shared = estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, processes=4, sharded=True))
+    assert shared.total < GPU.memory
 
 
 def test_scores_are_taken_in_tiles_so_a_larger_vocabulary_takes_no_more() -> None:
     """TRL never has those of a whole plan; a longer plan is longer in what layers keep of it."""
     one = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
     assert estimate_memory(replace(SEVEN, vocabulary=2 * SEVEN.vocabulary), PUBLISHED, 2000, GPU) == one
-    assert estimate_memory(SEVEN, replace(PUBLISHED, longest=2048), 2000, GPU).passing > one.passing
-    assert one.passing < estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, gpu=False)).passing
+    assert estimate_memory(SEVEN, replace(PUBLISHED, max_plan_tokens=2048), 2000, GPU).activations > one.activations
+    assert one.activations < estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, gpu=False)).activations
 
 
 def test_a_share_of_vllm_that_does_not_hold_the_model_is_told() -> None:
     """Of 80 GiB it does, of 40 it does not; without it, and elsewhere, there is nothing to hold."""
-    small = replace(GPU, total=40 * 2**30)
+    small = replace(GPU, memory=40 * 2**30)
     assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, GPU) == 0
     assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, small) > 0
     for vllm in ("off", "http://host:8000"):
@@ -344,8 +345,8 @@ def test_a_share_of_vllm_that_does_not_hold_the_model_is_told() -> None:
 
 def test_without_vllm_all_plans_of_a_step_are_remembered_at_once() -> None:
     """Their keys and values take more than the pass."""
-    alone = estimate_memory(replace(SEVEN, adapter=80_000_000), replace(PUBLISHED, vllm="off"), 2000, GPU)
-    assert alone.sampling == 256 * 3024 * 1024 * 28 * 2 > alone.passing
+    alone = estimate_memory(replace(SEVEN, adapter_weights=80_000_000), replace(PUBLISHED, vllm="off"), 2000, GPU)
+    assert alone.sampling == 256 * 3024 * 1024 * 28 * 2 > alone.activations
 
 
 def test_vllm_is_taken_in_the_versions_that_trl_works_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,15 +360,15 @@ def test_vllm_is_taken_in_the_versions_that_trl_works_with(monkeypatch: pytest.M
         return there
 
     monkeypatch.setattr(sampler, "version", version)
-    with pytest.raises(ConfigError, match="vLLM is to sample the plans, and is not installed") as told:
+    with pytest.raises(ConfigError, match="vLLM, which is to sample the plans, is not installed") as told:
         sampler.describe_sampler(PUBLISHED, gpu=True)
-    assert told.value.hint == f"pip install 'vllm{sampler.supported_vllm()}', or go without: --vllm off"
+    assert told.value.hint == f"pip install 'vllm{sampler.supported_vllm()}', or train without it: --vllm off"
     there = "0.1.0"
-    with pytest.raises(ConfigError, match=r"TRL works with vllm.*, and 0\.1\.0 is installed"):
+    with pytest.raises(ConfigError, match=r"TRL works with vllm.*, but 0\.1\.0 is installed"):
         sampler.describe_sampler(PUBLISHED, gpu=True)
     there = sampler.supported_vllm().partition("<=")[2].partition(",")[0]
-    assert sampler.describe_sampler(PUBLISHED, gpu=True) == f"vLLM {there}, beside the training"
-    with pytest.raises(ConfigError, match="there is no GPU"):
+    assert sampler.describe_sampler(PUBLISHED, gpu=True) == f"vLLM {there}, in the training processes"
+    with pytest.raises(ConfigError, match="vLLM needs a GPU"):
         sampler.describe_sampler(PUBLISHED, gpu=False)
     assert (
         sampler.describe_sampler(replace(PUBLISHED, vllm="http://host:8000"), gpu=False)
@@ -376,7 +377,7 @@ def test_vllm_is_taken_in_the_versions_that_trl_works_with(monkeypatch: pytest.M
 
 
 def test_what_samples_is_told_to_trl() -> None:
-    """Nothing, beside the training with as much room as is needed, or a server's address."""
+    """Nothing, in the training processes with as much room as is needed, or a server's address."""
     assert sampler.sampler_arguments(replace(PUBLISHED, vllm="off"), 100) == {"use_vllm": False}
     assert sampler.sampler_arguments(PUBLISHED, 3000)["vllm_max_model_length"] == 3000
     served = sampler.sampler_arguments(replace(PUBLISHED, vllm="http://host:8000"), 3000)

@@ -32,7 +32,7 @@ from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import distributed, grpo, session
 from conductor_cli.train.base_model import find_base_model
 from conductor_cli.train.checkpoints import last_checkpoint
-from conductor_cli.train.grpo import TrainingJob
+from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.metrics import read_metrics
 from conductor_cli.train.metrics_callback import MetricsCallback
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
@@ -60,8 +60,8 @@ POOL = Pool(
     )
 )
 RECIPE = replace(
-    PUBLISHED, steps=3, prompts=2, group=4, rows=8, longest=4, warmup=0, rate=1e-2, vllm="off", keep=1,
-    lora=LoraSettings(rank=2),
+    PUBLISHED, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2, vllm="off",
+    checkpoint_every=1, lora=LoraSettings(rank=2),
 )  # fmt: skip
 RECIPE = replace(RECIPE, lora=replace(RECIPE.lora or LoraSettings(), rate=1e-3))
 WHOLE = replace(RECIPE, lora=None)
@@ -97,10 +97,12 @@ def staged(
     opened = Conductor(model=None, pool=POOL, workers=workers or models())
     most = Decimal(limit) if limit else None
     with open_rollouts(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
-        tasks = TaskCurriculum(recipe=recipe, cases=CASES, names=POOL.names, who={name: name for name in POOL.names})
+        tasks = TaskCurriculum(
+            recipe=recipe, cases=CASES, workers=POOL.names, identities={name: name for name in POOL.names}
+        )
         values = {
-            "base": find_base_model(str(base), recipe.lora), "tasks": tasks, "rollouts": rollouts, "prompt": 6000,
-            "directory": directory, "seconds": 1e9, "say": lambda _: None, "ending": runner.run,
+            "base": find_base_model(str(base), recipe.lora), "curriculum": tasks, "rollouts": rollouts, "prompt": 6000,
+            "directory": directory, "max_seconds": 1e9, "log": lambda _: None, "run_async": runner.run,
         }  # fmt: skip
         yield TrainingSession(**{**values, **changes})
 
@@ -133,7 +135,7 @@ def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) 
         if line.startswith("step 3"):
             shutil.copytree(directory, killed, dirs_exist_ok=True)
 
-    with staged(base, directory, say=say) as stage:
+    with staged(base, directory, log=say) as stage:
         assert run_session(stage)
     return directory
 
@@ -153,7 +155,7 @@ def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(
     base: Path, trained: Path, tmp_path: Path
 ) -> None:
     """Draws, optimizer, tasks and answers are those of a training that was never cut; what was spent, too."""
-    with staged(base, tmp_path, seconds=0) as stage:
+    with staged(base, tmp_path, max_seconds=0) as stage:
         assert not run_session(stage)
     assert [line["step"] for line in curve(tmp_path)] == [1]
     with staged(base, tmp_path) as stage:
@@ -186,12 +188,12 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
 
 def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(base: Path, tmp_path: Path) -> None:
     """Weights that are no numbers are never kept, and it is said which are good."""
-    with staged(base, tmp_path, replace(RECIPE, steps=9), seconds=0) as stage:
+    with staged(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0) as stage:
         run_session(stage)
     good = last_checkpoint(tmp_path)
     with staged(base, tmp_path, replace(RECIPE, steps=9)) as stage, pytest.MonkeyPatch.context() as patch:
         patch.setattr("conductor_cli.train.metrics_callback._is_finite", lambda model: False)
-        with pytest.raises(ConfigError, match="no numbers any more after step 2") as told:
+        with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
             run_session(stage)
     assert told.value.hint == f"the last good checkpoint is {good}"
     assert last_checkpoint(tmp_path) == good
@@ -204,25 +206,26 @@ def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
     """Where weights are spread over processes nobody sees them all; loss and gradient everybody sees."""
     with staged(base, tmp_path) as stage:
         school = TrainingJob(
-            practice=stage.tasks, rollouts=stage.rollouts, directory=tmp_path, seconds=1e9, say=lambda _: None
+            curriculum=stage.curriculum, rollouts=stage.rollouts, directory=tmp_path, max_seconds=1e9,
+            log=lambda _: None,
         )  # fmt: skip
-        keeper = MetricsCallback(school, stage.base.reader, step=0)
+        keeper = MetricsCallback(school, stage.base.tokenizer, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
     keeper.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
-    assert (keeper.broken, control.should_training_stop, control.should_save) == (0, False, True)
+    assert (keeper.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
     keeper.on_log(None, SimpleNamespace(global_step=5), control, logs=figures)
-    assert (keeper.broken, control.should_training_stop, control.should_save) == (5, True, False)
+    assert (keeper.broken_step, control.should_training_stop, control.should_save) == (5, True, False)
 
 
 @pytest.mark.parametrize(
     ("error", "room", "said"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "the memory is not enough for a step"),
+        (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "not enough memory for a training step"),
         (ConnectionError("refused"), 1 << 40, "the vLLM server off does not answer: refused"),
-        (RuntimeError("file write failed"), 1 << 10, "takes no more, so a checkpoint could not be kept"),
-        (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
-        (OSError(27, "File too large"), 1 << 40, "takes no more, so a checkpoint could not be kept"),
-        (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "scores of the tokens are no numbers"),
+        (RuntimeError("file write failed"), 1 << 10, "a checkpoint could not be written"),
+        (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "a checkpoint could not be written"),
+        (OSError(27, "File too large"), 1 << 40, "a checkpoint could not be written"),
+        (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "the logits are not finite numbers"),
     ],
 )
 def test_what_a_machine_runs_out_of_is_said(
@@ -261,10 +264,10 @@ def test_a_limit_on_the_cost_ends_the_training_and_a_larger_one_goes_on(base: Pa
     """What was spent is remembered; what was answered is not paid for again."""
     with staged(base, tmp_path, limit="0.0086") as stage, pytest.raises(LimitReached) as told:
         run_session(stage)
-    assert told.value.hint == "the same command with a larger --max-cost goes on"
+    assert told.value.hint == "to continue, run the same command with a larger --max-cost"
     with staged(base, tmp_path, limit="100") as stage:
-        assert stage.rollouts.purse is not None
-        assert 0 < stage.rollouts.purse.spent <= Decimal("0.0086")
+        assert stage.rollouts.budget is not None
+        assert 0 < stage.rollouts.budget.spent <= Decimal("0.0086")
         assert run_session(stage)
 
 
@@ -287,8 +290,10 @@ def test_workers_that_fail_in_most_runs_end_the_training(base: Path, tmp_path: P
     broken = dict.fromkeys(POOL.names, refused)
     with staged(base, tmp_path, workers=broken) as stage:
         texts = ["A | - | Answer it.", "B | - | Answer it.", "no plan", "nor this", "nor that"]
-        written = [SampledPlan(exercise=stage.tasks.exercise(number), text=text) for number, text in enumerate(texts)]
-        said = r"workers failed in 2 of the 2 plans of a step that were run, .*: the key was refused"
+        written = [
+            SampledPlan(exercise=stage.curriculum.exercise(number), text=text) for number, text in enumerate(texts)
+        ]
+        said = r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
         with pytest.raises(ConfigError, match=said):
             asyncio.run(stage.rollouts.outcomes(written))
 
@@ -299,7 +304,7 @@ def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.
     given = trl_arguments(replace(PUBLISHED, vllm="off"), 100)
     assert (given["per_device_train_batch_size"], given["gradient_accumulation_steps"]) == (4, 8)
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ConfigError, match="256 plans a step cannot be divided over 3 processes of 4 at once"):
+    with pytest.raises(ConfigError, match="256 plans a step cannot be divided over 3 processes in batches of 4"):
         trl_arguments(PUBLISHED, 100)
 
 
@@ -329,8 +334,8 @@ def test_an_export_without_room_leaves_nothing_and_can_be_done_again(
 
 def test_a_model_that_the_export_does_not_know_is_refused(base: Path) -> None:
     """Before anything is trained for nothing."""
-    with pytest.raises(ConfigError, match=r"the export knows qwen2, and .* is llama"):
-        check_exportable(replace(find_base_model(str(base)), kind="llama"))
+    with pytest.raises(ConfigError, match=r".* is a llama model, and the export supports qwen2"):
+        check_exportable(replace(find_base_model(str(base)), architecture="llama"))
 
 
 class Met:
@@ -360,12 +365,12 @@ class Met:
 def test_of_several_processes_the_first_works_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gets the results of its own items; what the work raises, all raise; all stop where one says so."""
     first = Met(0, [3])
-    monkeypatch.setattr(distributed, "distributed", first)
+    monkeypatch.setattr("torch.distributed", first)
     assert distributed.run_on_first([1, 2], lambda items: [10 * item for item in items]) == [10, 20]
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(distributed, "distributed", Met(1, [1, 2], first.told))
+    monkeypatch.setattr("torch.distributed", Met(1, [1, 2], first.told))
     assert distributed.run_on_first([3], lambda items: pytest.fail("asked twice")) == [30]
     assert distributed.any_process(False) is True  # the other says [1, 2], which is not nothing
-    monkeypatch.setattr(distributed, "distributed", Met(1, [1], (None, LimitReached("no money"))))
+    monkeypatch.setattr("torch.distributed", Met(1, [1], (None, LimitReached("no money"))))
     with pytest.raises(LimitReached, match="no money"):
         distributed.run_on_first([3], lambda items: items)

@@ -1,4 +1,4 @@
-"""What a training spends on its workers, over all its stages: counted call by call, and held to a limit."""
+"""What a training spends on its workers, over all its runs: counted call by call, and held to a limit."""
 
 from __future__ import annotations
 
@@ -22,105 +22,110 @@ from conductor_cli.run.calls import estimated_tokens, estimated_usage
 
 
 class TrainingBudget:
-    """US dollars up to `limit`, None for no limit, of which a file knows what was spent before.
+    """US dollars up to `limit` (None for no limit). A file remembers what earlier runs have spent.
 
-    A call is reserved with the most that it can cost before it is made, so calls in parallel cannot pass the limit
-    together. `reached` says that it is used up.
+    Before a call is made, the most that it can cost is reserved, so that parallel calls cannot exceed the limit
+    together. `exhausted` is the error once the limit is reached, `write_error` the one if the file cannot be written.
     """
 
     def __init__(self, path: Path, limit: Decimal | None = None) -> None:
-        """Read the file, or create it; lines that are cut off do not count. Raises `OSError`."""
-        self.spent = sum(map(_cost_in, read_lines(path)), Decimal(0))
+        """Read or create the file. A line that was cut off does not count. Raises `OSError`."""
+        self.spent = sum(map(_read_cost, read_lines(path)), Decimal(0))
         self.limit = limit
-        self.reached: LimitReached | None = None
-        self.error: OSError | None = None
+        self.exhausted: LimitReached | None = None
+        self.write_error: OSError | None = None
         self._ledger = Ledger(Limits(cost=None if limit is None else limit - self.spent))
-        self._under_way = 0
+        self._active = 0
         self._settled = asyncio.Event()
-        self._journal = AppendLog(path)
+        self._log = AppendLog(path)
 
     def reserve(self, request: Request, worker: Worker) -> Reservation | None:
-        """Room for a whole call; None: not now, but calls under way may leave some. Raises `LimitReached`."""
-        if self.reached is not None:
-            raise self.reached
+        """Reserve a whole call. None: not now, but active calls may leave room. Raises `LimitReached`."""
+        if self.exhausted is not None:
+            raise self.exhausted
         wanted = request.max_tokens or WorkerProfile().max_tokens
         try:
-            held = self._ledger.reserve(estimated_tokens(request.messages), wanted, worker.price)
+            reservation = self._ledger.reserve(estimated_tokens(request.messages), wanted, worker.price)
         except LimitReached:
-            raise self._used_up() from None
-        if held is not None and held.answer < wanted:
-            # A call that is cut short would be kept as the answer to the whole one.
-            self._ledger.release(held)
-            if not self._under_way:
-                raise self._used_up()
-            held = None
-        self._under_way += held is not None
-        return held
+            raise self._exhaust() from None
+        if reservation is not None and reservation.answer < wanted:
+            # A shorter answer would be cached as the answer to the whole request.
+            self._ledger.release(reservation)
+            if not self._active:
+                raise self._exhaust()
+            reservation = None
+        self._active += reservation is not None
+        return reservation
 
     async def wait(self) -> None:
-        """Until a call has ended, or a `PULSE` is over."""
+        """Wait until a call has ended, but no longer than a `HEARTBEAT`."""
         self._settled.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(HEARTBEAT):
                 await self._settled.wait()
 
-    def settle(self, held: Reservation, usage: Usage) -> None:
-        """The call has ended, and cost `usage`. A disk that refuses to hold that shows in `error`."""
-        self._ledger.settle(held, usage)
-        self._under_way -= 1
+    def settle(self, reservation: Reservation, usage: Usage) -> None:
+        """Record that a call has ended and what it used."""
+        self._ledger.settle(reservation, usage)
+        self._active -= 1
         self._settled.set()
         if usage.cost:
             self.spent += usage.cost
             try:
-                self._journal.append(json.dumps({"cost": str(usage.cost)}))
+                self._log.append(json.dumps({"cost": str(usage.cost)}))
             except OSError as error:
-                self.error = error
+                self.write_error = error
 
     def close(self) -> None:
-        self._journal.close()
+        self._log.close()
 
-    def _used_up(self) -> LimitReached:
-        said = f"the limit of ${self.limit} leaves no room for another call: ${self.spent:.2f} are spent"
-        self.reached = LimitReached(said, hint="the same command with a larger --max-cost goes on")
-        return self.reached
+    def _exhaust(self) -> LimitReached:
+        self.exhausted = LimitReached(
+            f"the limit of ${self.limit} leaves no room for another call: ${self.spent:.2f} are spent",
+            hint="to continue, run the same command with a larger --max-cost",
+        )
+        return self.exhausted
 
 
-def _cost_in(line: str) -> Decimal:
+def _read_cost(line: str) -> Decimal:
     with suppress(ValueError, TypeError, KeyError, InvalidOperation):
         return Decimal(json.loads(line)["cost"])
     return Decimal(0)
 
 
 class BudgetedModel:
-    """A worker's model whose calls are paid from a purse."""
+    """A worker's model whose calls are paid from a budget."""
 
-    def __init__(self, model: Model, worker: Worker, purse: TrainingBudget) -> None:
+    def __init__(self, model: Model, worker: Worker, budget: TrainingBudget) -> None:
         self._model = model
         self._worker = worker
-        self._purse = purse
+        self._budget = budget
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The model's reply. Raises `ModelError` where the purse has no room for it."""
+        """The model's reply. Raises `ModelError` if the budget has no room for it."""
         try:
-            while (held := self._purse.reserve(request, self._worker)) is None:
-                yield Chunk()  # to wait for others to settle is no silence of the model
-                await self._purse.wait()
+            while (reservation := self._budget.reserve(request, self._worker)) is None:
+                yield Chunk()  # waiting for the budget must not count as silence of the model
+                await self._budget.wait()
         except LimitReached as error:
             raise ModelError("refused", error.message, hint=error.hint) from None
-        said, written, begun = None, "", True
+        reported: Usage | None = None
+        text, billable = "", True
         try:
             async with aclosing(self._model.stream(request)) as chunks:
                 async for chunk in chunks:
-                    said, written = chunk.usage or said, written + chunk.text + chunk.thinking
+                    reported, text = chunk.usage or reported, text + chunk.text + chunk.thinking
                     yield chunk
         except ModelError as error:
-            said = error.usage or said
-            begun = said is not None or bool(written)
+            reported = error.usage or reported
+            # A call that failed before its first word is assumed to cost nothing. One that was cancelled is not: its
+            # request has been sent.
+            billable = reported is not None or bool(text)
             raise
         finally:
-            used = (said or estimated_usage(request.messages, written)) if begun else NO_USAGE
-            self._purse.settle(held, with_cost(used, self._worker.price))
+            usage = (reported or estimated_usage(request.messages, text)) if billable else NO_USAGE
+            self._budget.settle(reservation, with_cost(usage, self._worker.price))
 
     async def close(self) -> None:
-        """Close the model; the purse is closed by whoever opened it."""
+        """Close the model. Whoever opened the budget closes it."""
         await self._model.close()

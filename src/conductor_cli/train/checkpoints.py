@@ -1,4 +1,4 @@
-"""Where a training has come to: its checkpoints, the course that they belong to, and who is at it. Needs no torch."""
+"""The state of a training on disk: its checkpoints, the settings that they belong to, and the lock on the directory."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.disk import write_atomically
 
-COURSE: Final = "course.json"
+SETTINGS_FILE: Final = "course.json"
 
 
 def last_checkpoint(directory: Path) -> Path | None:
-    """The newest checkpoint that is whole: its state is what is written last."""
+    """The newest complete checkpoint. The trainer writes the state file last, so one without it is incomplete."""
     found = [path.parent for path in directory.glob("checkpoint-*/trainer_state.json") if step_of(path.parent)]
     return max(found, key=step_of, default=None)
 
 
 def step_of(checkpoint: Path | None) -> int:
-    """The step of a checkpoint, 0 where there is none or it is cut off."""
+    """The step of a checkpoint, 0 if there is none or it is incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if checkpoint is not None:
             return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
     return 0
 
 
-def check_course(directory: Path, described: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` where the directory holds another training: what came of both could not be told."""
-    path = directory / COURSE
-    if not path.exists() or path.read_text() == _text(described):
+def check_settings(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if the directory holds a training with other settings: its result would be a mixture."""
+    path = directory / SETTINGS_FILE
+    text = json.dumps(settings, sort_keys=True)
+    if not path.exists() or path.read_text() == text:
         return
-    known, wanted = {}, json.loads(_text(described))
+    stored, wanted = {}, json.loads(text)
     with suppress(ValueError):
-        known = dict(json.loads(path.read_text()))
-    others = sorted(name for name in {*known, *wanted} if known.get(name) != wanted.get(name))
+        stored = dict(json.loads(path.read_text()))
+    differing = sorted(name for name in {*stored, *wanted} if stored.get(name) != wanted.get(name))
     raise ConfigError(
-        f"{directory} holds another training: it differs in {', '.join(others)}",
-        hint="remove it to begin anew, or name another --out",
+        f"{directory} holds another training: it differs in {', '.join(differing)}",
+        hint="remove it to start over, or choose another directory: --out",
     )
 
 
-def write_course(directory: Path, described: Mapping[str, Any]) -> None:
-    """Keep what the course is beside its checkpoints. Raises as `check_course`, and `OSError`."""
-    check_course(directory, described)
+def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Store the settings beside the checkpoints. Raises as `check_settings`, and `OSError`."""
+    check_settings(directory, settings)
     directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / COURSE, _text(described))
-
-
-def _text(described: Mapping[str, Any]) -> str:
-    return json.dumps(described, sort_keys=True)
+    write_atomically(directory / SETTINGS_FILE, json.dumps(settings, sort_keys=True))
 
 
 @contextmanager
 def exclusive_directory(directory: Path) -> Iterator[None]:
-    """Keep every other training out of the directory. The system ends that with the process, however that ends.
+    """Keep every other training out of the directory. The lock ends with the process, however that ends.
 
-    Raises `ConfigError` where another one is at it, or where nothing can be written there. Where the system or the
-    file system has no locks, nobody is kept out.
+    Raises `ConfigError` if another training holds it, or if the directory cannot be written. Without locks in the
+    system or the file system, nothing is checked.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / ".lock").open("a")
     except OSError as error:
-        said = f"nothing can be written into {directory}: {error.strerror}"
-        raise ConfigError(said, hint="name another --out") from error
+        raise ConfigError(
+            f"{directory} cannot be written: {error.strerror}", hint="choose another directory: --out"
+        ) from error
     with file:
         try:
             import fcntl  # POSIX only
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            said = f"another training is at work in {directory}"
-            raise ConfigError(said, hint="wait until it ends, or name another --out") from error
+            raise ConfigError(
+                f"another training is running in {directory}",
+                hint="wait until it ends, or choose another directory: --out",
+            ) from error
         except (ImportError, OSError):
             pass
         yield

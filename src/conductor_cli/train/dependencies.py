@@ -1,4 +1,4 @@
-"""The libraries that only training needs."""
+"""Errors for the libraries that only training needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conductor_cli.core.errors import ConfigError
 
 @contextmanager
 def require(library: str) -> Iterator[None]:
-    """Turns a failed import inside it into an error that says what to install."""
+    """Turn a failed import inside the block into an error that says what to install."""
     try:
         yield
     except ImportError as error:
@@ -21,7 +21,7 @@ def require(library: str) -> Iterator[None]:
 
 
 def check_installed(libraries: Iterable[str]) -> None:
-    """Raise `ConfigError` for the first of them that cannot be imported."""
+    """Raise `ConfigError` for the first library that cannot be imported."""
     for library in libraries:
         with require(library):
             importlib.import_module(library)

@@ -1,29 +1,24 @@
-"""A conductor learns from reward: TRL samples the plans and takes the steps, the reward comes from runs. Imports trl.
+"""GRPO: TRL samples the plans and updates the weights, the rewards come from runs. Imports trl.
 
-The rehearsal's conductor and a real one are trained by this same script: `School` holds what differs. A stage of
-minutes leaves a checkpoint; the next stage goes on from it to the same curve, since exercises are drawn by their number
-and TRL keeps the optimizer and the state of its random numbers.
+The same code trains a user's conductor and the demo conductor; `TrainingJob` holds what differs. A training that is
+stopped leaves a checkpoint and continues from it to the same result: exercises are drawn by their number, and TRL
+stores the optimizer and the state of its random numbers.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.models.disk import DISK_FULL_ERRORS, free_bytes
-from conductor_cli.train import distributed
-from conductor_cli.train.base_model import quiet
-from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_course
+from conductor_cli.train.base_model import quiet_libraries
+from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_settings
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.metrics import compute_metrics
-from conductor_cli.train.rewards import subtract_cost
-from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
+from conductor_cli.train.distributed import is_first
+from conductor_cli.train.job import TrainingJob
 
 with require("transformers"):
     from safetensors import SafetensorError
@@ -32,193 +27,119 @@ with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from conductor_cli.train.metrics_callback import MetricsCallback, plain
+    from conductor_cli.train.metrics_callback import MetricsCallback, plain_prompt
 
-KEEP: Final = 20
+CHECKPOINT_EVERY: Final = 20
 """Steps between two checkpoints."""
 
 FULL: Final = 16 << 20
-"""Bytes that a disk has left at the most where writing failed for lack of room."""
+"""A disk with less free space, in bytes, is taken to be full after a failed write."""
 
-UNWRITTEN: Final = ("PytorchStreamWriter", "unexpected pos", "Error while serializing")
-"""What torch and safetensors say where a file could not be written: a quota does not show in the room of a disk."""
+WRITE_ERRORS: Final = ("PytorchStreamWriter", "unexpected pos", "Error while serializing")
+"""In messages of torch and safetensors about a failed write: an exceeded quota does not show as a full disk."""
 
-UNREAD: Final = ("PytorchStreamReader", "Error while deserializing")
-"""What they say where a file of a checkpoint could not be read."""
+READ_ERRORS: Final = ("PytorchStreamReader", "Error while deserializing")
+"""In their messages about a damaged file."""
 
-NO_NUMBERS: Final = "probability tensor contains"
-"""What torch says where nothing can be drawn: the scores of the tokens are no numbers, though the weights may be."""
-
-Sampled = tuple[str, int, int]
-"""A text, how many tokens it has, and the number of the exercise that it was written for."""
+NAN_ERROR: Final = "probability tensor contains"
+"""In torch's message if it cannot sample because the logits are not finite, even though the weights may be."""
 
 
-class Curriculum(Protocol):
-    """What is practised: `prompts` exercises a step, `group` plans for each, of at most `longest` tokens."""
+class _Trainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer without its network access: by default it reports each training to the Hugging Face hub."""
 
-    @property
-    def steps(self) -> int: ...
-    @property
-    def prompts(self) -> int: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def longest(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
+    def _send_telemetry(self) -> None:
+        pass
 
-    def exercise(self, number: int) -> Exercise:
-        """The exercise of a number, the same whenever it is asked for."""
-
-    def described(self) -> dict[str, Any]:
-        """All of it as plain values, to tell one training from another."""
-
-
-@dataclass(slots=True, kw_only=True)
-class TrainingJob:
-    """All that a training needs beside the model: the course, the runs, where it is kept, and how long it may take.
-
-    `looks` are exercises that training never sees. `ending` runs what is asynchronous to its end. `cost_weight` is
-    what the dearest right plan of a group pays.
-    """
-
-    practice: Curriculum
-    rollouts: Rollouts
-    directory: Path
-    seconds: float
-    say: Callable[[str], None]
-    looks: Sequence[Exercise] = ()
-    clock: Callable[[], float] = time.monotonic
-    ending: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]] = asyncio.run
-    cost_weight: float = 0.0
-    latest: dict[str, Any] = field(default_factory=dict)
-
-    def rewards(
-        self, completions: list[Any], completion_ids: list[list[int]], number: list[int], **_: object
-    ) -> list[float | None]:
-        """TRL's reward function: the worth of each sampled plan; None, which TRL leaves out, where a worker failed."""
-        sampled = [
-            (text if isinstance(text, str) else text[-1].get("content") or "", len(ids), at)
-            for at, text, ids in zip(number, completions, completion_ids, strict=True)
-        ]
-        return distributed.run_on_first(sampled, self._worth)
-
-    def _worth(self, sampled: list[Sampled]) -> list[float | None]:
-        began = self.clock()
-        asked = {at: self.practice.exercise(at) for _, _, at in sampled}
-        written = [
-            SampledPlan(exercise=asked[at], text=text, whole=length < self.practice.longest)
-            for text, length, at in sampled
-        ]
-        outcomes = self.ending(self.rollouts.outcomes(written))
-        found = compute_metrics(outcomes, self.practice.group)
-        self.latest = {**found, **self.rollouts.bill(outcomes), "run_seconds": self.clock() - began}
-        return self._paid(outcomes)
-
-    def _paid(self, outcomes: Sequence[Outcome]) -> list[float | None]:
-        """The rewards, group by group, less what the right answers took where that counts."""
-        worth = [outcome.reward for outcome in outcomes]
-        if not self.cost_weight:
-            return worth
-        costs = [outcome.cost for outcome in outcomes]
-        group = self.practice.group
-        ends = [slice(at, at + group) for at in range(0, len(outcomes), group)]
-        return [paid for some in ends for paid in subtract_cost(worth[some], costs[some], self.cost_weight)]
+    def create_model_card(self, *_: object, **__: object) -> None:
+        """Write no model card."""
 
 
 def train(
     model: Any,  # noqa: ANN401 - a model of transformers
-    reader: Any,  # noqa: ANN401 - its tokenizer
-    school: TrainingJob,
+    tokenizer: Any,  # noqa: ANN401 - a tokenizer of transformers
+    job: TrainingJob,
     arguments: Mapping[str, Any],
-    adapter: Any = None,  # noqa: ANN401 - the configuration of one, of peft
+    adapter: Any = None,  # noqa: ANN401 - the settings of an adapter, of peft
 ) -> bool:
-    """Train until the course or the time is over; True when the course is. `arguments` are those of TRL beside ours.
+    """Train until all steps are done (True) or the time is up (False). `arguments` are further ones for TRL.
 
-    Raises `ConfigError` where the numbers broke, the disk takes no more, or the directory holds another training; and
-    what the runs raise, such as `LimitReached`. The last good checkpoint is kept, and the next call goes on from it.
+    Raises `ConfigError` if numbers are not finite, the disk is full, or the directory holds another training; and what
+    the runs raise, such as `LimitReached`. The last good checkpoint stays, and the next call resumes from it.
     """
-    # Without a cache each token reads the whole text again.
+    # Without the cache, every sampled token would cost a pass over the whole text.
     model.config.use_cache = model.generation_config.use_cache = True
-    if distributed.is_first():
-        write_course(school.directory, school.practice.described())
-    checkpoint = last_checkpoint(school.directory)
-    keeper = MetricsCallback(school, reader, step=step_of(checkpoint))
-    with quiet():
+    if is_first():
+        write_settings(job.directory, job.curriculum.as_dict())
+    checkpoint = last_checkpoint(job.directory)
+    callback = MetricsCallback(job, tokenizer, step=step_of(checkpoint))
+    with quiet_libraries():
         trainer = _Trainer(
-            model=model, args=_settings(school, arguments), train_dataset=_dataset(school, reader),
-            processing_class=reader, reward_funcs=school.rewards, callbacks=[keeper], peft_config=adapter,
+            model=model, args=_trainer_config(job, arguments), train_dataset=_build_dataset(job, tokenizer),
+            processing_class=tokenizer, reward_funcs=job.rewards, callbacks=[callback], peft_config=adapter,
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except ConductorError:
-            if good := last_checkpoint(school.directory):
-                school.say(f"the last good checkpoint is {good}")
+            if good := last_checkpoint(job.directory):
+                job.log(f"the last good checkpoint is {good}")
             raise
         except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-            if told := _explained(error, school.directory, checkpoint, trainer.state.global_step):
-                raise told from error
+            if explained := _explain(error, job.directory, checkpoint, trainer.state.global_step):
+                raise explained from error
             raise
-    if keeper.broken:
-        raise _no_numbers("the weights", keeper.broken, school.directory)
-    return bool(trainer.state.global_step >= school.practice.steps)
+    if callback.broken_step:
+        raise _not_finite("the weights", callback.broken_step, job.directory)
+    return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
-def _explained(error: Exception, directory: Path, checkpoint: Path | None, step: int) -> ConfigError | None:
-    """What an error of torch's or of the system's means, None for a fault of ours."""
-    if NO_NUMBERS in str(error):
-        return _no_numbers("the scores of the tokens", step, directory)
-    unread = isinstance(error, EOFError | UnpicklingError) or any(words in str(error) for words in UNREAD)
-    if checkpoint is not None and unread:
-        said = f"the checkpoint {checkpoint} is damaged and cannot be gone on from"
-        return ConfigError(said, hint="remove it, then run the same command again: it goes on from the one before")
-    if _lacks_room(error, directory):
-        said = f"the disk of {directory} takes no more, so a checkpoint could not be kept"
-        return ConfigError(said, hint="make room, then run the same command again")
-    return None
-
-
-def _no_numbers(what: str, step: int, directory: Path) -> ConfigError:
-    good = last_checkpoint(directory)
-    beginning = "there is no checkpoint yet; lower the rate" if step else "look at the model that it began with"
-    when = f"any more after step {step}" if step else "from the first step on"
-    hint = f"the last good checkpoint is {good}" if good else beginning
-    return ConfigError(f"{what} are no numbers {when}: training stopped", hint=hint)
-
-
-def _lacks_room(error: Exception, directory: Path) -> bool:
-    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
-        return True
-    return any(words in str(error) for words in UNWRITTEN) or free_bytes(directory) <= FULL
-
-
-class _Trainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, kept to this machine: by itself it tells the hub of each training, and writes a card for it."""
-
-    def _send_telemetry(self) -> None:
-        """Nothing is sent."""
-
-    def create_model_card(self, *_: object, **__: object) -> None:
-        """None is made."""
-
-
-def _settings(school: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    practice = school.practice
+def _trainer_config(job: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    curriculum = job.curriculum
     common = {
-        "output_dir": str(school.directory), "max_steps": practice.steps, "seed": practice.seed,
-        "num_generations": practice.group, "max_completion_length": practice.longest, "temperature": 1.0, "beta": 0.0,
-        "max_grad_norm": 1.0, "weight_decay": 0.0, "shuffle_dataset": False,
+        "output_dir": str(job.directory), "max_steps": curriculum.steps, "seed": curriculum.seed,
+        "num_generations": curriculum.group, "max_completion_length": curriculum.max_plan_tokens, "temperature": 1.0,
+        "beta": 0.0, "max_grad_norm": 1.0, "weight_decay": 0.0, "shuffle_dataset": False,
         "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": [], "disable_tqdm": True,
-        "save_strategy": "steps", "save_steps": KEEP, "save_total_limit": 2,
+        "save_strategy": "steps", "save_steps": CHECKPOINT_EVERY, "save_total_limit": 2,
     }  # fmt: skip
     return GRPOConfig(**{**common, **arguments})
 
 
-def _dataset(school: TrainingJob, reader: Any) -> Any:  # noqa: ANN401
-    """One row for each exercise: what the conductor reads, and the exercise's number."""
-    count = school.practice.steps * school.practice.prompts
-    prompts: list[Any] = [school.rollouts.prompt(school.practice.exercise(number)) for number in range(count)]
-    if not reader.chat_template:
-        prompts = list(map(plain, prompts))
+def _build_dataset(job: TrainingJob, tokenizer: Any) -> Any:  # noqa: ANN401
+    """One row for each exercise: its prompt and its number."""
+    count = job.curriculum.steps * job.curriculum.prompts
+    prompts: list[Any] = [job.rollouts.prompt(job.curriculum.exercise(number)) for number in range(count)]
+    if not tokenizer.chat_template:
+        prompts = list(map(plain_prompt, prompts))
     return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})
+
+
+def _explain(error: Exception, directory: Path, checkpoint: Path | None, step: int) -> ConfigError | None:
+    """The cause of an error of torch or of the system, None if it is a fault in this program."""
+    message = str(error)
+    if NAN_ERROR in message:
+        return _not_finite("the logits", step, directory)
+    unreadable = isinstance(error, EOFError | UnpicklingError) or any(words in message for words in READ_ERRORS)
+    if checkpoint is not None and unreadable:
+        return ConfigError(
+            f"the checkpoint {checkpoint} is damaged",
+            hint="remove it, then run the same command again: it resumes from the one before",
+        )
+    is_full = isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS
+    if is_full or any(words in message for words in WRITE_ERRORS) or free_bytes(directory) <= FULL:
+        return ConfigError(
+            f"a checkpoint could not be written: the disk of {directory} is full",
+            hint="free some space, then run the same command again",
+        )
+    return None
+
+
+def _not_finite(what: str, step: int, directory: Path) -> ConfigError:
+    good = last_checkpoint(directory)
+    when = f"after step {step}" if step else "from the first step on"
+    advice = "there is no checkpoint yet; lower the learning rate" if step else "check the base model"
+    return ConfigError(
+        f"{what} are not finite numbers {when}: training stopped",
+        hint=f"the last good checkpoint is {good}" if good else advice,
+    )

@@ -1,4 +1,4 @@
-"""How much memory a training takes, reckoned from the shape of its model. Pure, and about right."""
+"""An estimate of the memory that a training needs, from the shape of its model. Pure, and only roughly right."""
 
 from __future__ import annotations
 
@@ -7,80 +7,84 @@ from typing import Final
 
 from conductor_cli.train.recipe import COLOCATE, OFF, Recipe
 
-TRAINED: Final = 16
-"""Bytes for a weight that is trained: itself, its gradient and two moments of Adam, each in 32 bits."""
+TRAINED_BYTES: Final = 16
+"""Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
+
 TILE: Final = (4096, 32_768)
-"""Tokens and words whose scores TRL has at once: it takes them in tiles, and never all of a plan's."""
-COPIES: Final = 3
-"""Of a tile, in 32 bits: the scores, what is made of them, and their gradient."""
-INNER: Final = 28
-"""Numbers that one layer leaves of each token on the way to its gradient, as a multiple of the model's width."""
+"""Tokens and vocabulary entries whose logits TRL computes at once. It never holds those of a whole plan."""
+
+TILE_COPIES: Final = 3
+"""Copies of a tile in 32 bits: the logits, the log-probabilities and their gradient."""
+
+LAYER_ACTIVATIONS: Final = 28
+"""Numbers that one layer keeps per token for the backward pass, as a multiple of the model's width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What a model's memory is reckoned from.
+    """The sizes of a model that decide its memory.
 
-    `adapter` counts the weights of an adapter over it, 0 where there is none; `remembered` the numbers that one token
-    leaves in one layer's keys and values; `context` the tokens that it can read.
+    `adapter_weights` is 0 if there is no adapter. `cached` is how many numbers one token leaves in one layer's key and
+    value cache. `context` is in tokens.
     """
 
     weights: int
-    adapter: int
+    adapter_weights: int
     layers: int
     width: int
-    remembered: int
+    cached: int
     vocabulary: int
     context: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Where a training runs: `total` bytes for each of `processes`, on a GPU or not; `shares`: they share weights."""
+    """What a training runs on: bytes of memory for each process. `sharded`: the processes share the weights."""
 
-    total: int
+    memory: int
     processes: int = 1
     gpu: bool = False
-    shares: bool = False
+    sharded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes for one process: what is trained or stands still, what a pass takes, and what samples the plans."""
+    """Bytes for one process. The activations of a training pass and the cache of sampling do not exist together."""
 
     weights: int
-    passing: int
+    activations: int
     sampling: int
 
     @property
     def total(self) -> int:
-        return self.weights + max(self.passing, self.sampling)
+        return self.weights + max(self.activations, self.sampling)
 
 
-def estimate_memory(shape: ModelShape, recipe: Recipe, prompt: int, place: Hardware) -> MemoryEstimate:
-    """What each process needs, with prompts of at most so many tokens.
+def estimate_memory(shape: ModelShape, recipe: Recipe, prompt: int, hardware: Hardware) -> MemoryEstimate:
+    """The memory for each process, with prompts of at most `prompt` tokens."""
+    number = 2 if hardware.gpu else 4  # bytes; the frozen weights and activations are in 16 bits on a GPU
+    if shape.adapter_weights:
+        weights = number * shape.weights + TRAINED_BYTES * shape.adapter_weights
+    else:
+        weights = TRAINED_BYTES * shape.weights
+    tokens = prompt + recipe.max_plan_tokens
+    tile = min(recipe.batch_size * recipe.max_plan_tokens, TILE[0]) * min(shape.vocabulary, TILE[1])
+    # With activation checkpointing, which a GPU training uses, a layer keeps its input only. Its other activations are
+    # computed again during the backward pass, one layer at a time.
+    per_token = shape.layers + LAYER_ACTIVATIONS if hardware.gpu else shape.layers * LAYER_ACTIVATIONS
+    activations = tile * 4 * TILE_COPIES + recipe.batch_size * tokens * shape.width * per_token * number
+    sampling = recipe.samples // hardware.processes * tokens * shape.cached * shape.layers * number
+    # vLLM on the same GPU keeps its share all the time.
+    beside = int(recipe.vllm_memory * hardware.memory) if recipe.vllm == COLOCATE else 0
+    return MemoryEstimate(
+        weights=weights // (hardware.processes if hardware.sharded else 1) + beside, activations=activations,
+        sampling=sampling if recipe.vllm == OFF else 0,
+    )  # fmt: skip
 
-    vLLM on the same GPU keeps its share all the time; without it the plans of a step are written beside no pass.
-    """
-    split = place.processes if place.shares else 1
-    still = (2 if place.gpu else 4) * shape.weights
-    weights = (still + TRAINED * shape.adapter if shape.adapter else TRAINED * shape.weights) // split
-    number = 2 if place.gpu else 4
-    whole = prompt + recipe.longest
-    tile = min(recipe.rows * recipe.longest, TILE[0]) * min(shape.vocabulary, TILE[1])
-    # On a GPU what a layer began with is kept, and its inside made again, one layer at a time.
-    inside = shape.layers + INNER if place.gpu else shape.layers * INNER
-    passing = tile * 4 * COPIES + recipe.rows * whole * shape.width * inside * number
-    sampling = recipe.samples // place.processes * whole * shape.remembered * shape.layers * number
-    if recipe.vllm != OFF:
-        sampling = 0
-    beside = int(recipe.vllm_memory * place.total) if recipe.vllm == COLOCATE else 0
-    return MemoryEstimate(weights=weights + beside, passing=passing, sampling=sampling)
 
-
-def missing_vllm_memory(shape: ModelShape, recipe: Recipe, prompt: int, place: Hardware) -> int:
-    """Bytes that the share of vLLM on the same GPU is too small by, for the model in 16 bits and one plan."""
-    if recipe.vllm != COLOCATE or not place.gpu:
+def missing_vllm_memory(shape: ModelShape, recipe: Recipe, prompt: int, hardware: Hardware) -> int:
+    """Bytes that vLLM's share of the GPU lacks for the model in 16 bits and one plan."""
+    if recipe.vllm != COLOCATE or not hardware.gpu:
         return 0
-    least = 2 * (shape.weights + (prompt + recipe.longest) * shape.remembered * shape.layers)
-    return max(0, least - int(recipe.vllm_memory * place.total))
+    least = 2 * (shape.weights + (prompt + recipe.max_plan_tokens) * shape.cached * shape.layers)
+    return max(0, least - int(recipe.vllm_memory * hardware.memory))

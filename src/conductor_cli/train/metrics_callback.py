@@ -1,4 +1,4 @@
-"""What happens beside the steps of a training: its curve, looks at held-out exercises, and its end. Imports torch."""
+"""What happens between training steps: metrics, evaluation on held-out exercises, and the end. Imports torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.train import distributed
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.metrics import MetricsFile, compute_metrics
+from conductor_cli.train.distributed import any_process, is_first
+from conductor_cli.train.metrics import MetricsFile, compute_metrics, mean
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 
 with require("torch"):
@@ -18,118 +18,121 @@ with require("transformers"):
     from transformers import TrainerCallback
 
 if TYPE_CHECKING:
-    from conductor_cli.train.grpo import TrainingJob
+    from conductor_cli.train.job import TrainingJob
 
-LOOK: Final = 25
-"""Steps between two looks at what the conductor plans without chance."""
+EVALUATE_EVERY: Final = 25
+"""Steps between two evaluations on held-out exercises."""
 
-_KEPT: Final = ("loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio")
-_FINITE: Final = ("loss", "grad_norm")
-_TOLD: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
-_WORTH_TELLING: Final = ("failed", "spent")
+STORED: Final = (
+    "loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio",
+)  # fmt: skip
+"""TRL's own figures that are stored beside ours."""
+
+PRINTED: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
+PRINTED_IF_ANY: Final = ("failed", "spent")
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes the curve, looks at held-out exercises, ends a stage in time, and stops where the numbers break."""
+    """Writes the metrics, evaluates on held-out exercises, stops in time, and stops at numbers that are not finite.
 
-    def __init__(self, school: TrainingJob, reader: Any, *, step: int) -> None:  # noqa: ANN401
-        self.broken = 0
-        self._school = school
-        self._reader = reader
-        self._began = school.clock()
-        self._curve = MetricsFile(school.directory / "curve.jsonl", step=step) if distributed.is_first() else None
+    `broken_step` is the step at which that happened, 0 if it did not.
+    """
+
+    def __init__(self, job: TrainingJob, tokenizer: Any, *, step: int) -> None:  # noqa: ANN401
+        self.broken_step = 0
+        self._job = job
+        self._tokenizer = tokenizer
+        self._began = job.clock()
+        self._metrics = MetricsFile(job.directory / "curve.jsonl", step=step) if is_first() else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """After the weights have changed, before anything is kept."""
-        over = distributed.any_process(self._school.clock() - self._began > self._school.seconds)
-        broken = distributed.any_process(not _is_finite(kwargs["model"]))
+        """After the weights have changed, before a checkpoint is written."""
+        over = any_process(self._job.clock() - self._began > self._job.max_seconds)
+        broken = any_process(not _is_finite(kwargs["model"]))
         if broken:
-            self.broken = state.global_step
+            self.broken_step = state.global_step
         if over or broken:
             control.should_training_stop = True
             control.should_save = not broken
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
-        """Once a step: TRL's figures and ours. Weights that are spread over processes break in these figures first."""
+        """Once a step. If the weights are sharded over processes, broken numbers show here first."""
         if "loss" not in (logs or {}):
             return
-        if not all(math.isfinite(logs.get(name, 0.0)) for name in _FINITE):
-            self.broken = self.broken or state.global_step
+        if not all(math.isfinite(logs.get(name, 0.0)) for name in ("loss", "grad_norm")):
+            self.broken_step = self.broken_step or state.global_step
             control.should_training_stop, control.should_save = True, False
-        if self._curve is None:
+        if self._metrics is None:
             return
-        line = {
-            "step": state.global_step,
-            **self._school.latest,
-            **{name: logs[name] for name in _KEPT if name in logs},
-        }
-        looks = state.global_step % LOOK == 0 or state.global_step >= self._school.practice.steps
-        if looks and self._school.looks:
-            line["held"] = self._look(kwargs["model"])
-        self._curve.add({**line, "seconds": self._school.clock() - self._began})
-        self._school.say(_told(line))
-
-    def _look(self, model: Any) -> dict[str, Any]:  # noqa: ANN401
-        return look(model, self._reader, self._school.rollouts, self._school.looks, self._school.practice.longest)
+        job, step = self._job, state.global_step
+        line = {"step": step, **job.latest_metrics, **{name: logs[name] for name in STORED if name in logs}}
+        if job.held_out and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
+            line["held"] = evaluate(
+                kwargs["model"], self._tokenizer, job.rollouts, job.held_out, job.curriculum.max_plan_tokens
+            )
+        self._metrics.add({**line, "seconds": job.clock() - self._began})
+        job.log(_format_line(line))
 
 
 def _is_finite(model: Any) -> bool:  # noqa: ANN401
-    """Whether all that is trained, and lies in this process, is made of numbers."""
+    """Whether all trained weights in this process are finite."""
     trained = (weight for weight in model.parameters() if weight.requires_grad)
-    return all(bool(torch.isfinite(_here(weight)).all()) for weight in trained)
+    # A sharded weight has a local part in each process.
+    local = (weight.to_local() if hasattr(weight, "to_local") else weight for weight in trained)
+    return all(bool(torch.isfinite(weight).all()) for weight in local)
 
 
-def _here(weight: Any) -> Any:  # noqa: ANN401
-    """A weight, or of one that is spread over processes the part of this one."""
-    return weight.to_local() if hasattr(weight, "to_local") else weight
+def _format_line(line: Mapping[str, Any]) -> str:
+    parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
+    parts += [f"{name} {line[name]:.3g}" for name in PRINTED_IF_ANY if line.get(name)]
+    held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
+    return f"step {line['step']}: {', '.join(parts)}{held}"
 
 
-def look(model: Any, reader: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int) -> dict[str, Any]:  # noqa: ANN401
-    """The figures of the likeliest plans for some exercises; by the number of hops, how many are right."""
-    written = greedy_plans(model, reader, rollouts, exercises, longest)
-    outcomes = asyncio.run(rollouts.outcomes(written))
-    found = compute_metrics(outcomes, 1)
+def evaluate(
+    model: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    rollouts: Rollouts,
+    exercises: Sequence[Exercise],
+    max_plan_tokens: int,
+) -> dict[str, Any]:
+    """The metrics of the model's most likely plans, and the share of correct answers by the number of hops."""
+    plans = _sample_greedily(model, tokenizer, rollouts, exercises, max_plan_tokens)
+    outcomes = asyncio.run(rollouts.outcomes(plans))
     by_hops: dict[str, list[bool]] = {}
-    for item, outcome in zip(exercises, outcomes, strict=True):
-        by_hops.setdefault(str(len(item.skills)), []).append(outcome.right)
-    return {**found, "by_hops": {hops: sum(right) / len(right) for hops, right in sorted(by_hops.items())}}
+    for exercise, outcome in zip(exercises, outcomes, strict=True):
+        by_hops.setdefault(str(len(exercise.skills)), []).append(outcome.right)
+    return {
+        **compute_metrics(outcomes, 1), "by_hops": {hops: mean(right) for hops, right in sorted(by_hops.items())},
+    }  # fmt: skip
 
 
-def plain(messages: Sequence[Mapping[str, str]]) -> str:
-    """Messages as a reader without a chat template has them: their text."""
+def plain_prompt(messages: Sequence[Mapping[str, str]]) -> str:
+    """The prompt for a tokenizer without a chat template: the text of the messages."""
     return "".join(message["content"] for message in messages)
 
 
-def greedy_plans(
+def _sample_greedily(
     model: Any,  # noqa: ANN401
-    reader: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
     rollouts: Rollouts,
     exercises: Sequence[Exercise],
-    longest: int,
+    max_plan_tokens: int,
 ) -> list[SampledPlan]:
-    """What the model writes for each, always the likeliest token."""
-    batch = reader([plain(rollouts.prompt(item)) for item in exercises], return_tensors="pt", padding=True)
-    training = model.training
+    prompts = [plain_prompt(rollouts.prompt(exercise)) for exercise in exercises]
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    was_training = model.training
     model.eval()
     with torch.inference_mode():
         tokens = model.generate(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=longest,
-            do_sample=False, eos_token_id=reader.eos_token_id, pad_token_id=reader.pad_token_id, use_cache=True,
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=max_plan_tokens,
+            do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, use_cache=True,
         )  # fmt: skip
-    model.train(training)
-    new = tokens[:, batch["input_ids"].shape[1] :]
+    model.train(was_training)
     return [
         SampledPlan(
-            exercise=item,
-            text=reader.decode(row, skip_special_tokens=True),
-            whole=bool((row == reader.eos_token_id).any()),
+            exercise=exercise, text=tokenizer.decode(row, skip_special_tokens=True),
+            complete=bool((row == tokenizer.eos_token_id).any()),
         )
-        for item, row in zip(exercises, new, strict=True)
-    ]
-
-
-def _told(line: dict[str, Any]) -> str:
-    parts = [f"{name} {line[name]:.3f}" for name in _TOLD if name in line]
-    parts += [f"{name} {line[name]:.3g}" for name in _WORTH_TELLING if line.get(name)]
-    held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
-    return f"step {line['step']}: {', '.join(parts)}{held}"
+        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :], strict=True)
+    ]  # fmt: skip

@@ -1,7 +1,4 @@
-"""How a real conductor is trained by reward: the settings of its course. Values only.
-
-The preset `rehearsal` is the course of `practice.rehearsal`, over the models that ship with this package.
-"""
+"""The settings of a training. Values only."""
 
 from __future__ import annotations
 
@@ -11,13 +8,16 @@ from typing import Final
 from conductor_cli.core.plan import MAX_STEPS
 
 COLOCATE: Final = "colocate"
-"""vLLM in the processes that train, on their GPUs; an address in its place is a vLLM server, `off` is none."""
+"""vLLM runs in the training processes, on their GPUs. A URL instead names a vLLM server; `off` means no vLLM."""
 OFF: Final = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
-    """A low-rank adapter on every linear layer but the output. `rate`: it wants a larger one than whole weights do."""
+    """A low-rank adapter on every linear layer but the output.
+
+    `rate` is its learning rate: an adapter needs a larger one than full weights do.
+    """
 
     rank: int = 32
     alpha: int = 64
@@ -28,28 +28,31 @@ class LoraSettings:
 class Recipe:
     """One training by GRPO.
 
-    `base` is a directory in Hugging Face's form, or the id of a model in its cache. Of the cases `problems` are drawn.
-    Each of `steps` steps takes `prompts` of them and samples `group` plans for each, of at most `longest` tokens and
-    `plan_steps` steps, at `temperature`; `rows` of them at once on a GPU. A valid plan with a wrong answer is worth
-    `format_bonus`. The rate rises over `warmup` steps and falls as a cosine; there is no KL term.
+    `base` is a directory in Hugging Face format, or the id of a model in its cache. At most `max_cases` of the user's
+    cases are used. Each of `steps` steps takes `prompts` cases and samples `group` plans for each, of at most
+    `max_plan_tokens` tokens and `max_plan_steps` steps, at `temperature`; `batch_size` plans go through a GPU at once.
+    A valid plan with a wrong answer earns `format_bonus`. The learning rate rises over `warmup` steps and then falls
+    as a cosine. There is no KL term.
 
-    `profile` is how the conductor is spoken to, a key of `core.profile.PROFILES`. Where that names the workers, each
-    question gets between `fewest` and all of them, drawn and in an order that is drawn, as the published adaptive
-    recipe does; by number alone they can only be known by their place, so there all are on offer, in their order.
+    `profile` is the prompt format of the conductor, a key of `core.profile.PROFILES`. If it shows workers by name,
+    each question is offered at least `min_workers` of them, drawn at random and in random order, as in the published
+    adaptive recipe. If it shows only numbers, a worker is known by its position alone, so every question is offered
+    all of them in the same order.
 
-    `vllm` says what samples the plans (see `COLOCATE`), `vllm_memory` is its share of a GPU. `at_once` runs go on at
-    the same time. `cost_weight` is what the dearest right plan of a group pays, below `1 - format_bonus`.
+    `vllm` says what samples the plans (see `COLOCATE`); `vllm_memory` is its share of a GPU. `concurrency` is how many
+    runs are active at once. `cost_weight` is the penalty for the most expensive correct plan of a group; it has to be
+    below `1 - format_bonus`.
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
     profile: str = "prompted"
-    problems: int = 960
+    max_cases: int = 960
     steps: int = 200
     prompts: int = 4
     group: int = 64
-    rows: int = 4
-    longest: int = 1024
-    plan_steps: int = MAX_STEPS
+    batch_size: int = 4
+    max_plan_tokens: int = 1024
+    max_plan_steps: int = MAX_STEPS
     temperature: float = 1.0
     rate: float = 1e-6
     warmup: int = 6
@@ -57,19 +60,19 @@ class Recipe:
     loss: str = "bnpo"
     format_bonus: float = 0.5
     cost_weight: float = 0.0
-    fewest: int = 2
+    min_workers: int = 2
     lora: LoraSettings | None = None
     vllm: str = COLOCATE
     vllm_memory: float = 0.3
-    at_once: int = 64
-    keep: int = 20
+    concurrency: int = 64
+    checkpoint_every: int = 20
     seed: int = 42
 
     @property
     def samples(self) -> int:
-        """Plans of a step."""
+        """The number of plans in a step."""
         return self.prompts * self.group
 
 
 PUBLISHED: Final = Recipe()
-"""The published recipe (arXiv 2512.04388, section 3.2 and appendix A), for cases and workers of one's own."""
+"""The published recipe (arXiv 2512.04388, section 3.2 and appendix A), for the user's own cases and workers."""

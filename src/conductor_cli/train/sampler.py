@@ -1,4 +1,4 @@
-"""What writes the plans that are sampled: transformers itself, or vLLM in the versions that TRL works with."""
+"""What samples the plans: transformers, or vLLM in the versions that TRL works with."""
 
 from __future__ import annotations
 
@@ -23,27 +23,34 @@ def supported_vllm() -> str:
 
 
 def describe_sampler(recipe: Recipe, *, gpu: bool) -> str:
-    """What samples, in words. Raises `ConfigError` where it cannot."""
+    """What will sample the plans, in words. Raises `ConfigError` if it cannot."""
     if recipe.vllm == OFF:
         return "transformers samples the plans"
-    from packaging.specifiers import SpecifierSet
+    with require("packaging"):
+        from packaging.specifiers import SpecifierSet
 
-    wanted = supported_vllm()
+    supported = supported_vllm()
     try:
-        there = version("vllm")
+        installed = version("vllm")
     except PackageNotFoundError:
-        said = "vLLM is to sample the plans, and is not installed"
-        raise ConfigError(said, hint=f"pip install 'vllm{wanted}', or go without: --vllm off") from None
-    if there not in SpecifierSet(wanted, prereleases=True):
-        raise ConfigError(f"TRL works with vllm{wanted}, and {there} is installed", hint=f"pip install 'vllm{wanted}'")
+        raise ConfigError(
+            "vLLM, which is to sample the plans, is not installed",
+            hint=f"pip install 'vllm{supported}', or train without it: --vllm off",
+        ) from None
+    if installed not in SpecifierSet(supported, prereleases=True):
+        raise ConfigError(
+            f"TRL works with vllm{supported}, but {installed} is installed", hint=f"pip install 'vllm{supported}'"
+        )
     if recipe.vllm == COLOCATE and not gpu:
-        said = "vLLM is to run beside the training, and there is no GPU"
-        raise ConfigError(said, hint="--vllm off, or the address of a vLLM server: --vllm http://HOST:8000")
-    return f"vLLM {there}, {'beside the training' if recipe.vllm == COLOCATE else recipe.vllm}"
+        raise ConfigError(
+            "vLLM needs a GPU to run in the training processes, and there is none",
+            hint="--vllm off, or the URL of a vLLM server: --vllm http://HOST:8000",
+        )
+    return f"vLLM {installed}, {'in the training processes' if recipe.vllm == COLOCATE else recipe.vllm}"
 
 
 def sampler_arguments(recipe: Recipe, context: int) -> dict[str, Any]:
-    """TRL's arguments for it. A server's prompts and plans have to fit what it was started with."""
+    """TRL's arguments. A vLLM server has its own limit on the context, from when it was started."""
     if recipe.vllm == OFF:
         return {"use_vllm": False}
     if recipe.vllm != COLOCATE:

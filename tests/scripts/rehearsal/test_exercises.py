@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from conductor_cli.rehearsal.world import draw_problems
-from scripts.rehearsal.exercises import Drill, Offer, Phase, Practice, on_offer, rehearsal
+from scripts.rehearsal.exercises import Offer, Phase, Practice, RehearsalExercise, on_offer, rehearsal
 from scripts.rehearsal.rollouts import rehearsed
 from tests.scripts.rehearsal.solvers import solvers
 
@@ -60,7 +60,7 @@ def test_the_rehearsals_course_begins_without_the_generalist() -> None:
     assert practice.phases[-1].offer.missing > 0.2
     short = rehearsal(steps=40)
     assert (short.steps, short.falling, practice.falling) == (40, False, True)
-    assert rehearsal(seed=2).described() != practice.described()
+    assert rehearsal(seed=2).as_dict() != practice.as_dict()
 
 
 def test_given_problems_get_pools_of_their_own() -> None:
@@ -74,7 +74,7 @@ def test_given_problems_get_pools_of_their_own() -> None:
 def test_a_pool_has_the_order_of_its_exercise() -> None:
     """And the cards of the workers."""
     pool, models = solvers()
-    drill = Drill(problem=draw_problems(1, 1)[0], names=("facts", "letters"))
-    found = rehearsed(pool, models).of(drill).pool
+    drill = RehearsalExercise(problem=draw_problems(1, 1)[0], workers=("facts", "letters"))
+    found = rehearsed(pool, models).conductor_for(drill).pool
     assert found.names == ("facts", "letters")
     assert found["facts"].card == pool["facts"].card

@@ -18,7 +18,7 @@ import torch
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.checkpoints import last_checkpoint
-from conductor_cli.train.grpo import TrainingJob
+from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.metrics import read_metrics
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.evaluate import best_routing
@@ -33,7 +33,9 @@ from scripts.rehearsal.tokenizer import build
 from tests.scripts.rehearsal.solvers import solvers
 
 SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
-PRACTICE = Practice(phases=(Phase(steps=3, offer=Offer(), hops=(1, 1, 1)),), prompts=2, group=2, warmup=1, longest=8)
+PRACTICE = Practice(
+    phases=(Phase(steps=3, offer=Offer(), hops=(1, 1, 1)),), prompts=2, group=2, warmup=1, max_plan_tokens=8
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -47,8 +49,8 @@ def tokenizer() -> Any:
 def school(directory: Path, **changes: Any) -> TrainingJob:
     pool, models = solvers()
     values = {
-        "practice": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
-        "seconds": 1e9, "say": lambda _: None, "looks": on_offer(draw_problems(2, 1, split="test"), Offer(), 1),
+        "curriculum": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
+        "max_seconds": 1e9, "log": lambda _: None, "held_out": on_offer(draw_problems(2, 1, split="test"), Offer(), 1),
     }  # fmt: skip
     return TrainingJob(**{**values, **changes})
 
@@ -77,7 +79,7 @@ def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path:
     """Draws, optimizer and exercises are those of a training that was never cut."""
     whole, cut = model(tokenizer), model(tokenizer)
     assert train_conductor(whole, tokenizer, school(tmp_path / "whole"))
-    assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", seconds=0))
+    assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", max_seconds=0))
     again = model(tokenizer)
     assert train_conductor(again, tokenizer, school(tmp_path / "cut"))
     times = ("seconds", "run_seconds")
@@ -98,11 +100,11 @@ def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path:
 def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(tmp_path: Path, tokenizer: Any) -> None:
     """Weights that are no numbers are never kept."""
     broken = replace(PRACTICE, rate=1e38, entropy=1.0)
-    first = school(tmp_path, practice=broken, seconds=0)
+    first = school(tmp_path, curriculum=broken, max_seconds=0)
     train_conductor(model(tokenizer), tokenizer, first)
     good = last_checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="no numbers any more after step 2") as told:
-        train_conductor(model(tokenizer), tokenizer, school(tmp_path, practice=broken))
+    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
+        train_conductor(model(tokenizer), tokenizer, school(tmp_path, curriculum=broken))
     assert good is not None
     assert told.value.hint == f"the last good checkpoint is {good}"
 
@@ -118,10 +120,14 @@ def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
     """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
     asked = school(tmp_path)
     best = [best_routing(PRACTICE.exercise(number), asked.rollouts).text for number in (0, 1)]
-    whole, cut = [1], [1] * PRACTICE.longest
+    whole, cut = [1], [1] * PRACTICE.max_plan_tokens
     given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
     assert given == [1.0, 1.0, 0.0, 0.0]
-    assert (asked.latest["reward"], asked.latest["valid"], asked.latest["signal"]) == (0.5, 0.5, 0.0)
+    assert (asked.latest_metrics["reward"], asked.latest_metrics["valid"], asked.latest_metrics["signal"]) == (
+        0.5,
+        0.5,
+        0.0,
+    )
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path, tokenizer: Any) -> None:

@@ -30,7 +30,7 @@ def test_there_is_a_course_for_every_worker() -> None:
 
 def test_a_course_can_be_told_from_another() -> None:
     """All that a training depends on is in what is said of its course."""
-    said = [course.described() for course in COURSES.values()]
+    said = [course.as_dict() for course in COURSES.values()]
     assert all(one != two for at, one in enumerate(said) for two in said[:at])
     assert said[0]["size"]["layers"] == 4
 

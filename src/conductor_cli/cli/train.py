@@ -1,0 +1,182 @@
+"""`conductor train`: train a conductor by reinforcement learning, over the user's own workers and cases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from conductor_cli.app.checks import Check
+from conductor_cli.app.training import Training, TrainingRequest, TrainingResult
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.output import print_json, print_line, print_notice
+from conductor_cli.cli.prompts import confirm_cost
+from conductor_cli.config import load_settings
+from conductor_cli.core.errors import UsageError
+from conductor_cli.train.distributed import is_first, process_count
+from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+
+INCOMPLETE: Final = 3
+"""The exit code if --minutes ended before all steps were done."""
+
+INTERRUPTED: Final = 130
+
+Cases = Annotated[
+    str | None, typer.Option("--cases", metavar="basics|CASES.jsonl", help="The cases to train on, as for eval.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="SET", help="The file's format: math500, mmlu, aime25 or gpqa-diamond."),
+]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="DIR|ID", help="The base model, in Hugging Face format; never downloaded."),
+]
+Profile = Annotated[
+    Literal["prompted", "published"] | None,
+    typer.Option("--profile", help="The prompt format: workers by name and card, or by number only."),
+]
+UseLora = Annotated[bool, typer.Option("--lora/--full", help="Train a low-rank adapter, or all weights.")]
+Steps = Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Number of training steps.")]
+Prompts = Annotated[int | None, typer.Option("--prompts", metavar="N", min=1, help="Cases in each step.")]
+Group = Annotated[int | None, typer.Option("--group", metavar="N", min=2, help="Plans sampled for each case.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed for cases, pools and plans.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory of the training; run again to resume there.")
+]
+MaxCost = Annotated[
+    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when the workers have cost this much in total.")
+]
+CostWeight = Annotated[
+    float | None,
+    typer.Option(
+        "--cost-weight", metavar="W", min=0.0, help="Reward penalty for the most expensive correct plan; 0 disables it."
+    ),
+]
+Vllm = Annotated[
+    str | None, typer.Option("--vllm", metavar="off|colocate|URL", help="What samples the plans: see docs/train.md.")
+]
+Minutes = Annotated[
+    float | None, typer.Option("--minutes", metavar="M", min=0.0, help="Stop after this time; exit code 3 if not done.")
+]
+Export = Annotated[bool, typer.Option("--export", help="Write a GGUF file for conductor model use at the end.")]
+Merged = Annotated[bool, typer.Option("--merged", help="With --lora: export a whole model instead of an adapter.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
+
+OUT: Final = Path("build/conductor")
+
+
+def train(
+    context: typer.Context,
+    cases: Cases = None,
+    case_format: From = None,
+    base: Base = None,
+    workers: opt.WorkersOption = None,
+    profile: Profile = None,
+    lora: UseLora = False,
+    steps: Steps = None,
+    prompts: Prompts = None,
+    group: Group = None,
+    seed: Seed = None,
+    out: Out = None,
+    max_cost: MaxCost = None,
+    cost_weight: CostWeight = None,
+    vllm: Vllm = None,
+    minutes: Minutes = None,
+    export: Export = False,
+    merged: Merged = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: opt.Json = False,
+) -> None:
+    """Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers."""
+    if json and not dry_run:
+        raise UsageError("--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl")
+    if merged and not lora:
+        raise UsageError("--merged needs --lora", hint="with --full, the export is always a whole model")
+    if vllm not in (None, "off", "colocate") and not vllm.startswith(("http://", "https://")):
+        raise UsageError(f"invalid value for --vllm: {vllm!r:.40}", hint="use off, colocate, or the URL of a server")
+    settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
+    recipe = _build_recipe(
+        base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
+        vllm=vllm, max_plan_steps=settings.limits.steps, lora=LoraSettings() if lora else None,
+    )  # fmt: skip
+    request = TrainingRequest(
+        recipe=recipe, cases=cases or "", case_format=case_format, directory=(out or OUT).expanduser(),
+        workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost), minutes=minutes, export=export or merged,
+        merged=merged,
+    )  # fmt: skip
+    with Training(request, settings) as training:
+        checks = training.check()
+        if dry_run:
+            _print_checks(checks, json=json)
+            raise typer.Exit(next((check.code for check in checks if check.code), 0))
+        if training.error is not None:
+            raise training.error
+        with training.lock():
+            if not _confirm(training, yes=yes, quiet=context.obj.quiet):
+                print_notice("nothing was trained")
+                return
+            try:
+                result = training.run(print_line)
+            except KeyboardInterrupt:
+                print_notice("stopped; run the same command again to resume: no answer is asked for twice")
+                raise typer.Exit(INTERRUPTED) from None
+    if not result.complete:
+        print_line("the time is up; run the same command again to continue")
+        raise typer.Exit(INCOMPLETE)
+    if is_first():
+        _print_result(request, result)
+
+
+def _build_recipe(**changes: object) -> Recipe:
+    """The published recipe with the options of the command line. Raises `UsageError`."""
+    recipe = replace(PUBLISHED, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    highest = 1 - recipe.format_bonus
+    if recipe.cost_weight >= highest:
+        raise UsageError(
+            f"with --cost-weight {recipe.cost_weight:g}, a correct plan could earn no more than a wrong one",
+            hint=f"use less than {highest:g}",
+        )
+    return replace(recipe, warmup=min(recipe.warmup, recipe.steps))
+
+
+def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
+    """Whether the user agrees to what the training may cost."""
+    estimate = training.estimate()
+    if training.is_free or not estimate.runs:
+        return True
+    # While one of several processes asked, the others would wait for hours.
+    if process_count() > 1 and not yes:
+        raise UsageError(
+            f"the training may cost money, and none of its {process_count()} processes can ask for confirmation",
+            hint="check the estimate with --dry-run, then add --yes",
+        )
+    return not is_first() or confirm_cost(estimate.lines(), "the training", yes=yes, quiet=quiet)
+
+
+def _print_checks(checks: Sequence[Check], *, json: bool) -> None:
+    if json:
+        print_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
+        return
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        print_line(f"{check.state:8} {check.name:{width}}  {check.found}")
+        if check.hint:
+            print_line(f"{'':8} {'':{width}}  {check.hint}")
+
+
+def _print_result(request: TrainingRequest, result: TrainingResult) -> None:
+    print_line(f"all steps are done: {result.checkpoint}")
+    if (path := result.exported) is None:
+        return
+    print_line(f"exported: {path}")
+    command = f"import {path} --base NAME|FILE" if request.exports_adapter else f"use {path}"
+    print_line(f"to plan with it: conductor model {command}")
+    if request.recipe.profile != "prompted":
+        print_line(f"                 conductor config set conductor.profile {request.recipe.profile}")
