@@ -26,8 +26,8 @@ def test_a_prompt_is_prepared_once(stage: Stage, model: Path, monkeypatch: pytes
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     first, second = stage.inside("model", "prepare"), stage.inside("model", "prepare")
     assert (first.code, second.code) == (0, 0)
-    assert "is remembered:" in first.out
-    assert "was remembered already" in second.out
+    assert "is stored:" in first.out
+    assert "was already stored" in second.out
 
 
 def test_a_place_that_cannot_be_written_is_told(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_place_that_cannot_be_written_is_told(stage: Stage, model: Path, monke
     prefixes.write_text("no directory")
     done = stage.inside("model", "prepare")
     assert done.code == 5
-    assert f"could not be kept in {prefixes}" in done.err
+    assert f"could not be stored in {prefixes}" in done.err
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1", "openai/gpt-x"])
@@ -51,7 +51,7 @@ def test_only_local_conductors_are_prepared(stage: Stage, monkeypatch: pytest.Mo
     assert "only a local conductor" in done.err
 
 
-def test_a_small_model_needs_no_preparing(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_is_not_warmed(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said that nothing is kept, instead of that it was."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     done = stage.inside("model", "prepare")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from conductor_cli.core.errors import ConductorError, Failure
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -19,6 +21,13 @@ class Check:
     hint: str = ""
     code: int = 0
     seconds: float | None = None
+
+    @classmethod
+    def failed(cls, name: str, error: ConductorError | Failure, *, seconds: float | None = None) -> Check:
+        """A check that ended with an error: its message, its hint and its exit code."""
+        return cls(
+            name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code, seconds=seconds
+        )
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""

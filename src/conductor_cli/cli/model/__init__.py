@@ -12,6 +12,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 
 if TYPE_CHECKING:
+    from conductor_cli.app.prefix_warmup import WarmedPrefix
     from conductor_cli.config import Settings
     from conductor_cli.models.weights.model_store import Manifest
 
@@ -80,27 +81,36 @@ def pull(
 def _after(manifest: Manifest, config: str | None, *, quiet: bool) -> None:
     """Read the fixed part of the prompt now, where the model that has come is the one that plans."""
     from conductor_cli.app.planner_resolution import planner_manifest
+    from conductor_cli.app.prefix_warmup import is_worth_warming, warm_prefix
     from conductor_cli.cli.output import print_notice
-    from conductor_cli.cli.preparing import is_worth_it, prepare, told
     from conductor_cli.config import load_settings
 
     settings = load_settings(os.environ, {}, config)
-    if planner_manifest(settings) != manifest or not is_worth_it(settings):
+    if planner_manifest(settings) != manifest or not is_worth_warming(settings):
         return
     if not quiet:
         print_notice("reading the fixed part of the prompt, so that no question has to wait for it …")
-    used = prepare(lambda: load_settings(os.environ, {}, config), print_notice)
+    warmed = warm_prefix(settings)
     if not quiet:
-        print_notice(told(used))
+        print_notice(_describe_warmup(warmed))
 
 
 @app.command("prepare")
 def prepare_(context: typer.Context) -> None:
     """Read the fixed part of the prompt now and keep its state on disk, so that the next question need not wait."""
-    from conductor_cli.cli.output import print_line, print_notice
-    from conductor_cli.cli.preparing import prepare, told
+    from conductor_cli.app.prefix_warmup import warm_prefix
+    from conductor_cli.cli.output import print_line
 
-    print_line(told(prepare(lambda: _settings(context), print_notice)))
+    print_line(_describe_warmup(warm_prefix(_settings(context))))
+
+
+def _describe_warmup(warmed: WarmedPrefix | None) -> str:
+    if warmed is None:
+        return "nothing to do: this model is so small that reading its prompt is faster than storing it"
+    read = warmed.tokens - warmed.cached
+    if read < warmed.cached:
+        return f"the fixed part of the prompt was already stored: {warmed.cached} of {warmed.tokens} tokens"
+    return f"the fixed part of the prompt is stored: {read} tokens, read in {warmed.seconds:.1f} s"
 
 
 @app.command("import")

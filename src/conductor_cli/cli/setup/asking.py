@@ -129,7 +129,7 @@ class Asking:
 
     def _first_try(self) -> None:
         """Offer a question to the shipped models, where nothing was ever asked."""
-        from conductor_cli.cli.doctor.live import REHEARSED
+        from conductor_cli.app.doctor.live import DEMO_QUESTION
         from conductor_cli.cli.options import RunOptions
         from conductor_cli.cli.session import Session
         from conductor_cli.core.question import Question
@@ -139,9 +139,9 @@ class Asking:
             return
         _head("A first try")
         print_text("  tiny models that ship with conductor answer a question: no key, no cost")
-        print_text(f'  conductor ask --rehearsal "{REHEARSED[0]}"')
+        print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
         if confirm("Run it?", default=True):
-            session.run(Question(text=REHEARSED[0]))
+            session.run(Question(text=DEMO_QUESTION))
 
 
 def _wanted(new: Sequence[Step]) -> list[Step]:

@@ -1,0 +1,204 @@
+"""Checks by use: the conductor plans a question, each worker answers, and the demo models do both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final, cast
+
+from conductor_cli.app.checks import Check
+from conductor_cli.app.doctor.local_model import memory_shortage
+from conductor_cli.app.key_status import key_state, stored_keys
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor, open_planner
+from conductor_cli.app.policy_filter import policy_objection
+from conductor_cli.app.worker_selection import discovered_workers, offered_workers
+from conductor_cli.cli.workers.testing import test_worker
+from conductor_cli.config import ConfiguredWorker, Settings
+from conductor_cli.config.schema import SETTINGS
+from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.events import Event, PlanRejected, StepPlanned
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import Question
+from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.models.llama import Llama
+from conductor_cli.run import Run
+
+Report = Callable[[Check], None]
+"""Takes each result as soon as there is one."""
+
+QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
+"""What the conductor plans."""
+
+DEMO_QUESTION: Final = "spell the capital of FRANCE backwards"
+DEMO_ANSWER: Final = "SIRAP"
+
+PLANNING_TIMEOUT: Final = 300.0
+"""Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""
+
+DEMO_TIMEOUT: Final = 60.0
+
+
+def workers_to_check(settings: Settings, *, offline: bool) -> list[ConfiguredWorker]:
+    """The workers that a run would use: the configured ones or, without any, those that are found."""
+    if not settings.workers:
+        return list(discovered_workers(settings, offline=offline))
+    offered = {worker.name for worker in offered_workers(settings)}
+    return [item for item in settings.workers if item.worker.name in offered]
+
+
+def check_without_calls(settings: Settings, workers: Sequence[ConfiguredWorker]) -> list[Check]:
+    """What can be said of the workers without calling them: whether their keys exist."""
+    stored = stored_keys(settings)
+    checks = [_check_key(item, settings, stored) for item in workers]
+    return checks or [_no_workers("none configured and no key found; local model servers were not asked")]
+
+
+async def check_by_use(settings: Settings, workers: Sequence[ConfiguredWorker], report: Report, *, plans: bool) -> None:
+    """Have the conductor plan, if it `plans`, and call every worker once."""
+    stored = stored_keys(settings)
+
+    async def check_local() -> None:
+        if plans:
+            report(await check_planning(settings))
+        # One after the other: each loads its weights, and two at once may not fit the memory.
+        for item in workers:
+            if item.worker.kind == "llama":
+                report(await _check_worker(item, settings, stored))
+
+    async def check_remote(item: ConfiguredWorker) -> None:
+        report(await _check_worker(item, settings, stored))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(check_local())
+        for item in workers:
+            if item.worker.kind not in ("llama", SELF):
+                group.create_task(check_remote(item))
+    if not workers:
+        report(_no_workers("none configured and none found; the conductor model answers itself"))
+
+
+async def check_planning(settings: Settings) -> Check:
+    """Whether the conductor plans a fixed question. The plan is not run."""
+    if shortage := memory_shortage(settings):
+        hint = "use a smaller model: conductor model list, then conductor model pull NAME --use"
+        return Check(name="planning", state="warning", found=f"not tried: {shortage}", hint=hint)
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(PLANNING_TIMEOUT):
+            opened = await open_planner(settings)
+            try:
+                return await _plan(opened, started)
+            finally:
+                await opened.close()
+    except ConductorError as error:
+        return _planning_failed(error.failure, time.monotonic() - started)
+    except TimeoutError:
+        failure = Failure(kind="conductor", message=f"no plan within {PLANNING_TIMEOUT:g} s")
+        return _planning_failed(failure, PLANNING_TIMEOUT)
+
+
+async def _plan(opened: OpenedConductor, started: float) -> Check:
+    local = [model for model in opened.loaded.models if isinstance(model, Llama)]
+    for model in local:
+        await model.load()
+    loaded = f"loaded in {time.monotonic() - started:.1f} s, " if local else ""
+    # The limits of a run are not what is checked here; the limits of a day hold all the same.
+    run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), only_plan=True)
+    events = [event async for event in _events_of(run)]
+    seconds, trace = time.monotonic() - started, run.trace
+    if trace.error is not None or not isinstance(trace.plan, Plan):
+        failure = trace.error or Failure(kind="conductor", message="the model wrote no plan")
+        return _planning_failed(failure, seconds)
+    first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
+    steps = format_count(len(trace.plan.steps), "step")
+    found = f"planned {steps} in {seconds:.1f} s: {loaded}first step after {first:.1f} s"
+    if any(isinstance(event, PlanRejected) for event in events):
+        found = f"{found}; its first reply was not a valid plan"
+        hint = "try another profile: conductor config set conductor.profile prompted-json"
+        return Check(name="planning", state="warning", found=found, hint=hint, seconds=seconds)
+    return Check(name="planning", state="ok", found=found, seconds=seconds)
+
+
+def _planning_failed(failure: Failure, seconds: float) -> Check:
+    """No plan: the conductor model's fault, unless a rule, a setting or a limit forbids it."""
+    if failure.kind not in {"policy", "config", "limit"}:
+        failure = replace(failure, kind="conductor")
+    hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
+    return Check.failed("planning", replace(failure, hint=hint), seconds=seconds)
+
+
+def _events_of(run: Run) -> AsyncGenerator[Event, None]:
+    return cast("AsyncGenerator[Event, None]", aiter(run))
+
+
+def _no_workers(found: str) -> Check:
+    hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
+    return Check(name="workers", state="warning", found=found, hint=hint)
+
+
+def _check_key(item: ConfiguredWorker, settings: Settings, stored: KeyStore) -> Check:
+    worker = item.worker
+    key = key_state(worker, settings.environ, stored)
+    name, found = f"worker {worker.name}", f"{worker.kind} {worker.model}".strip() + f", key {key}"
+    if key == "missing":
+        variable = worker.options.get("key_env")
+        hint = f"export {variable}=…" if variable else f"conductor keys set {worker.kind}, or set its variable"
+        return Check(name=name, state="failed", found=found, hint=hint, code=4)
+    return Check(name=name, state="ok", found=f"{found}, not called")
+
+
+async def _check_worker(item: ConfiguredWorker, settings: Settings, stored: KeyStore) -> Check:
+    worker, name = item.worker, f"worker {item.worker.name}"
+    try:
+        check = _check_key(item, settings, stored)
+        if check.code:
+            return check
+        if objection := policy_objection(settings, worker):
+            return replace(check, found=f"{check.found}: {objection}")
+        tested = await test_worker(worker, settings.environ, stored)
+    except ConductorError as error:
+        return Check.failed(name, error)
+    found = check.found.removesuffix(", not called")
+    if tested.failure is None:
+        return replace(check, found=f"{found}, answered in {tested.seconds:.2f} s", seconds=tested.seconds)
+    hint = f"{tested.failure.hint}\nor leave it out: conductor workers disable {worker.name}".strip()
+    failure = replace(tested.failure, message=f"{found}, {tested.failure.message}", hint=hint)
+    return Check.failed(name, failure, seconds=tested.seconds)
+
+
+async def check_demo(settings: Settings) -> Check:
+    """Whether the demo models plan and answer a question, which takes no key, no network and no download."""
+    # Limits and mode as the demo models know them, and no rules, since nothing leaves this machine.
+    fixed = {item.name: item.default for item in SETTINGS if item.name.startswith(("limits.", "conductor.", "policy."))}
+    settings = replace(settings, values={**settings.values, **fixed})
+    name, started = "rehearsal", time.monotonic()
+    try:
+        async with asyncio.timeout(DEMO_TIMEOUT):
+            opened = await open_conductor(settings, rehearsal=True)
+            try:
+                run = opened.conductor.run(Question(text=DEMO_QUESTION))
+                async with aclosing(_events_of(run)) as events:
+                    async for _ in events:
+                        pass
+            finally:
+                await opened.close()
+    except ConductorError as error:
+        return Check.failed(name, error)
+    except TimeoutError:
+        message = f"no answer within {DEMO_TIMEOUT:g} s"
+        return Check.failed(name, Failure(kind="conductor", message=message, hint="see: conductor doctor --offline"))
+    trace, seconds = run.trace, time.monotonic() - started
+    if trace.error is not None:
+        return Check.failed(name, trace.error, seconds=seconds)
+    found = f"the demo models planned {format_count(len(trace.steps), 'step')} and answered in {seconds:.1f} s"
+    answer = trace.answer.strip()
+    if answer == DEMO_ANSWER:
+        return Check(name=name, state="ok", found=found, seconds=seconds)
+    found = f"{found}, but wrongly: {answer!r:.60} instead of {DEMO_ANSWER!r}"
+    hint = "everything works; on another CPU the demo models may write another word"
+    return Check(name=name, state="warning", found=found, hint=hint, seconds=seconds)
