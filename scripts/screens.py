@@ -15,9 +15,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views import run_lines
-from conductor_cli.views.live_region import Lines
-from conductor_cli.views.step_lines import StepLayout
+from conductor_cli.views.live_region import StyledLines
+from conductor_cli.views.run_lines import StepLayout, footer, live_lines, settled_lines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 FOLDER: Final = Path("docs/screens")
@@ -42,14 +41,14 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     for event in run:
         trace = apply_event(trace, event)
         page = StepLayout(SCREEN, trace.at, {})
-        settled += run_lines.settled(event, trace, page)
+        settled += settled_lines(event, trace, page)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
-            found["planning"] = [*settled, *run_lines.going_on(trace, page)]
+            found["planning"] = [*settled, *live_lines(trace, page)]
         elif isinstance(event, ev.StepDelta) and event.step == 2:
-            found["running"] = [*settled, *run_lines.going_on(trace, page)]
+            found["running"] = [*settled, *live_lines(trace, page)]
         elif isinstance(event, ev.RunFinished):
             answer: Line = ((event.answer, "plain"),)
-            found["finished"] = [*settled, *run_lines.footer(trace, SCREEN, kept=False), BLANK, answer]
+            found["finished"] = [*settled, *footer(trace, SCREEN, stored=False), BLANK, answer]
     return found
 
 
@@ -57,7 +56,7 @@ def svg(lines: list[Line], theme: str) -> str:
     """A picture that loads nothing from elsewhere."""
     console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, color_system="standard")
     prompt: Line = ((f'$ conductor ask --rehearsal "{QUESTION.partition(",")[0]}, …"', "plain"),)
-    console.print(Lines(lambda: [prompt, *lines]), end="")
+    console.print(StyledLines(lambda: [prompt, *lines]), end="")
     title = "conductor"
     return _FONTS.sub("", console.export_svg(title=title, theme=THEMES[theme], unique_id=f"conductor-{theme}"))
 

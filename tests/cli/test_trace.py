@@ -88,7 +88,7 @@ def test_replay_takes_its_time(stage: Stage) -> None:
     """At speed 1 a replay takes as long as the run did; divided by the speed at another one."""
     from conductor_cli.store.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
-    from conductor_cli.views.json_lines import JsonLinesOutput
+    from conductor_cli.views.json_output import JsonLinesOutput
     from conductor_cli.views.replay import replay_events
     from tests.views.terminals import Sink
 

@@ -245,7 +245,7 @@ def test_a_replay_goes_on_by_key(stage: Stage) -> None:
     """The first event comes by itself, each further one that is no piece of a text after a key, all after a q."""
     from conductor_cli.store.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
-    from conductor_cli.views.json_lines import JsonLinesOutput
+    from conductor_cli.views.json_output import JsonLinesOutput
     from conductor_cli.views.replay import replay_events
     from tests.views.terminals import Sink
 

@@ -9,7 +9,8 @@ import pyte
 
 from conductor_cli.core.events import Event
 from conductor_cli.views.base import Stderr
-from conductor_cli.views.tree import TreeOptions, TreeProgress, open_console
+from conductor_cli.views.console import open_console
+from conductor_cli.views.tree import TreeOptions, TreeProgress
 
 
 class Sink(io.StringIO):

@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.json_lines import JsonLinesOutput
+from conductor_cli.views.json_output import JsonLinesOutput
 from tests.traces.make import RUNS, hostile, parallel
 from tests.views.terminals import Sink
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.live_region import SETTLING, Lines, LiveRegion, SegmentLine, reflows, styled
+from conductor_cli.views.console import open_console
+from conductor_cli.views.live_region import STABLE_AFTER, LiveRegion, SegmentLine, StyledLines, rewraps, style_segments
 from conductor_cli.views.text_layout import Line
-from conductor_cli.views.tree import open_console
 from tests.views.terminals import Clock, Reflowing, Sink
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def rows(*texts: str) -> list[SegmentLine]:
-    return [styled(((text, "plain"),)) for text in texts]
+    return [style_segments(((text, "plain"),)) for text in texts]
 
 
-def lines(*texts: str) -> Lines:
+def lines(*texts: str) -> StyledLines:
     found: list[Line] = [((text, "plain"),) for text in texts]
-    return Lines(lambda: found)
+    return StyledLines(lambda: found)
 
 
 class Window:
@@ -33,7 +33,7 @@ class Window:
         self.terminal = Reflowing(width, height, keeps=keeps)
         self.console: Console = open_console(Stdout(self.sink), color=False, environ={}, width=width, height=height)
         self.clock = Clock()
-        self.region = LiveRegion(self.console, reflows=not keeps, clock=self.clock)
+        self.region = LiveRegion(self.console, rewraps=not keeps, clock=self.clock)
 
     def draw(self, texts: list[str], *above: str) -> str:
         """What is written for it."""
@@ -80,7 +80,7 @@ def test_one_picture_follows_another(before: list[str], after: list[str]) -> Non
 @pytest.mark.parametrize("keeps", [False, True], ids=["breaks its lines anew", "cuts them off"])
 @pytest.mark.parametrize("width", [13, 20, 39, 41, 80])
 def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
-    """Lines that a narrower terminal has broken in two are all taken away."""
+    """StyledLines that a narrower terminal has broken in two are all taken away."""
     window = Window(40, 24, keeps=keeps)
     long = "x" * 40
     window.draw([long, "short", "y" * 25], "said")
@@ -103,15 +103,15 @@ def test_a_lower_window_is_drawn_anew() -> None:
 def test_a_window_is_drawn_on_once_its_size_stands_still() -> None:
     """From a change of size on until nothing changes for a while, the region says so, and not before the first one."""
     window = Window(40, 24)
-    assert window.region.still
+    assert window.region.size_is_stable
     for size in (39, 20):
-        window.clock.now += SETTLING / 2
+        window.clock.now += STABLE_AFTER / 2
         window.console.width = size
-        assert not window.region.still
-    window.clock.now += SETTLING * 0.9
-    assert not window.region.still
-    window.clock.now += SETTLING * 0.2
-    assert window.region.still
+        assert not window.region.size_is_stable
+    window.clock.now += STABLE_AFTER * 0.9
+    assert not window.region.size_is_stable
+    window.clock.now += STABLE_AFTER * 0.2
+    assert window.region.size_is_stable
 
 
 def test_the_cursor_comes_back() -> None:
@@ -134,4 +134,4 @@ def test_the_cursor_comes_back() -> None:
 )  # fmt: skip
 def test_which_terminals_break_their_lines_anew(environ: dict[str, str], expected: bool) -> None:
     """The old ones say who they are."""
-    assert reflows(environ) is expected
+    assert rewraps(environ) is expected

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from conductor_cli.core.sanitize import is_sanitized, sanitize
 from conductor_cli.views import OutputContext, open_views
 from conductor_cli.views.base import Stdout
+from conductor_cli.views.console import open_console
 from conductor_cli.views.markdown_stream import MarkdownStream
-from conductor_cli.views.tree import open_console
 from tests.traces.make import ANSWER, parallel
 from tests.views.terminals import Sink, emulated
 

@@ -19,8 +19,8 @@ from conductor_cli.views import (
     OutputContext,
     OutputName,
     ProgressName,
-    Shown,
-    Views,
+    RunView,
+    ShownProgress,
     choose_progress,
     open_views,
     run_text,
@@ -77,7 +77,9 @@ def played(output: OutputName, progress: ProgressName, place: OutputContext, eve
         ("answer", "tree", around(out=True, err=True, quiet=True), "none"),
     ],
 )
-def test_which_progress(output: OutputName, progress: ProgressName, place: OutputContext, expected: Shown) -> None:
+def test_which_progress(
+    output: OutputName, progress: ProgressName, place: OutputContext, expected: ShownProgress
+) -> None:
     """What was asked for is given; left to itself, what the streams and the environment call for."""
     assert choose_progress(output, progress, place) == expected
 
@@ -85,7 +87,7 @@ def test_which_progress(output: OutputName, progress: ProgressName, place: Outpu
 def test_every_name_has_its_row() -> None:
     """The tables hold the names that the flags offer, and what they come to."""
     assert set(OUTPUTS) == set(get_args(OutputName))
-    assert set(PROGRESS) == set(get_args(Shown))
+    assert set(PROGRESS) == set(get_args(ShownProgress))
     assert set(get_args(ProgressName)) == {*PROGRESS, "auto"} - {"notices"}
 
 
@@ -115,7 +117,7 @@ def test_a_notice_is_one_line_wherever_it_comes_from() -> None:
     ]
     _, err = played("json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]])
     assert err == (
-        "conductor: note: two lines\nconductor: step 2, note: of a step\nconductor: step 2, inside: note: inside\n"
+        "conductor: note: two lines\nconductor: step 2, note: of a step\nconductor: step 2, nested: note: inside\n"
     )
 
 
@@ -131,8 +133,8 @@ def test_how_to_go_on() -> None:
 
 
 def test_no_way_to_resume_without_a_trace() -> None:
-    """Where no trace is kept, none is named."""
-    place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, kept=False)
+    """Where no trace is stored, none is named."""
+    place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
     assert "resume" not in played("answer", "none", place, limit())[1]
 
 
@@ -159,7 +161,7 @@ def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> Non
 def test_an_answer_that_breaks_off_is_waited_for_in_sight() -> None:
     """Once an attempt's text has streamed and it failed, the tree counts down to the next; nothing is said twice."""
     drawn = Drawn(shared=True)
-    view = Views(drawn.tree, AnswerOutput(Stdout(drawn.sink)), shared=True)
+    view = RunView(drawn.tree, AnswerOutput(Stdout(drawn.sink)), shared=True)
 
     def show(run: Writer) -> str:
         for event in run.events:

@@ -19,9 +19,9 @@ from tests.views.terminals import Clock, Sink
 Run = Callable[[], list[ev.Event]]
 
 
-def lines_of(events: list[ev.Event], *, kept: bool = True) -> list[str]:
+def lines_of(events: list[ev.Event], *, stored: bool = True) -> list[str]:
     sink = Sink()
-    view = PlainProgress(Stderr(sink), kept=kept)
+    view = PlainProgress(Stderr(sink), stored=stored)
     for event in events:
         view.show(event)
     view.close()
@@ -52,8 +52,8 @@ def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
     pieces = [ev.StepDelta(at=at + second, step=1, attempt=1, text="x") for second in range(1, 65)]
     added = lines_of([*events, *pieces])
     assert [line for line in added if line.startswith("still working")] == [
-        "still working: step 1 for 34 s, step 2 for 32 s, 36 s in all",
-        "still working: step 1 for 64 s, step 2 for 62 s, 66 s in all",
+        "still working: step 1 for 34 s, step 2 for 32 s, 36 s in total",
+        "still working: step 1 for 64 s, step 2 for 62 s, 66 s in total",
     ]
     assert PATIENCE == 30.0
 
@@ -66,14 +66,14 @@ def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
     def waited(seconds: float) -> list[str]:
         before = len(sink.getvalue())
         clock.now += seconds
-        view.wait()
+        view.report_working()
         return sink.getvalue()[before:].splitlines()
 
     events = parallel()
     for event in events[:35]:
         view.show(event)
     assert waited(29.0) == []
-    assert waited(1.0) == ["still working: step 1 for 34 s, step 2 for 32 s, 36 s in all"]
+    assert waited(1.0) == ["still working: step 1 for 34 s, step 2 for 32 s, 36 s in total"]
     assert waited(29.0) == []
     view.show(ev.PlanOffered(at=events[34].at + 59))
     assert waited(60.0) == []
@@ -97,7 +97,7 @@ def test_the_thread_of_the_lines_ends_with_them() -> None:
 def test_a_long_plan_is_worked_on_too() -> None:
     """Before there is a step, the line says that the plan is being written."""
     lines = lines_of([parallel()[0], ev.PlanDelta(at=31.0, text="A")])
-    assert lines[1] == "still working: planning, 31 s in all"
+    assert lines[1] == "still working: planning, 31 s in total"
 
 
 def test_while_the_answer_streams_lines_are_kept_back() -> None:
@@ -118,7 +118,7 @@ def test_while_the_answer_streams_lines_are_kept_back() -> None:
 
 def test_a_trace_that_is_not_kept_is_not_named() -> None:
     """Without a trace on disk neither its id nor a way to resume it is told."""
-    assert [line for line in lines_of(limit(), kept=False)[1:] if "01JDQ7W3ZK" in line] == []
+    assert [line for line in lines_of(limit(), stored=False)[1:] if "01JDQ7W3ZK" in line] == []
 
 
 def test_an_event_of_an_unknown_step_is_told_without_its_step() -> None:

@@ -46,12 +46,12 @@ def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
     error = Failure(kind="limit", message="the limit is reached", reason="limit_cost", suggested_limit="0.04")
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
-    assert problem_lines(trace, kept=True) == ["conductor: the limit is reached", line]
-    assert problem_lines(trace, kept=False)[1:] == ["  raise it with --max-cost 0.04"]
+    assert problem_lines(trace, stored=True) == ["conductor: the limit is reached", line]
+    assert problem_lines(trace, stored=False)[1:] == ["  raise it with --max-cost 0.04"]
     of_a_day = changed(
         trace, error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3")
     )
-    assert problem_lines(of_a_day, kept=True)[1:] == [
+    assert problem_lines(of_a_day, stored=True)[1:] == [
         "  wait until midnight, or run: conductor config set limits.cost_day 3",
         line.partition(" --max")[0],
     ]
@@ -86,17 +86,17 @@ def test_tokens_of_a_running_step_are_a_guess() -> None:
 
 def test_trouble_of_a_run_that_never_began_is_none() -> None:
     """Before the first event there is nothing to say."""
-    assert problem_lines(Trace(), kept=True) == []
+    assert problem_lines(Trace(), stored=True) == []
 
 
 def test_trouble_without_a_reason() -> None:
     """A partial answer always says that it is one."""
     trace = apply_event(apply_event(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
-    assert problem_lines(trace, kept=True) == ["conductor: partial answer: not every step could finish"]
+    assert problem_lines(trace, stored=True) == ["conductor: partial answer: not every step could finish"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept", "reason", "said"),
+    ("kind", "stored", "reason", "said"),
     [
         ("cancelled", True, "", True),
         ("terminated", True, "", True),
@@ -106,18 +106,18 @@ def test_trouble_without_a_reason() -> None:
     ],
 )
 def test_a_run_that_was_stopped_before_its_first_step_can_be_asked_again(
-    kind: Any, kept: bool, reason: Any, said: bool
+    kind: Any, stored: bool, reason: Any, said: bool
 ) -> None:
-    """Where its trace is kept; not where the same would fail again."""
+    """Where its trace is stored; not where the same would fail again."""
     error = Failure(kind=kind, message="why", reason=reason)
     trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
-    assert (problem_lines(trace, kept=kept)[-1] == line) is said
+    assert (problem_lines(trace, stored=stored)[-1] == line) is said
 
 
 def test_a_run_that_has_no_end_can_be_asked_again() -> None:
     """The process was killed while it planned."""
-    assert problem_lines(apply_event(Trace(), started()), kept=True)[-1].startswith("  ask it again: ")
+    assert problem_lines(apply_event(Trace(), started()), stored=True)[-1].startswith("  ask it again: ")
 
 
 def test_trouble_is_short_whatever_a_provider_wrote() -> None:
@@ -127,7 +127,7 @@ def test_trouble_is_short_whatever_a_provider_wrote() -> None:
     trace = Trace()
     for event in (*parallel()[:58], RunFailed(at=9.0, error=error, usage=Usage())):
         trace = apply_event(trace, event)
-    lines = problem_lines(trace, kept=True)
+    lines = problem_lines(trace, stored=True)
     assert len(lines) == 3
     assert max(len(line) for line in lines) < LONGEST + 20
     assert not [line for line in lines if "\n" in line]

@@ -15,9 +15,9 @@ from wcwidth import wcswidth
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.sanitize import is_sanitized
-from conductor_cli.views.base import Stderr
-from conductor_cli.views.timer import Timer
-from conductor_cli.views.tree import TICK, TreeProgress, nested_clock_starts, open_console
+from conductor_cli.views.base import Stderr, Timer
+from conductor_cli.views.console import open_console
+from conductor_cli.views.tree import TICK, TreeProgress, nested_clock_starts
 from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
 from tests.views.terminals import Drawn, Reflowing, Sink
 
@@ -173,7 +173,7 @@ def test_a_run_that_breaks_off_leaves_the_terminal_as_it_was(count: int) -> None
 
 
 def test_after_rest_nothing_is_written_until_the_end() -> None:
-    """While another writes to the terminal, what is settled is kept back; it is said at the close."""
+    """While another writes to the terminal, what is settled is stored back; it is said at the close."""
     drawn = Drawn(shared=True)
     events = parallel()
     for event in events[:60]:

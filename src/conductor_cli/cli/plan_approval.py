@@ -12,7 +12,7 @@ from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
 from conductor_cli.cli.output import print_error
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.views.base import Stderr
-from conductor_cli.views.printer import Printer
+from conductor_cli.views.console import Printer
 from conductor_cli.views.text_layout import BLANK
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from conductor_cli.run import Run
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
+from conductor_cli.views.console import Printer
 from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
 from conductor_cli.views.plan_offer import plan_lines
-from conductor_cli.views.printer import Printer
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 
@@ -35,7 +35,7 @@ def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -
     if flow:
         printer.print([BLANK, *planned_flow_lines(run, screen)])
     if out.terminal:
-        hints = [f"run it: conductor ask --resume {run.id}"] if around.kept else []
+        hints = [f"run it: conductor ask --resume {run.id}"] if around.stored else []
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
 

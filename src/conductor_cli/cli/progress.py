@@ -120,7 +120,7 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
 
         from conductor_cli.views import uses_color
         from conductor_cli.views.base import Stderr
-        from conductor_cli.views.tree import open_console
+        from conductor_cli.views.console import open_console
 
         console = open_console(Stderr(sys.stderr), color=uses_color(context), environ=context.environ)
         with Progress(*_columns(unit, console), console=console, transient=True) as bar:

@@ -48,7 +48,7 @@ class Session:
         """Where and how a run is shown."""
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.quiet, kept=self.keep, markdown=self.settings["output.markdown"],
+            quiet=self.quiet, stored=self.keep, markdown=self.settings["output.markdown"],
             brief=self.settings["output.brief"],
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""What a view is, and the streams that views write to."""
+"""What a view is, the streams that views write to, and the timer that redraws them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
@@ -9,11 +10,11 @@ from conductor_cli.core.events import Event
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 Clock = Callable[[], float]
-"""Seconds that only grow."""
+"""Seconds since some moment; never goes back."""
 
 
 class View(Protocol):
-    """Shows one run. `show` takes every event in order; `close` ends the output, also of a run that broke off."""
+    """Shows one run. `show` gets every event in order; `close` ends the output, also that of an interrupted run."""
 
     def show(self, event: Event) -> None: ...
 
@@ -21,7 +22,7 @@ class View(Protocol):
 
 
 class Progress(View, Protocol):
-    """A view for the person who waits. From `rest` to `wake` it writes nothing: the terminal is someone else's."""
+    """A view for the person who waits. Between `rest` and `wake` it writes nothing: the answer uses the terminal."""
 
     def rest(self) -> None: ...
 
@@ -29,9 +30,9 @@ class Progress(View, Protocol):
 
 
 class Stdout:
-    """Standard output, without a key that this process has read.
+    """Standard output. Keys that this process has read are redacted, and characters that the encoding lacks replaced.
 
-    A character that the encoding lacks is replaced; a closed pipe is the caller's to hear of.
+    `BrokenPipeError` is raised to the caller.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -57,7 +58,7 @@ class Stdout:
 
 
 class Stderr(Stdout):
-    """Standard error. Nobody must fail because nobody listens: a write that the system refuses is dropped."""
+    """Standard error. A run must not fail because nobody reads its progress, so errors of writes are ignored."""
 
     def write(self, text: str) -> int:
         try:
@@ -73,7 +74,7 @@ class Stderr(Stdout):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at `stream`. A closed stream has no reader."""
+    """Whether `stream` is an open terminal."""
     try:
         return stream.isatty()
     except (OSError, ValueError):
@@ -81,5 +82,28 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def encodable(text: str, encoding: str) -> str:
-    """`text` with a question mark for every character that `encoding` lacks."""
+    """`text` with a question mark in place of every character that `encoding` lacks."""
     return text.encode(encoding, "replace").decode(encoding)
+
+
+class Timer:
+    """Calls `tick` every `seconds` on a thread, until it is stopped."""
+
+    def __init__(self, tick: Callable[[], None], seconds: float, name: str = "conductor-tree") -> None:
+        self._tick = tick
+        self._seconds = seconds
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when no call is running and none will come."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(self._seconds):
+            self._tick()

@@ -1,7 +1,8 @@
-"""A run as one HTML file that needs nothing else: no script, no other file, no network. Pure.
+"""A run as one self-contained HTML file: no scripts, no other files, no network. Pure.
 
-What workers wrote may be anything; each text goes through `escape`, and the page's own policy forbids scripts, forms
-and every fetch, so that a mistake here would not run either.
+Workers may write anything, so every text is escaped, and the page's own policy forbids scripts, forms and fetches in
+case one is missed. The timeline is SVG: times are shares of the width, everything else is in pixels, so that it can be
+read on a phone too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from html import escape
 from typing import Final
 
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.html import html_text
+from conductor_cli.core.html import axis_ticks, html_text
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.sanitize import sanitize
+from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.run_text import (
     describe_access,
@@ -24,7 +25,16 @@ from conductor_cli.views.run_text import (
     question_line,
     quote_text,
 )
-from conductor_cli.views.timeline import timeline
+
+TIMELINE_WIDTH: Final = 97.0
+"""Per cent of the width up to the last tick, whose label needs some room."""
+
+ROW_HEIGHT: Final = 40
+"""Pixels for a name and the bar below it."""
+
+BAR_HEIGHT: Final = 14
+LONGEST_NAME: Final = 40
+"""Characters of a worker's name above its bar; the bar's title has the whole name."""
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -54,9 +64,9 @@ svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 12px; }
 
 
 def html_page(trace: Trace, *, live: bool = False) -> str:
-    """The whole file: question, timeline, steps with prompts and answers, notices, answer."""
+    """The whole file: question, answer, timeline, steps with prompts and answers, notices."""
     title = question_line(trace)[:120] or trace.run
-    body = "\n".join(part for part in _parts(trace, title, live) if part)
+    body = "\n".join(_body(trace, title, live=live))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -66,47 +76,48 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     )
 
 
-def _parts(trace: Trace, title: str, live: bool) -> Iterator[str]:  # noqa: FBT001 - as its caller was told
+def _body(trace: Trace, title: str, *, live: bool) -> Iterator[str]:
     state = "partial" if trace.partial else trace.state if trace.ended else "interrupted"
     yield f"<h1>{html_text(title)}</h1>"
     yield f'<p class="note"><span class="state {state}">{html_text(describe_outcome(trace, live=live))}</span></p>'
-    yield _note(describe_totals(trace, kept=True))
-    yield _note(f"{describe_setup(trace)}; begun {trace.time}")
-    yield _note(f"resumes run {trace.resumed}") if trace.resumed else ""
+    yield _note(describe_totals(trace, stored=True))
+    yield _note(f"{describe_setup(trace)}; started {trace.time}")
+    if trace.resumed:
+        yield _note(f"resumes run {trace.resumed}")
     if len(trace.question.text) > len(title):
         yield f"<h2>Question</h2>\n{_text(trace.question.text)}"
-    yield from (f"{_note(f'file {file.name}')}\n{_text(file.text)}" for file in trace.question.files)
-    yield f"<h2>Answer</h2>\n{_text(trace.answer, 'answer')}" if trace.answer else ""
+    for file in trace.question.files:
+        yield f"{_note(f'file {file.name}')}\n{_text(file.text)}"
+    if trace.answer:
+        yield f"<h2>Answer</h2>\n{_text(trace.answer, 'answer')}"
     yield f"<h2>Timeline</h2>\n{timeline(trace)}"
-    yield _note("Dashes: the step is planned and waits. Colours say how it ended, as the words below do.")
-    yield "<h2>Steps</h2>\n" + "\n".join(_step(record, trace.at) for record in trace.steps) if trace.steps else ""
+    yield _note("A dashed line is a planned step that waits. Colours show how a step ended, as the words below do.")
+    if trace.steps:
+        yield "<h2>Steps</h2>"
+    yield from (_step(record, trace.at) for record in trace.steps)
     if isinstance(trace.plan, Plan) and trace.plan.reasoning:
-        yield f"<details><summary>What the conductor reasoned</summary>{_text(trace.plan.reasoning)}</details>"
+        yield _details("The conductor's reasoning", trace.plan.reasoning)
     if trace.notices:
-        yield "<h2>Notices</h2>\n" + "\n".join(_note(notice.text) for notice in trace.notices)
+        yield "<h2>Notices</h2>"
+    yield from (_note(notice.text) for notice in trace.notices)
 
 
 def _step(record: StepRecord, now: float) -> str:
-    """A step to be opened: its subtask, what its worker was sent, thought and answered."""
-    state = f'<span class="state {record.state}">{record.state}</span>'
+    """A step that can be opened: its subtask, what its worker was sent, its reasoning and its answer."""
     usage = record.usage
-    took = [
-        format_duration(record.seconds(now)),
-        format_count(usage.tokens, "token"),
-        format_cost(usage),
-    ]
-    told = ", ".join([record.worker, describe_access(record.step.access), *filter(None, took)])
-    head = f"{record.number}. {told}: {quote_text(record.step.subtask)}"
+    facts = (
+        record.worker, describe_access(record.step.access), format_duration(record.seconds(now)),
+        format_count(usage.tokens, "token"), format_cost(usage),
+    )  # fmt: skip
+    head = f"{record.number}. {', '.join(filter(None, facts))}: {quote_text(record.step.subtask)}"
+    state = f'<span class="state {record.state}">{record.state}</span>'
     parts = [f"<summary>{state} {html_text(head)}</summary>", _note("subtask"), _text(record.step.subtask)]
     if record.error is not None:
         parts.append(_note(f"failed: {describe_failure(record.error)}"))
     if record.nested is not None:
-        parts += [_step(inner, record.nested.at) for inner in record.nested.steps]
-    parts += [
-        f"<details><summary>prompt ({html_text(message.role)})</summary>{_text(message.content)}</details>"
-        for message in record.prompt
-    ]
-    parts += [f"<details><summary>thinking</summary>{_text(record.thinking)}</details>"] if record.thinking else []
+        parts += [_step(step, record.nested.at) for step in record.nested.steps]
+    parts += [_details(f"prompt ({message.role})", message.content) for message in record.prompt]
+    parts += [_details("thinking", record.thinking)] if record.thinking else []
     parts += [_note("answer"), _text(record.text)] if record.text else []
     return f"<details>{''.join(parts)}</details>"
 
@@ -115,6 +126,73 @@ def _note(text: str) -> str:
     return f'<p class="note">{html_text(text)}</p>'
 
 
+def _details(title: str, text: str) -> str:
+    return f"<details><summary>{html_text(title)}</summary>{_text(text)}</details>"
+
+
 def _text(text: str, kind: str = "text") -> str:
-    """A text as it stands, line ends and all."""
+    """A text with its line ends."""
     return f'<pre class="{kind}">\n{escape(sanitize(text))}</pre>'
+
+
+# The timeline
+
+
+def timeline(trace: Trace) -> str:
+    """One row for the planning and one for each step, those of a nested run after the step that it is."""
+    steps = list(timed_steps(trace))
+    latest = max([trace.at, *(start + end for _, start, _, end in steps)])
+    latest = latest if latest > 0 else 1.0
+    ticks = axis_ticks(latest)
+    scale = TIMELINE_WIDTH / max(latest, ticks[-1])
+    bottom = ROW_HEIGHT * (len(steps) + 1) + 8
+    planned = max((record.planned for record in trace.steps), default=trace.at)
+    parts = [_tick(tick * scale, bottom, f"{tick:g} s") for tick in ticks]
+    parts.append(_row(0, "plan", _bar(0, 0.0, planned * scale, "plan", f"planned in {format_duration(planned)}")))
+    for index, (number, start, record, end) in enumerate(steps, start=1):
+        name = one_line(record.worker)
+        label = f"{number} {name if len(name) <= LONGEST_NAME else f'{name[: LONGEST_NAME - 2]}..'}"
+        began = end if record.started is None else record.started
+        marks = _waiting_line(index, (start + record.planned) * scale, (start + began) * scale)
+        if record.started is not None:
+            what = f"step {number}, {name}: {record.state}, {format_duration(record.seconds(end))}"
+            marks += _bar(index, (start + began) * scale, (start + end) * scale, record.state, what)
+        parts.append(_row(index, label, marks))
+    title = "When each step waited and worked"
+    inner = "\n".join(parts)
+    return f'<svg role="img" height="{bottom + 22}" aria-label="{title}"><title>{title}</title>\n{inner}\n</svg>'
+
+
+def timed_steps(trace: Trace, start: float = 0.0, path: str = "") -> Iterator[tuple[str, float, StepRecord, float]]:
+    """Every step: its number, `2.1` in a nested run; when its run started, by the outermost clock; and its end.
+
+    A step without an end ends at the newest moment of its run.
+    """
+    for record in trace.steps:
+        number = f"{path}{record.number}"
+        yield number, start, record, trace.at if record.ended is None else record.ended
+        if record.nested is not None:
+            yield from timed_steps(record.nested, start + (record.started or 0.0), f"{number}.")
+
+
+def _tick(x: float, bottom: int, label: str) -> str:
+    line = f'<line class="grid" x1="{x:.2f}%" y1="4" x2="{x:.2f}%" y2="{bottom}"/>'
+    anchor = "middle" if x else "start"
+    return f'{line}<text class="tick" x="{x:.2f}%" y="{bottom + 16}" text-anchor="{anchor}">{label}</text>'
+
+
+def _row(index: int, label: str, marks: str) -> str:
+    return f'<text x="4" y="{ROW_HEIGHT * index + 20}">{escape(label)}</text>{marks}'
+
+
+def _waiting_line(index: int, x1: float, x2: float) -> str:
+    y = ROW_HEIGHT * index + 26 + BAR_HEIGHT // 2
+    return f'<line class="waits" x1="{x1:.2f}%" y1="{y}" x2="{x2:.2f}%" y2="{y}"/>' if x2 > x1 else ""
+
+
+def _bar(index: int, x1: float, x2: float, state: str, title: str) -> str:
+    y, width = ROW_HEIGHT * index + 26, max(x2 - x1, 0.3)
+    return (
+        f'<rect class="bar {state}" x="{x1:.2f}%" y="{y}" width="{width:.2f}%" height="{BAR_HEIGHT}" rx="3">'
+        f"<title>{html_text(title)}</title></rect>"
+    )

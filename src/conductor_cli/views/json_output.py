@@ -1,22 +1,37 @@
-"""The whole run as one JSON object, written when it has ended: `--format json`."""
+"""A run as JSON: the events as lines (`--format jsonl`), or one object when it has ended (`--format json`)."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from conductor_cli.core.events import Event
-from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.events import Event, to_line
+from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.json_lines import write_json
 from conductor_cli.views.limit_hints import with_limit_hint
 from conductor_cli.views.run_text import apply_without_deltas
 
 
+class JsonLinesOutput:
+    """Writes each event as a trace file has it, but with control characters escaped, so that terminals are safe."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+
+    def show(self, event: Event) -> None:
+        write_json(self._stdout, to_line(event, KNOWN_SECRETS))
+        self._stdout.flush()
+
+    def close(self) -> None:
+        """Every line has been written already."""
+
+
 class JsonOutput:
-    """Answer, plan, steps, usage and the trace's id in one object; `answer` is null where the run failed."""
+    """Writes `run_data` once: when the run has ended, or when the view is closed without an end."""
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
@@ -29,7 +44,6 @@ class JsonOutput:
             self._write()
 
     def close(self) -> None:
-        """Write the object of a run that has no end."""
         if self._trace.run and not self._written:
             self._write()
 
@@ -39,13 +53,24 @@ class JsonOutput:
         self._stdout.flush()
 
 
-def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
-    """The object; `state` is finished, failed, interrupted, or running while somebody writes the trace (`live`).
+def write_json(stdout: Stdout, line: str) -> None:
+    """Write a line of JSON, in ASCII if the encoding of the stream lacks some of its characters."""
+    line = escape_json(line)
+    try:
+        line.encode(stdout.encoding)
+    except UnicodeEncodeError:
+        line = json.dumps(json.loads(line), separators=(",", ":"))
+    stdout.write(line + "\n")
 
-    Money is text, as in the trace: a float is not exact. `alone` is an estimate of what single workers would have cost
-    for the same question, null where that says nothing.
+
+def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
+    """The run as one JSON object; with `prompts`, also what each worker was sent.
+
+    `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
+    null when the run failed. Money is text, as in the trace, because a float is not exact. `alone` estimates what
+    single workers would have cost for the same question; it is null when that cannot be compared.
     """
-    from conductor_cli.core.single_worker_cost import compare_with_single_worker  # the prompts are with it
+    from conductor_cli.core.single_worker_cost import compare_with_single_worker  # loads the prompts, which takes long
 
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
@@ -57,7 +82,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         "mode": trace.mode,
         "conductor": trace.conductor,
         "policy": dump(trace.policy),
-        **_workflow(trace, prompts=prompts),
+        **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
         "alone": dump(compare_with_single_worker(trace)),
@@ -65,20 +90,16 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
     }
 
 
-def _workflow(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
-    steps = [_step(record, trace.at) | ({"prompt": dump(record.prompt)} if prompts else {}) for record in trace.steps]
-    return {"plan": _plan(trace.plan), "steps": steps}
+def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
+    """Plan and steps of a run or of a nested one."""
+    plan: Any = None
+    if trace.plan is not None:
+        plan = "accept" if isinstance(trace.plan, KeepAnswer) else {"steps": [dump(step) for step in trace.plan.steps]}
+    return {"plan": plan, "steps": [_step_data(record, trace.at, prompts=prompts) for record in trace.steps]}
 
 
-def _plan(plan: Plan | KeepAnswer | None) -> dict[str, Any] | str | None:
-    if plan is None:
-        return None
-    return "accept" if isinstance(plan, KeepAnswer) else {"steps": [dump(step) for step in plan.steps]}
-
-
-def _step(record: StepRecord, now: float) -> dict[str, Any]:
-    inner = record.nested
-    return {
+def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, Any]:
+    data = {
         "number": record.number,
         "worker": record.worker,
         "subtask": record.step.subtask,
@@ -88,5 +109,6 @@ def _step(record: StepRecord, now: float) -> dict[str, Any]:
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
         "error": dump(record.error and with_limit_hint(record.error)),
-        "nested": inner and _workflow(inner),
+        "nested": record.nested and _workflow_data(record.nested),
     }
+    return data | {"prompt": dump(record.prompt)} if prompts else data

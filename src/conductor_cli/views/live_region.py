@@ -1,8 +1,9 @@
-"""The lines at the bottom of a terminal that are drawn again and again, below what is printed for good.
+"""The lines at the bottom of a terminal that are redrawn, below what is printed for good.
 
-The cursor waits at the start of the line below them. Only lines that differ are written again. Most terminals break
-the lines that they show anew when they get narrower; how many rows then have to be erased is counted from the lines.
-What has left the screen by then cannot be erased: whoever draws keeps to what `Screen.fits` says.
+The cursor waits at the start of the line below them, and only lines that differ are written again. Most terminals wrap
+the lines that they show again when they get narrower; how many rows then have to be erased is counted from the lines.
+Rows that have left the screen by then cannot be erased, so callers draw only what `Screen.fits` allows. `rich.live`
+does not count rows after a resize and leaves debris on the screen, which is why this module exists.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from rich.control import Control
 from rich.segment import ControlType, Segment, Segments
 from rich.style import Style
 
-from conductor_cli.views import run_lines
 from conductor_cli.views.base import Clock
 from conductor_cli.views.text_layout import Line, folded
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
-_STYLES: Final = {name: Style.parse(style) for name, style in run_lines.STYLES.items()}
+STYLES: Final[dict[str, str]] = {
+    "question": "bold", "number": "dim", "worker": "bold", "plain": "", "quiet": "dim", "thinking": "dim italic",
+    "waiting": "dim", "skipped": "dim", "planning": "cyan", "running": "cyan", "answering": "cyan",
+    "done": "green", "retrying": "yellow", "stopped": "yellow", "note": "yellow", "rejected": "yellow", "failed": "red",
+}  # fmt: skip
+_STYLES: Final = {name: Style.parse(style) for name, style in STYLES.items()}
 
-SETTLING: Final = 0.3
-"""Seconds for which a window keeps a size before its rows can be counted.
+STABLE_AFTER: Final = 0.3
+"""Seconds that a window must keep its size before its rows can be counted.
 
-tmux gives the first of two sizes on at once and the second, which its screen has by then, up to a quarter of a second
-later.
+tmux reports the first of two sizes at once, and the second, which its screen already has by then, up to a quarter of a
+second later.
 """
 
 _ERASE: Final = (ControlType.ERASE_IN_LINE, 2)
@@ -39,45 +44,45 @@ SegmentLine = Sequence[Segment]
 """One line as Rich writes it, without its end."""
 
 
-def styled(line: Line) -> tuple[Segment, ...]:
+def style_segments(line: Line) -> tuple[Segment, ...]:
     """A line's spans as segments."""
     return tuple(Segment(text, _STYLES[style]) for text, style in line)
 
 
-class Lines:
-    """Lines as Rich prints them. Asked for anew at each drawing, and neither wrapped nor searched for markup."""
+class StyledLines:
+    """Lines for Rich to print: computed at each drawing, not wrapped, and without markup."""
 
     def __init__(self, lines: Callable[[], Iterable[Line]]) -> None:
         self._lines = lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._lines():
-            yield from styled(line)
+            yield from style_segments(line)
             yield Segment.line()
 
 
 class LiveRegion:
-    """The live lines of one terminal. `reflows`: it breaks its lines anew when it gets narrower."""
+    """The live lines of one terminal. `rewraps`: it wraps its lines again when it gets narrower."""
 
-    def __init__(self, console: Console, *, reflows: bool = True, clock: Clock = time.monotonic) -> None:
+    def __init__(self, console: Console, *, rewraps: bool = True, clock: Clock = time.monotonic) -> None:
         self._console = console
-        self._reflows = reflows
+        self._rewraps = rewraps
         self._clock = clock
         self._rows: list[SegmentLine] = []
         self._drawn = self._seen = console.size
-        self._since = -SETTLING
+        self._since = -STABLE_AFTER
         console.show_cursor(show=False)
 
     @property
-    def still(self) -> bool:
-        """Whether the window has settled on its size. While it has not, it is better not drawn on."""
+    def size_is_stable(self) -> bool:
+        """Whether the window has kept its size long enough to be drawn on."""
         size, now = self._console.size, self._clock()
         if size != self._seen:
             self._seen, self._since = size, now
-        return now - self._since >= SETTLING
+        return now - self._since >= STABLE_AFTER
 
     def draw(self, rows: list[SegmentLine], above: ConsoleRenderable | None = None) -> None:
-        """Draw `rows` instead of those that stand there, and print `above` for good before them."""
+        """Replace the rows by `rows`, and print `above` for good before them."""
         size = self._console.size
         with self._console:  # one write for all of it
             if above is None and size == self._drawn:
@@ -90,14 +95,14 @@ class LiveRegion:
         self._rows, self._drawn = rows, size
 
     def close(self) -> None:
-        """Take the lines away and give the cursor back."""
+        """Erase the lines and show the cursor again."""
         try:
             self.draw([])
         finally:
             self._console.show_cursor(show=True)
 
     def _update(self, rows: list[SegmentLine]) -> None:
-        """Write what differs from what stands there."""
+        """Write the rows that differ from those on the screen."""
         before = self._rows
         same = next((at for at, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new), None)
         start = min(len(before), len(rows)) if same is None else same
@@ -112,7 +117,7 @@ class LiveRegion:
         self._print(Segments(written))
 
     def _erase(self) -> None:
-        taken = folded(map(width, self._rows), self._console.width) if self._reflows else len(self._rows)
+        taken = folded(map(width, self._rows), self._console.width) if self._rewraps else len(self._rows)
         count = min(taken, max(0, self._console.height - 1))
         self._print(Segments([_control(ControlType.CARRIAGE_RETURN, _ERASE, *[_UP, _ERASE] * count)]))
 
@@ -129,6 +134,6 @@ def width(row: SegmentLine) -> int:
     return sum(segment.cell_length for segment in row)
 
 
-def reflows(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal breaks its lines anew when it gets narrower; the old ones cut them off."""
+def rewraps(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal wraps its lines again when it gets narrower; older ones cut them off."""
     return environ.get("TERM") != "linux" and not any(environ.get(name) for name in ("XTERM_VERSION", "STY"))

@@ -31,7 +31,7 @@ def markdown_document(trace: Trace, *, live: bool = False) -> str:
     """The whole file."""
     parts = [
         f"# {_plain(question_line(trace)[:100])}", "", f"- {_plain(describe_setup(trace))}",
-        f"- {_plain(describe_outcome(trace, live=live))}", f"- {_plain(describe_totals(trace, kept=True))}",
+        f"- {_plain(describe_outcome(trace, live=live))}", f"- {_plain(describe_totals(trace, stored=True))}",
         f"- {_plain(trace.time)}",
     ]  # fmt: skip
     parts += [f"- resumes run {_plain(trace.resumed)}"] if trace.resumed else []

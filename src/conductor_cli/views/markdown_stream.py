@@ -20,11 +20,10 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor_cli.views.base import encodable
+from conductor_cli.views.base import Timer, encodable
 from conductor_cli.views.live_region import LiveRegion, SegmentLine, width
 from conductor_cli.views.markdown_blocks import Block, BlockSplitter
 from conductor_cli.views.text_layout import COMMON, UNSEEN, WIDEST, Screen
-from conductor_cli.views.timer import Timer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -67,10 +66,10 @@ _CODE: Final = ANSISyntaxTheme(
 class MarkdownStream:
     """Writes one text. `tick` None: a piece is drawn as it comes. Close it, whatever happened."""
 
-    def __init__(self, console: Console, *, reflows: bool = True, tick: float | None = TICK) -> None:
+    def __init__(self, console: Console, *, rewraps: bool = True, tick: float | None = TICK) -> None:
         console.push_theme(_LOOKS)
         self._console = console
-        self._reflows = reflows
+        self._rewraps = rewraps
         self._tick = tick
         self._blocks = BlockSplitter()
         self._whole: list[Block] = []
@@ -89,7 +88,7 @@ class MarkdownStream:
             self._whole += self._blocks.feed(text)
             self._changed = True
         if self._region is None:
-            self._region = LiveRegion(self._console, reflows=self._reflows)
+            self._region = LiveRegion(self._console, rewraps=self._rewraps)
             if self._tick:
                 self._timer = Timer(self._ticked, self._tick, name="conductor-answer")
                 self._timer.start()
@@ -119,7 +118,7 @@ class MarkdownStream:
     def draw(self) -> None:
         """Print the whole blocks, and the one that is being written below them."""
         with self._lock:
-            if self._region is None or not self._changed or not self._region.still:
+            if self._region is None or not self._changed or not self._region.size_is_stable:
                 return
             self._changed = False
             above = self._printed()

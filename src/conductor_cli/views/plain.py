@@ -1,7 +1,6 @@
-"""One line an event, in words, never redrawn: for a log file, a dumb terminal, or a screen reader.
+"""Progress as plain lines that are never redrawn: one per event, only notices and problems, or only problems.
 
-Text that comes in pieces makes no lines of its own. While nothing else happens, a line every 30 seconds of the run says
-which steps are still working.
+Lines are for log files, simple terminals and screen readers; notices and problems are what a script's stderr gets.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views.base import Clock, Stderr
+from conductor_cli.core.trace import Trace
+from conductor_cli.views.base import Clock, Stderr, Timer
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
@@ -27,62 +26,88 @@ from conductor_cli.views.run_text import (
     describe_next_attempt,
     describe_setup,
     describe_totals,
+    innermost_event,
     problem_lines,
     question_line,
     quote_text,
 )
-from conductor_cli.views.timer import Timer
 
 PATIENCE: Final = 30.0
-"""Seconds after which a line says that a step is still working."""
+"""Seconds of silence after which a line says which steps are still working."""
 
 
-class PlainProgress:
-    """The lines of one run, nested runs included. `kept`: the trace is on disk, so its id is worth naming.
+class SilentProgress:
+    """Writes at most three lines, and only when there is no answer or only a part of one.
 
-    With `tick`, a thread looks every so many seconds whether something should be said; without, only the events say it.
+    `stored`: the trace is on disk, so the command that resumes the run can be shown.
+    """
+
+    def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
+        self._stderr = stderr
+        self._stored = stored
+        self._trace = Trace()
+
+    def show(self, event: ev.Event) -> None:
+        self._trace = apply_without_deltas(self._trace, event)
+
+    def rest(self) -> None:
+        """There is nothing to pause."""
+
+    def wake(self) -> None:
+        """There was nothing to pause."""
+
+    def close(self) -> None:
+        self._write(*problem_lines(self._trace, stored=self._stored))
+
+    def _write(self, *lines: str) -> None:
+        self._stderr.write("".join(f"{line}\n" for line in lines))
+        self._stderr.flush()
+
+
+class NoticesProgress(SilentProgress):
+    """Also writes each notice, because whoever uses an answer should know how it came about."""
+
+    def show(self, event: ev.Event) -> None:
+        super().show(event)
+        if isinstance(innermost_event(event), ev.Notice):
+            self._write(f"conductor: {describe_event(event, self._trace)}")
+
+
+class PlainProgress(SilentProgress):
+    """Writes a line per event, those of nested runs included; streamed text has no lines.
+
+    With `tick`, a thread checks every so many seconds whether the steps still working should be named.
     """
 
     def __init__(
-        self, stderr: Stderr, *, kept: bool = True, clock: Clock = time.monotonic, tick: float | None = None
+        self, stderr: Stderr, *, stored: bool = True, clock: Clock = time.monotonic, tick: float | None = None
     ) -> None:
-        self._stderr = stderr
-        self._kept = kept
-        self._trace = Trace()
+        super().__init__(stderr, stored=stored)
         self._resting = self._asking = False
         self._held: list[str] = []
-        self._said = 0.0
+        self._last_line_at = 0.0
         self._clock = clock
-        self._at, self._seen = 0.0, clock()
+        self._event_at, self._event_seen = 0.0, clock()
         self._lock = threading.Lock()
-        self._timer = Timer(self.wait, tick, name="conductor-plain") if tick else None
+        self._timer = Timer(self.report_working, tick, name="conductor-plain") if tick else None
         if self._timer is not None:
             self._timer.start()
 
     def show(self, event: ev.Event) -> None:
         with self._lock:
-            self._show(event)
+            super().show(event)
+            self._event_at, self._event_seen = event.at, self._clock()
+            self._asking = isinstance(event, ev.PlanOffered)
+            if line := describe_event(event, self._trace, stored=self._stored):
+                self._add_line(line, event.at)
+            else:
+                self._add_working_line(event.at)
 
-    def wait(self) -> None:
-        """Say that something is still working, if nothing was said for long. Who is asked about a plan has quiet."""
+    def report_working(self) -> None:
+        """Name the steps still working after a long silence, unless the user is deciding about a plan."""
         with self._lock:
-            at = self._at + self._clock() - self._seen
             if self._trace.run and not self._trace.ended and not (self._resting or self._asking):
-                self._still(at)
-
-    def _show(self, event: ev.Event) -> None:
-        self._trace = apply_without_deltas(self._trace, event)
-        self._at, self._seen = event.at, self._clock()
-        self._asking = isinstance(event, ev.PlanOffered)
-        line = describe_event(event, self._trace, kept=self._kept)
-        if line:
-            self._say(line, event.at)
-        else:
-            self._still(event.at)
-
-    def _still(self, at: float) -> None:
-        if at - self._said >= PATIENCE:
-            self._say(describe_working(self._trace, at), at)
+                self._add_working_line(self._event_at + self._clock() - self._event_seen)
 
     def rest(self) -> None:
         self._resting = True
@@ -97,57 +122,56 @@ class PlainProgress:
         if self._timer is not None:
             self._timer.stop()
         self.wake()
-        self._write(*problem_lines(self._trace, kept=self._kept))
+        super().close()
 
-    def _say(self, line: str, at: float) -> None:
-        self._said = at
+    def _add_working_line(self, at: float) -> None:
+        if at - self._last_line_at >= PATIENCE:
+            self._add_line(describe_working(self._trace, at), at)
+
+    def _add_line(self, line: str, at: float) -> None:
+        self._last_line_at = at
         if self._resting:
             self._held.append(line)
         else:
             self._write(line)
 
-    def _write(self, *lines: str) -> None:
-        self._stderr.write("".join(f"{line}\n" for line in lines))
-        self._stderr.flush()
 
-
-def describe_event(event: ev.Event, trace: Trace, *, kept: bool = False) -> str:
-    """What `event` says, given the trace after it. Empty for a piece of text."""
-    said = ""
+def describe_event(event: ev.Event, trace: Trace, *, stored: bool = False) -> str:  # noqa: PLR0911 - one per event
+    """What `event` says in one line, given the trace after it. Empty for a piece of text."""
     match event:
         case ev.PlanDelta() | ev.StepDelta():
-            pass
+            return ""
         case ev.RunStarted():
-            said = f"run {one_line(event.run)}: {describe_setup(trace)}: {quote_text(question_line(trace))}"
+            return f"run {one_line(event.run)}: {describe_setup(trace)}: {quote_text(question_line(trace))}"
         case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady() | ev.PlanOffered() | ev.PlanDecided():
-            said = _planning(event)
+            return _describe_planning(event)
         case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-            said = f"step {event.step} {_step(event, trace)}"
+            return f"step {event.step} {_describe_step(event, trace)}"
         case ev.NestedEvent():
-            said = _inside(event, trace)
+            record = next((record for record in trace.steps if record.number == event.step), None)
+            line = describe_event(event.event, record.nested if record and record.nested else Trace())
+            return line and f"step {event.step}, nested: {line}"
         case ev.Notice():
-            said = f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
+            return f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
         case ev.RunFinished() | ev.RunFailed():
-            beside = compare_single_workers(trace)
-            said = f"run {_ended(event)}: {describe_totals(trace, kept=kept)}{beside and f'; {beside}'}"
+            partial = isinstance(event, ev.RunFinished) and event.partial
+            state = "failed" if isinstance(event, ev.RunFailed) else "finished"
+            alone = compare_single_workers(trace)
+            totals = describe_totals(trace, stored=stored)
+            return f"run {state}{' with a partial answer' if partial else ''}: {totals}{alone and f'; {alone}'}"
         case _:
             assert_never(event)
-    return said
 
 
 def describe_working(trace: Trace, now: float) -> str:
     """Which steps are still working, and for how long."""
     running = [f"step {r.number} for {format_duration(r.seconds(now))}" for r in trace.steps if r.state == "running"]
-    return f"still working: {', '.join(running) or 'planning'}, {format_duration(now)} in all"
+    return f"still working: {', '.join(running) or 'planning'}, {format_duration(now)} in total"
 
 
-def _ended(event: ev.RunFinished | ev.RunFailed) -> str:
-    if isinstance(event, ev.RunFailed):
-        return "failed"
-    return "finished with a partial answer" if event.partial else "finished"
-
-
-def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided) -> str:
+def _describe_planning(
+    event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided,
+) -> str:
     match event:
         case ev.StepPlanned():
             last = ", gives the answer" if event.last else ""
@@ -157,38 +181,32 @@ def _planning(event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOf
             hint = f" ({one_line(event.hint)})" if event.hint else ""
             return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
         case ev.PlanReady(plan=KeepAnswer()):
-            return "plan ready: the given answer is accepted as it stands"
+            return "plan ready: the given answer is kept"
         case ev.PlanReady():
             return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
         case ev.PlanOffered():
-            return "plan offered: it waits for the user's word"
+            return "plan offered: waiting for the user's decision"
         case ev.PlanDecided():
             return describe_decision(event)
 
 
-def _step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
-    record = next((record for record in trace.steps if record.number == event.step), None)
+def _describe_step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
     match event:
         case ev.StepStarted():
-            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-            return f"started: {one_line(event.worker)}{again}"
+            attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"started: {one_line(event.worker)}{attempt}"
         case ev.StepFailed():
             return f"failed, attempt {event.attempt}: {describe_failure(event.error)}; {describe_next_attempt(event)}"
         case ev.StepStopped():
             return f"stopped: {REASONS[event.reason]}"
         case ev.StepFinished():
-            how = FINISHES.get(event.finish, "")
-            paid = format_cost(event.usage)
-            spent = f"{_took(record, event.at)}{format_count(event.usage.tokens_out, 'token')}{paid and f', {paid}'}"
-            said = "" if record and record.last else f": {quote_text(event.text)}"
-            return f"finished: {spent}{how and f', {how}'}{said}"
-
-
-def _took(record: StepRecord | None, now: float) -> str:
-    return f"{format_duration(record.seconds(now))}, " if record else ""
-
-
-def _inside(event: ev.NestedEvent, trace: Trace) -> str:
-    record = next((record for record in trace.steps if record.number == event.step), None)
-    line = describe_event(event.event, record.nested if record and record.nested else Trace())
-    return line and f"step {event.step}, inside: {line}"
+            record = next((record for record in trace.steps if record.number == event.step), None)
+            parts = [
+                format_duration(record.seconds(event.at)) if record else "",
+                format_count(event.usage.tokens_out, "token"),
+                format_cost(event.usage),
+                FINISHES.get(event.finish, ""),
+            ]
+            # The answering step's text is the answer, which standard output has.
+            text = "" if record and record.last else f": {quote_text(event.text)}"
+            return f"finished: {', '.join(filter(None, parts))}{text}"

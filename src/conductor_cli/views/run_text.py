@@ -148,7 +148,7 @@ def running(trace: Trace) -> list[StepRecord]:
     return found
 
 
-def describe_totals(trace: Trace, *, kept: bool) -> str:
+def describe_totals(trace: Trace, *, stored: bool) -> str:
     """Steps, tokens, money, seconds and the trace's id, in one line."""
     parts = [
         format_count(len(trace.steps), "step"),
@@ -156,7 +156,7 @@ def describe_totals(trace: Trace, *, kept: bool) -> str:
         format_cost(trace.usage),
         format_duration(trace.at),
     ]
-    if kept:
+    if stored:
         parts.append(f"trace {one_line(trace.run)}")
     return ", ".join(part for part in parts if part)
 
@@ -169,7 +169,7 @@ def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     return what if trace.error is None else f"{what}: {describe_failure(trace.error)}"
 
 
-def problem_lines(trace: Trace, *, kept: bool) -> list[str]:
+def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     """At most three lines for standard error when a run gave no answer or only a part of one; else none."""
     if not trace.run or (trace.state == "finished" and not trace.partial and trace.error is None):
         return []
@@ -178,7 +178,7 @@ def problem_lines(trace: Trace, *, kept: bool) -> list[str]:
     if trace.error:
         said = describe_failure(trace.error)
     lines = [f"conductor: {what}{said}"]
-    again = _again(trace) if kept else ""
+    again = _again(trace) if stored else ""
     flag = raising_flag(trace.error) if trace.error else ""
     if again and flag:  # the flag belongs into the command that resumes the run, so that it can be copied
         return [*lines, f"{again} {flag}"]

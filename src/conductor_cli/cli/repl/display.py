@@ -14,8 +14,8 @@ from conductor_cli.core.rerun import check_step_exists
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.views.base import Stdout
+from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
-from conductor_cli.views.printer import Printer
 from conductor_cli.views.run_text import describe_access, question_line
 from conductor_cli.views.text_layout import BLANK
 from conductor_cli.views.trace_text import step_text, trace_text

@@ -1,0 +1,108 @@
+"""Where output goes: the streams, whether they take colours, and consoles and printers for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TextIO, cast
+
+from conductor_cli.views.base import Clock, Stdout
+
+if TYPE_CHECKING:
+    from typing import IO
+
+    from rich.console import Console
+
+    from conductor_cli.views.text_layout import Line, Screen
+
+ColorName = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputContext:
+    """Where a run is shown, and how.
+
+    `stored`: its trace is on disk, so the run can be resumed. `markdown`: answers are rendered where the terminal shows
+    colours. `brief`: a finished step takes one line. `width` and `height` override the terminal's size in tests.
+    """
+
+    stdout: TextIO
+    stderr: TextIO
+    environ: Mapping[str, str]
+    color: ColorName = "auto"
+    quiet: bool = False
+    stored: bool = True
+    markdown: bool = True
+    brief: bool = False
+    clock: Clock = time.monotonic
+    width: int | None = None
+    height: int | None = None
+
+    def open_console(self, stream: Stdout) -> Console:
+        """A Rich console on one of the streams."""
+        return open_console(stream, color=uses_color(self), environ=self.environ, width=self.width, height=self.height)
+
+
+def uses_color(context: OutputContext) -> bool | None:
+    """Whether to use colours; None lets the terminal decide. `--color` wins over the environment."""
+    if context.color != "auto":
+        return context.color == "always"
+    if context.environ.get("NO_COLOR"):
+        return False
+    return True if _is_set(context.environ, "CLICOLOR_FORCE") or _is_set(context.environ, "FORCE_COLOR") else None
+
+
+def cannot_redraw(environ: Mapping[str, str]) -> bool:
+    """Whether nothing may be redrawn: the terminal cannot, or a screen reader would read it out every time."""
+    return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
+
+
+def _is_set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "") not in ("", "0")
+
+
+def open_console(
+    stream: Stdout, *, color: bool | None, environ: Mapping[str, str], width: int | None = None,
+    height: int | None = None,
+) -> Console:  # fmt: skip
+    """A console that writes to `stream` and reads nothing from the environment of this process."""
+    from rich.console import Console  # loading Rich takes longer than many commands do
+
+    return Console(
+        file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=environ, width=width, height=height,
+        color_system={True: "standard", False: None, None: "auto"}[color], no_color=color is False,
+        markup=False, highlight=False, emoji=False, soft_wrap=False,
+    )  # fmt: skip
+
+
+class Printer:
+    """Prints styled lines to one stream: with colours on a terminal, as plain text elsewhere."""
+
+    def __init__(self, stream: Stdout, context: OutputContext) -> None:
+        self._stream = stream
+        self._context = context
+        self._console: Console | None = None
+
+    @property
+    def screen(self) -> Screen:
+        """The room there is now; a terminal's size may change."""
+        from conductor_cli.views.text_layout import WIDEST, Screen  # loads a part of Rich
+
+        width = min(self._open().size.width, WIDEST) if self._stream.terminal else WIDEST
+        return Screen(width=width, encoding=self._stream.encoding)
+
+    def print(self, lines: Iterable[Line]) -> None:
+        """Write the lines. Errors of the stream are raised."""
+        shown = list(lines)
+        if self._stream.terminal:
+            from conductor_cli.views.live_region import StyledLines
+
+            self._open().print(StyledLines(lambda: shown), end="", crop=False)
+        else:
+            self._stream.write("".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown))
+        self._stream.flush()
+
+    def _open(self) -> Console:
+        self._console = self._console or self._context.open_console(self._stream)
+        return self._console
