@@ -56,8 +56,8 @@ def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
     assert (row["source"], row["state"]) == ("keyring (SecretService Keyring)", "stored")
     assert 0 <= float(str(row["age_seconds"])) < 60
     plain = stage.inside("keys", "list").out.splitlines()
-    assert plain[0].split() == ["PROVIDER", "SOURCE", "AGE", "STATE", "ADDRESS"]
-    assert plain[1].split() == ["openai", "keyring", "(SecretService", "Keyring)", "new", "stored", row["base_url"]]
+    assert plain[0].split() == ["PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"]
+    assert plain[1].split() == ["openai", "keyring", "(SecretService", "Keyring)", "now", "stored", row["base_url"]]
     done = stage.inside("keys", "rm", "openai")
     assert done.out == "removed the key of openai from the keyring (SecretService Keyring)\n"
     assert rows(stage) == {}
@@ -78,10 +78,10 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
     """Both are listed, and which one is used; storing and removing say so."""
     monkeypatch.setenv("OPENAI_API_KEY", OTHER)
     done = stage.inside("keys", "set", "openai", *FILE, given=KEY)
-    assert done.err == "OPENAI_API_KEY is set, too; it wins\n"
+    assert done.err == "OPENAI_API_KEY is also set, and is used instead of the stored key\n"
     assert rows(stage)["openai environment"]["state"] == "set"
-    assert rows(stage)["openai file"]["state"] == "OPENAI_API_KEY wins"
-    assert stage.inside("keys", "rm", "openai").err == "OPENAI_API_KEY still holds one\n"
+    assert rows(stage)["openai file"]["state"] == "overridden by OPENAI_API_KEY"
+    assert stage.inside("keys", "rm", "openai").err == "OPENAI_API_KEY is still set\n"
 
 
 def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monke
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("GOOGLE_API_KEY", OTHER)
     states = [(row["source"], row["state"]) for row in stage.inside("keys", "list", "--json").json]
-    assert states == [("GEMINI_API_KEY", "set"), ("GOOGLE_API_KEY", "GEMINI_API_KEY wins")]
+    assert states == [("GEMINI_API_KEY", "set"), ("GOOGLE_API_KEY", "overridden by GEMINI_API_KEY")]
 
 
 def test_the_variable_of_a_worker_is_listed_with_its_worker(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,14 +118,14 @@ def test_an_address_where_the_key_can_be_read_on_the_way_is_told(stage: Stage, u
     """Plain http to another machine is warned of, and taken; to this machine nobody is on the way."""
     done = stage.inside("keys", "set", "openai-compatible", "--base-url", url, *FILE, given=KEY)
     assert done.code == 0
-    assert ("plain http" in done.err) is warned
+    assert ("is not encrypted" in done.err) is warned
     assert bool(done.err) is warned
 
 
 def test_a_key_too_short_to_be_hidden_is_told(stage: Stage) -> None:
     """It is stored, and its owner knows that it would be shown."""
     done = stage.inside("keys", "set", "openai", *FILE, given="abcdefg")
-    assert (done.code, done.err) == (0, "a key with fewer than 8 characters is not hidden in what is shown or stored\n")
+    assert (done.code, done.err) == (0, "a key of fewer than 8 characters cannot be hidden in output and traces\n")
     assert stage.inside("keys", "set", "openai", *FILE, given="abcdefgh").err == ""
 
 
@@ -133,7 +133,7 @@ def test_a_key_that_takes_the_place_of_one_for_another_address_is_told(stage: St
     """There is one key a provider: what was for another address is gone."""
     assert stage.inside("keys", "set", "openai", *FILE, given=KEY).err == ""
     done = stage.inside("keys", "set", "openai", "--base-url", stage.url, *FILE, given=OTHER)
-    assert done.err == "it takes the place of the key for https://api.openai.com/v1\n"
+    assert done.err == "this replaces the key for https://api.openai.com/v1\n"
     assert stage.inside("keys", "set", "openai", "--base-url", f"{stage.url}/", *FILE, given=KEY).err == ""
 
 
@@ -204,9 +204,7 @@ def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage,
     """Exit 0; and it is said that the key itself may still be where nobody can look now."""
     done = stage.inside("keys", "rm", "openai")
     assert (done.code, done.out) == (0, "removed the key of openai from the list of stored keys\n")
-    assert done.err == (
-        "there is no keyring here that keeps keys: the key may still lie in the keyring (SecretService Keyring)\n"
-    )
+    assert done.err == ("no working keyring found: the key may still be in the keyring (SecretService Keyring)\n")
     assert json.loads(lost.read_text()) == {"keys": {}}
     assert stage.inside("keys", "rm", "openai").code == 2
 
@@ -215,7 +213,7 @@ def test_a_key_of_a_keyring_that_is_there_and_refuses_stays_in_the_list(
     stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit 4, and how to remove it; nothing about storing."""
-    for backend, way in (("Locked", "unlock it"), ("Broken", "mend the keyring")):
+    for backend, way in (("Locked", "unlock it"), ("Broken", "fix the keyring")):
         for name, value in own_backend(backend).items():
             monkeypatch.setenv(name, value)
         done = stage.inside("keys", "rm", "openai")
@@ -248,7 +246,7 @@ def test_a_locked_keyring_is_told_and_not_waited_for(stage: Stage, keyring: str)
     lock(keyring)
     done = stage.inside("keys", "list")
     assert done.code == 0
-    assert "not known" in done.out
+    assert "unknown" in done.out
     assert "is locked" in done.err
     done = stage.inside("keys", "set", "mistral", given=KEY)
     assert done.code == 4
@@ -278,10 +276,10 @@ def test_on_a_terminal_the_key_is_asked_for_and_never_shown(stage: Stage, home: 
     """First the yes to the file, then the key, typed blind."""
     command = [*COMMAND, "keys", "set", "openai", "--insecure-storage"]
     program = pexpect.spawn(command[0], command[1:], env=stage.environ(), encoding="utf-8", timeout=30)
-    program.expect_exact("store it so? [y/N]")
+    program.expect_exact("Store it anyway? [y/N]")
     program.sendline(answer)
     if code == 0:
-        program.expect_exact("(it is not shown)")
+        program.expect_exact("(not shown)")
         program.waitnoecho(10)
         program.sendline(KEY)
     shown = program.read()
@@ -298,7 +296,7 @@ def test_what_comes_after_a_prompt_that_was_left_has_a_line_of_its_own(stage: St
     """Control-C and Control-D at the hidden prompt."""
     command = [*COMMAND, "keys", "set", "openai"]
     program = pexpect.spawn(command[0], command[1:], env=stage.environ(), encoding="utf-8", timeout=30)
-    program.expect_exact("(it is not shown): ")
+    program.expect_exact("(not shown): ")
     program.waitnoecho(10)
     program.send(sent)
     shown = program.read()
@@ -336,7 +334,7 @@ def test_a_key_stands_in_no_argument_of_any_process(stage: Stage, home: Path) ->
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):  # it has ended meanwhile
                     seen.add(path.read_bytes())
-    assert any(b"conductor_cli.keys.child" in line for line in seen)
+    assert any(b"conductor_cli.keys.keyring_process" in line for line in seen)
     assert not any(KEY.encode() in line for line in seen)
 
 
@@ -370,11 +368,11 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         "openai": "good", "mistral": "wrong", "gemini": "expired", "xai": "rate-limited", "groq": "unreachable",
     }  # fmt: skip
     assert all(row["seconds"] > 0 for row in done.json)
-    words = {row["provider"]: row["said"] for row in done.json}
+    words = {row["provider"]: row["message"] for row in done.json}
     assert words["mistral"].endswith(f"; conductor keys set mistral --base-url {server.url}")
     assert "start the server" in words["groq"]
     assert table.code == 0
-    assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "STATE", "TIME", "SAID"]
+    assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"]
     assert "good" in table.out
 
 
@@ -427,7 +425,7 @@ def test_a_key_that_the_keyring_does_not_give_is_told(stage: Stage, keyring: str
     assert done.code == 4
     [row] = done.json
     assert row["state"] == "unreadable"
-    assert "locked" in row["said"]
+    assert "locked" in row["message"]
 
 
 def test_without_a_key_there_is_nothing_to_test(stage: Stage) -> None:
@@ -437,7 +435,7 @@ def test_without_a_key_there_is_nothing_to_test(stage: Stage) -> None:
     explained(done)
     done = stage.inside("keys", "test", "openai")
     assert done.code == 4
-    assert "no key of openai is at hand" in done.err
+    assert "no key of openai was found" in done.err
 
 
 def test_a_damaged_list_is_told(stage: Stage, home: Path) -> None:

@@ -270,7 +270,7 @@ def test_a_person_says_yes_to_all_and_a_no(fresh: Stage, columns: int) -> None:
 def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: str) -> None:
     """It is typed unseen, kept, asked about at its provider, and its provider becomes a worker that is proposed."""
     person = Person(fresh, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
-    person.answers(("Enter for none:", "mistral"), ("(it is not shown):", KEY))
+    person.answers(("Enter for none:", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("mistral: unreachable")
     person.answers(NO_KEY, ("Add mistral? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n/other]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
@@ -287,7 +287,7 @@ def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
     person.answers(("Enter for none:", "mistyped"), ("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
-    assert "is no provider" in text
+    assert "unknown provider" in text
     assert "mistyped" in text
     assert load_settings(fresh.environ())["conductor.model"] == tiny.stem
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.redact import LEAST, REDACTED, Secrets, StreamRedactor, encodings_of
+from conductor_cli.core.redact import REDACTED, SHORTEST, Secrets, StreamRedactor, encodings_of
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
 HARD = 'k/e+y="q\\u&<==/+'
 
-KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=LEAST, max_size=40)
+KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=SHORTEST, max_size=40)
 AROUND = st.text(st.characters(codec="utf-8"), max_size=12)
 
 

@@ -22,8 +22,8 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import GoldStep
 from conductor_cli.evals.runner import evaluate, rescore
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.models.append_log import AppendLog
 from conductor_cli.models.base import Model
+from conductor_cli.models.disk import AppendLog
 from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import (
     ALL,

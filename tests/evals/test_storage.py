@@ -207,7 +207,7 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be written is told with the way out, and the calls that ended are kept for later."""
-    from conductor_cli.models.append_log import AppendLog
+    from conductor_cli.models.disk import AppendLog
 
     def refused(journal: AppendLog, block: str) -> int:
         if journal.path.name == TRACES:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.keys.entry import LONGEST, PROVIDERS, KeyEntry, address, checked_key, known_provider, same_address
+from conductor_cli.keys.entry import (
+    LONGEST_KEY,
+    PROVIDERS,
+    KeyEntry,
+    address,
+    checked_key,
+    known_provider,
+    same_address,
+)
 from conductor_cli.models.presets import PRESETS
 
 
@@ -18,10 +26,10 @@ from conductor_cli.models.presets import PRESETS
         ("sk-one\r\nsk-two", "more than one line"),
         ("sk-\x85two", "more than one line"),
         ("sk-" + "x" * 10_240, "it has 10243 characters"),
-        ("sk-clé-0123456789", "characters that no key has"),
-        ("“sk-0123456789”", "characters that no key has"),
-        ("sk-\x0012345678", "characters that no key has"),
-        ("Bearer sk-0123456789", "characters that no key has"),
+        ("sk-clé-0123456789", "invalid characters"),
+        ("“sk-0123456789”", "invalid characters"),
+        ("sk-\x0012345678", "invalid characters"),
+        ("Bearer sk-0123456789", "invalid characters"),
     ],
 )
 def test_what_cannot_be_a_key_is_refused_and_not_repeated(text: str, said: str) -> None:
@@ -39,7 +47,7 @@ def test_white_space_around_a_key_is_not_part_of_it(text: str) -> None:
 
 def test_the_longest_key_is_taken() -> None:
     """The bound itself is inside."""
-    assert len(checked_key("x" * LONGEST)) == LONGEST
+    assert len(checked_key("x" * LONGEST_KEY)) == LONGEST_KEY
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -52,12 +60,12 @@ def test_every_kind_with_an_address_of_its_own_can_have_a_key(name: str) -> None
 @pytest.mark.parametrize(
     ("name", "said", "hint"),
     [
-        ("opnai", "'opnai' is no provider", "did you mean openai?"),
-        ("OpenAI", "'OpenAI' is no provider", "did you mean openai?"),
-        ("nobody", "'nobody' is no provider", "known: openai, "),
-        ("litellm", "no key is kept for litellm", "the provider's own variable"),
-        ("sk-proj-0123456789abcdef", "that is no provider", "known: openai, "),
-        ("", "that is no provider", "known: openai, "),
+        ("opnai", "unknown provider 'opnai'", "did you mean openai?"),
+        ("OpenAI", "unknown provider 'OpenAI'", "did you mean openai?"),
+        ("nobody", "unknown provider 'nobody'", "known: openai, "),
+        ("litellm", "no key can be stored for litellm", "the provider's own variable"),
+        ("sk-proj-0123456789abcdef", "not a provider", "known: openai, "),
+        ("", "not a provider", "known: openai, "),
     ],
 )
 def test_an_unknown_provider_is_refused(name: str, said: str, hint: str) -> None:
@@ -81,20 +89,20 @@ def test_an_unknown_provider_is_refused(name: str, said: str, hint: str) -> None
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     """A key goes nowhere where nobody knows who listens."""
-    with pytest.raises(UsageError, match="--base-url is no address"):
+    with pytest.raises(UsageError, match="--base-url is not a valid URL"):
         address("openai", url)
 
 
 def test_an_address_holds_no_password() -> None:
     """An address is shown; what stands before the @ would be, too."""
-    with pytest.raises(UsageError, match="user or a password") as error:
+    with pytest.raises(UsageError, match="user name or a password") as error:
         address("openai", "https://me:secret@llm.example.com/v1")
     assert "secret" not in str(error.value) + error.value.hint
 
 
 def test_a_server_without_an_address_of_its_own_needs_one() -> None:
     """A key for any server must be for one."""
-    with pytest.raises(UsageError, match="openai-compatible has no address") as error:
+    with pytest.raises(UsageError, match="openai-compatible has no fixed address") as error:
         address("openai-compatible", None)
     assert error.value.hint == "conductor keys set openai-compatible --base-url URL"
 

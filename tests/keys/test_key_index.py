@@ -33,7 +33,7 @@ def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Pat
     assert safe(place)("openai", URL + "/") == KEY
     assert safe(place)("openai", "https://evil.example/v1") is None
     assert safe(place)("mistral", URL) is None
-    assert safe(place).states() == ({"openai": "kept"}, None)
+    assert safe(place).states() == ({"openai": "stored"}, None)
     assert sorted(item.name for item in place.iterdir()) == [".keys.json.lock", "keys.json"]
     safe(place).remove("openai")
     assert KEY not in path.read_text()
@@ -48,9 +48,9 @@ def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """A key that others may have had is told, with what to do."""
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
-    path = key_index.book_of(tmp_path)
+    path = key_index.index_path(tmp_path)
     path.chmod(0o640)
-    with pytest.raises(ConfigError, match="others can read it") as error:
+    with pytest.raises(ConfigError, match="other users can read it") as error:
         safe(tmp_path)("openai", URL)
     assert error.value.hint.startswith(f"chmod 600 {path}")
 
@@ -64,7 +64,7 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_a_damaged_list_is_told_and_left(tmp_path: Path, text: str) -> None:
     """What is no list of ours is an error that names the file; nothing is written over it."""
-    path = key_index.book_of(tmp_path)
+    path = key_index.index_path(tmp_path)
     path.write_text(text)
     with pytest.raises(ConfigError, match="is damaged"):
         safe(tmp_path).entries()
@@ -91,7 +91,7 @@ def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
     """Setting it anew in a file does not depend on a keyring that has gone since."""
     kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring", "backend": "x"}
-    key_index.book_of(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
+    key_index.index_path(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
     assert safe(tmp_path)("openai", URL) == KEY
     assert safe(tmp_path).entries()["openai"].where == "file"

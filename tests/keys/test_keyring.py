@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.keys.key_store import KeyStore
-from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringError, ask, keyring_timeout
+from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringError, ask_keyring, keyring_timeout
 from tests.keys.bus import bus, gnome_keyring, items, lock, own_backend, wedged
 
 KEY = "sk-test-0123456789abcdef"
@@ -53,7 +53,7 @@ def test_a_key_goes_into_the_secret_service_and_comes_back(desk: str, home: Path
     assert json.loads(text) == {"key": KEY, "base_url": URL, "since": entry.since}
     assert KEY not in (home / "data/keys.json").read_text()
     assert safe(home)("openai", URL) == KEY
-    assert safe(home).states() == ({"openai": "kept"}, None)
+    assert safe(home).states() == ({"openai": "stored"}, None)
     safe(home).remove("openai")
     assert items(desk) == []
     assert safe(home)("openai", URL) is None
@@ -91,8 +91,8 @@ def test_several_keys_are_read_in_one_go(desk: str, home: Path) -> None:
 def test_a_key_that_the_keyring_lost_is_told_as_such(desk: str, home: Path) -> None:
     """Removed by another program: the list says gone, asking says what to do, and it can still be forgotten."""
     safe(home).set("openai", URL, KEY)
-    ask([("rm", "openai")], os.environ, "A_KEY")
-    assert safe(home).states() == ({"openai": "gone"}, None)
+    ask_keyring([("rm", "openai")], os.environ, "A_KEY")
+    assert safe(home).states() == ({"openai": "missing"}, None)
     with pytest.raises(KeyMissing, match="no longer holds the key of openai") as error:
         safe(home)("openai", URL)
     assert error.value.hint == "conductor keys set openai"
@@ -103,8 +103,8 @@ def test_a_key_that_the_keyring_lost_is_told_as_such(desk: str, home: Path) -> N
 def test_something_else_under_our_name_is_no_key(desk: str, home: Path) -> None:
     """An item that is not ours is not sent anywhere."""
     safe(home).set("openai", URL, KEY)
-    ask([("set", "openai", "hello")], os.environ, "A_KEY")
-    with pytest.raises(KeyMissing, match="something else than the key of openai"):
+    ask_keyring([("set", "openai", "hello")], os.environ, "A_KEY")
+    with pytest.raises(KeyMissing, match="something other than the key of openai"):
         safe(home)("openai", URL)
 
 
@@ -128,7 +128,7 @@ def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
 
 def test_without_a_keyring_the_ways_out_are_told(address: str, home: Path) -> None:
     """A bus without a keyring, as in a container: what to do instead, in two lines, and nothing is kept."""
-    with pytest.raises(KeyringError, match="there is no keyring here that keeps keys") as error:
+    with pytest.raises(KeyringError, match="no working keyring found") as error:
         safe(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4
     assert error.value.state == "none"
@@ -141,7 +141,7 @@ def test_without_a_keyring_the_ways_out_are_told(address: str, home: Path) -> No
 def test_a_keyring_that_is_switched_off_is_none(home: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     """The library's own way of having no keyring, and of one that swallows keys."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"keyring.backends.{backend}.Keyring")
-    with pytest.raises(KeyringError, match="no keyring here"):
+    with pytest.raises(KeyringError, match="no working keyring"):
         safe(home).set("openai", URL, KEY)
 
 
@@ -149,7 +149,7 @@ def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.Mon
     """An ssh session or a cron job: no bus is named."""
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    with pytest.raises(KeyringError, match="no keyring here"):
+    with pytest.raises(KeyringError, match="no working keyring"):
         safe(home).set("openai", URL, KEY)
 
 
@@ -185,7 +185,7 @@ def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkey
     """A helper that holds the output open, as a program that asks for a password does, holds nobody up."""
     began = time.monotonic()
     with pytest.raises(KeyringError, match="did not answer within 1 s"):
-        ask([("get", "openai")], {**os.environ, **own_backend("Hanging"), VARIABLE: "1"}, "A_KEY")
+        ask_keyring([("get", "openai")], {**os.environ, **own_backend("Hanging"), VARIABLE: "1"}, "A_KEY")
     assert time.monotonic() - began < 1.0 + 2.0
 
 

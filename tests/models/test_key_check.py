@@ -8,7 +8,7 @@ import json
 import pytest
 
 from conductor_cli.models.api_errors import error_of_response
-from conductor_cli.models.key_check import Checked, check_key, left_of, verdict_of
+from conductor_cli.models.key_check import KeyVerdict, check_key, left_of, verdict_of
 from tests.servers import Loopback, SeenStep, Wire, loopback
 
 KEY = "sk-test-0123456789abcdef"
@@ -21,7 +21,7 @@ def answering(status: int, body: object, **headers: str) -> Loopback:
     return loopback(script)
 
 
-def checked(server: Loopback, provider: str = "openai", seconds: float = 5.0) -> Checked:
+def checked(server: Loopback, provider: str = "openai", seconds: float = 5.0) -> KeyVerdict:
     with server:
         return asyncio.run(check_key(provider, server.url, KEY, seconds=seconds))
 
@@ -66,7 +66,7 @@ def test_a_good_key_is_good() -> None:
     """One GET with the key in the header that the provider reads, and how long it took."""
     server = answering(200, {"data": []}, x_ratelimit_remaining_requests="4999")
     result = checked(server)
-    assert (result.verdict, result.left) == ("good", "4999 requests")
+    assert (result.state, result.left) == ("good", "4999 requests")
     assert 0 < result.seconds < 5
     [seen] = server.requests
     assert (seen.method, seen.path, seen.headers["authorization"]) == ("GET", "/models", f"Bearer {KEY}")
@@ -75,7 +75,7 @@ def test_a_good_key_is_good() -> None:
 def test_anthropic_is_asked_in_its_own_way() -> None:
     """Its own header, and its own path."""
     server = answering(200, {"data": []})
-    assert checked(server, "anthropic").verdict == "good"
+    assert checked(server, "anthropic").state == "good"
     [seen] = server.requests
     assert (seen.path, seen.headers["x-api-key"]) == ("/v1/models", KEY)
     assert "authorization" not in seen.headers
@@ -85,7 +85,7 @@ def test_openrouter_is_asked_about_the_key_itself() -> None:
     """Anybody may list its models; what it says of the key has what is left of it."""
     server = answering(200, {"data": {"limit": 5, "limit_remaining": 4.898}})
     result = checked(server, "openrouter")
-    assert (server.requests[0].path, result.verdict, result.left) == ("/key", "good", "$4.90")
+    assert (server.requests[0].path, result.state, result.left) == ("/key", "good", "$4.90")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data": []}', b'{"data": {"limit_remaining": null}}', b"[" * 100_000])
@@ -97,7 +97,7 @@ def test_what_is_left_is_told_only_where_it_is_known(body: bytes) -> None:
 def test_a_server_that_is_not_there_is_unreachable() -> None:
     """Nobody listens: that says nothing of the key."""
     result = asyncio.run(check_key("openai", "http://127.0.0.1:9", KEY, seconds=5.0))
-    assert result.verdict == "unreachable"
+    assert result.state == "unreachable"
 
 
 def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
@@ -106,4 +106,4 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.stall()
 
-    assert checked(loopback(script), seconds=0.2).verdict == "unreachable"
+    assert checked(loopback(script), seconds=0.2).state == "unreachable"

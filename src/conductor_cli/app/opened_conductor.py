@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from conductor_cli.app.key_status import stored_keys
+from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner, resolve_profile
 from conductor_cli.app.policy_filter import build_guard, filter_pool
@@ -136,14 +136,14 @@ async def _make_conductor(settings: Settings, planner: Worker | None, model: Mod
 
 def _open_planner(planner: Worker, settings: Settings, loaded: LoadedModels) -> Model:
     try:
-        return loaded.open(planner, environ=settings.environ, stored=stored_keys(settings))
+        return loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
     except ModelError as error:
         raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
 
 
 def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple[dict[str, Model], dict[str, Failure]]:
     """A model for each worker, and why others cannot be opened. Raises where that leaves none."""
-    keys = stored_keys(settings)
+    keys = open_key_store(settings)
     workers: dict[str, Model] = {}
     absent: dict[str, Failure] = {}
     first: ConductorError | None = None

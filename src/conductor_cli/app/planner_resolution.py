@@ -200,13 +200,13 @@ def _local(path: Path, settings: Settings) -> Worker:
 
 def missing_key_notice(planner: Worker, settings: Settings) -> str:
     """What to say of a conductor behind an API whose key is not at hand, else nothing. Raises `ConfigError`."""
-    from conductor_cli.app.key_status import stored_keys
+    from conductor_cli.app.keys import open_key_store
     from conductor_cli.models.catalog import api_key_of
     from conductor_cli.models.presets import PRESETS
 
     try:
         if planner.kind in PRESETS:
-            api_key_of(planner, settings.environ, stored_keys(settings))
+            api_key_of(planner, settings.environ, open_key_store(settings))
     except KeyMissing as error:
         return f"{error.message}; without it nothing is planned ({error.hint})"
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from conductor_cli.app.key_status import stored_at_hand, stored_keys
+from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.policy_filter import filter_pool, policy_objection
 from conductor_cli.config import ConfiguredWorker, Settings
@@ -37,7 +37,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
     remarks: list[str] = []
     if not settings.workers:
-        found = await discover(settings.environ, stored_at_hand(stored_keys(settings)))
+        found = await discover(settings.environ, providers_with_stored_key(open_key_store(settings)))
         workers = tuple(settings.cards.on(worker) for worker in found if not policy_objection(settings, worker))
         names = ", ".join(worker.name for worker in workers)
         remarks.append(f"no workers are configured; found on this machine: {names}")
@@ -75,7 +75,7 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
 
 def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[ConfiguredWorker, ...]:
     """The workers found on this machine; with `offline` only those whose keys are here, and no server is asked."""
-    stored = stored_at_hand(stored_keys(settings))
+    stored = providers_with_stored_key(open_key_store(settings))
     environ = settings.environ
     found = workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
     return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found on this machine") for worker in found)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.lock import exclusive_lock
+from conductor_cli.models.disk import exclusive_lock
 
 APP: Final = "conductor-llm"
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 REDACTED: Final = "[key]"
 """What stands in the place of a key."""
 
-LEAST: Final = 8
+SHORTEST: Final = 8
 """A text with fewer characters is no key that could be told from a word."""
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -42,7 +42,7 @@ class Secrets:
 
     def add(self, *secrets: str) -> None:
         """Know more secrets. One that is too short to be one is let go by."""
-        new = {secret for secret in secrets if len(secret) >= LEAST} - self._known
+        new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
         if new:
             self._known |= new
             found = {form for secret in self._known for form in encodings_of(secret)}

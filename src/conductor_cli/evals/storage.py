@@ -26,9 +26,8 @@ from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
-from conductor_cli.models.append_log import AppendLog, read_lines
+from conductor_cli.models.disk import AppendLog, exclusive_lock, read_lines
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.lock import exclusive_lock
 from conductor_cli.models.response_cache import ResponseCache
 
 SPEC: Final = "spec.json"

@@ -1,11 +1,10 @@
-"""Keys of providers: where they are kept, for which address, and getting them from there.
+"""API keys of providers: where they are stored, for which address, and reading them again.
 
-    entry       a kept key: its provider, its address, its age; what can be a key and what cannot
-    book        the list of kept keys, a file; also of keys that are kept in it, on the user's own word
-    child       the process that talks to the system's keyring, the only one that loads it
-    keyring     asking that process, for a bounded time
-    safe        set, remove and read, over book and keyring
-    probe       whether the keyring keeps what it is given
+    entry            a stored key: its provider, its address, its age; what can be a key and what cannot
+    key_index        the list of stored keys, a file; a key stands in the file itself only if its user asked for that
+    keyring_process  the child process that talks to the system's keyring, the only one that loads it
+    keyring          asking that process, for a bounded time
+    key_store        set, remove and read, over index and keyring
 
-The list says what the keyring holds, so that a command that needs no stored key asks no keyring.
+The index says what the keyring holds, so that a command that needs no stored key asks no keyring.
 """

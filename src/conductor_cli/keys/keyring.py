@@ -1,11 +1,13 @@
-"""Asking the system's keyring, for a bounded time: a service behind it may be locked, wedged or not there at all."""
+"""Asking the system's keyring, for a bounded time: the service behind it may be locked, hanging or absent."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,18 +24,19 @@ VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 """The environment variable that allows more, for a keyring that asks a person first."""
 
 ABSENT: Final = ("none", "not encrypted")
-"""The states in which there is no keyring here that could hold a key of ours."""
+"""The states in which there is no keyring that could hold a key of ours."""
 
-WAYS_OUT: Final = (
+_ALTERNATIVES: Final = (
     "set the provider's variable ({variable}), or store the key in a file: --insecure-storage\n"
-    "or get a keyring: GNOME Keyring, KWallet or KeePassXC; without a desktop: dbus-run-session, gnome-keyring-daemon"
+    "or install a keyring: GNOME Keyring, KWallet or KeePassXC; without a desktop: dbus-run-session, "
+    "gnome-keyring-daemon"
 )
-
-_CHILD: Final = (sys.executable, "-P", "-m", "conductor_cli.keys.child")
+_PROBE_ITEM: Final = "doctor-probe"
+_CHILD: Final = (sys.executable, "-P", "-m", "conductor_cli.keys.keyring_process")
 
 
 class KeyringError(KeyMissing):
-    """The keyring does not do what it is asked. `state` is that in one or two words, for a table."""
+    """The keyring did not do what it was asked. `state` says why in one or two words, for a table."""
 
     def __init__(self, message: str, *, hint: str, state: str) -> None:
         super().__init__(message, hint=hint)
@@ -41,34 +44,48 @@ class KeyringError(KeyMissing):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class KeyringAnswer:
     """What a keyring answered: its name, and one result for each order."""
 
     backend: str
     results: tuple[Any, ...]
 
 
-def ask(orders: Sequence[Sequence[str]], environ: Mapping[str, str], variable: str) -> Answer:
-    """Have a process of its own ask the keyring; see `child` for the orders.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyringProbe:
+    """A keyring that did all that it was asked: its name, and how long that took."""
 
-    `variable` is what the hint names as another way. Raises `KeyringFault` after at most `seconds_of(environ)`.
+    backend: str
+    seconds: float
+
+
+def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str], variable: str) -> KeyringAnswer:
+    """Have a process of its own ask the keyring; `keyring_process` says what the orders are.
+
+    `variable` is what the hint names as another way. Raises `KeyringError` after at most `keyring_timeout(environ)`.
     """
     seconds = keyring_timeout(environ)
-    ways_out = WAYS_OUT.format(variable=variable)
+    alternatives = _ALTERNATIVES.format(variable=variable)
     try:
-        said = _talk(json.dumps([list(order) for order in orders]) + "\n", environ, seconds)
+        text = _run_child(json.dumps([list(order) for order in orders]) + "\n", environ, seconds)
     except subprocess.TimeoutExpired:
         raise KeyringError(
             f"the keyring did not answer within {seconds:g} s",
-            hint=f"unlock or restart it, or allow it more: {VARIABLE}=60\nor set the provider's variable: {variable}",
+            hint=f"unlock or restart it, or give it more time: {VARIABLE}=60\nor set the provider's variable: "
+            f"{variable}",
             state="no answer",
         ) from None
     except OSError as error:
-        raise KeyringError(f"the keyring cannot be asked: {error.strerror}", hint=ways_out, state="none") from None
-    answer = _read(said)
-    if "results" in answer:
-        return Answer(backend=str(answer["backend"]), results=tuple(answer["results"]))
-    raise _fault(answer, ways_out)
+        message = f"the keyring cannot be asked: {error.strerror}"
+        raise KeyringError(message, hint=alternatives, state="none") from None
+    try:
+        answer = json.loads(text)
+        return KeyringAnswer(backend=str(answer["backend"]), results=tuple(answer["results"]))
+    except ValueError:
+        answer = {"fault": "refused", "message": "it ended without an answer"}
+    except KeyError:
+        pass
+    raise _error_of(answer, alternatives)
 
 
 def keyring_timeout(environ: Mapping[str, str]) -> float:
@@ -79,14 +96,13 @@ def keyring_timeout(environ: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 600:
-        raise ConfigError(
-            f"{VARIABLE} is {text!r:.40}; expected seconds, up to 600", hint="change or unset the variable"
-        )
+        message = f"{VARIABLE} is {text!r:.40}; expected a number of seconds, at most 600"
+        raise ConfigError(message, hint="change or unset the variable")
     return seconds
 
 
-def _talk(request: str, environ: Mapping[str, str], seconds: float) -> str:
-    """Its whole answer. Where it takes too long it is killed, and nothing that it may have started is waited for."""
+def _run_child(request: str, environ: Mapping[str, str], seconds: float) -> str:
+    """The child's whole answer. If it takes too long it is killed."""
     child = subprocess.Popen(  # noqa: S603 - ourselves
         _CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
         env={**os.environ, **environ},
@@ -94,6 +110,7 @@ def _talk(request: str, environ: Mapping[str, str], seconds: float) -> str:
     try:
         return child.communicate(request, timeout=seconds)[0]
     finally:
+        # A helper that the keyring started may hold the pipes open: close our ends instead of reading to the end.
         child.kill()
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
@@ -103,24 +120,43 @@ def _talk(request: str, environ: Mapping[str, str], seconds: float) -> str:
             child.wait(1)
 
 
-def _read(said: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        answer = json.loads(said)
-        if isinstance(answer, dict):
-            return answer
-    return {"backend": "", "fault": "refused", "said": "it ended without an answer"}
-
-
-def _fault(answer: Mapping[str, Any], ways_out: str) -> KeyringError:
-    backend = f" ({answer['backend']})" if answer.get("backend") else ""
-    said = KNOWN_SECRETS.redact(one_line(str(answer.get("said", "")))).rstrip(".")[:200]
-    if answer["fault"] == "none":
-        return KeyringError("there is no keyring here that keeps keys", hint=ways_out, state="none")
-    if answer["fault"] == "plaintext":
-        return KeyringError(
-            f"the keyring{backend} is a file that is not encrypted", hint=ways_out, state="not encrypted"
+def _error_of(answer: Mapping[str, Any], alternatives: str) -> KeyringError:
+    name = f" ({answer['backend']})" if answer.get("backend") else ""
+    state = str(answer["fault"])
+    if state == "none":
+        return KeyringError("no working keyring found", hint=alternatives, state=state)
+    if state == "not encrypted":
+        return KeyringError(f"the keyring{name} is a file that is not encrypted", hint=alternatives, state=state)
+    if state == "locked":
+        hint = (
+            f"unlock it; if it asks you first, give it more time: {VARIABLE}=60\n{alternatives.partition(chr(10))[0]}"
         )
-    if answer["fault"] == "locked":
-        hint = f"unlock it; where it asks you first, allow it time: {VARIABLE}=60\n{ways_out.partition(chr(10))[0]}"
-        return KeyringError(f"the keyring{backend} is locked", hint=hint, state="locked")
-    return KeyringError(f"the keyring{backend} refused: {said}", hint=ways_out, state="refused")
+        return KeyringError(f"the keyring{name} is locked", hint=hint, state=state)
+    message = KNOWN_SECRETS.redact(one_line(str(answer.get("message", "")))).rstrip(".")[:200]
+    return KeyringError(f"the keyring{name} refused: {message}", hint=alternatives, state="refused")
+
+
+def probe_keyring(environ: Mapping[str, str]) -> KeyringProbe:
+    """Write an item that is no key, read it, remove it, and check that it is gone.
+
+    Raises `KeyringError` and `ConfigError`, after at most twice the time that a keyring may take.
+    """
+    variable = "for example OPENAI_API_KEY"
+    # Two probes at the same time must not read each other's item.
+    name, text = f"{_PROBE_ITEM}-{secrets.token_hex(4)}", secrets.token_hex(16)
+    began = time.monotonic()
+    try:
+        answer = ask_keyring([("set", name, text), ("get", name), ("rm", name), ("has", name)], environ, variable)
+    except KeyringError as fault:
+        if fault.state not in (*ABSENT, "no answer"):
+            with suppress(KeyringError):
+                ask_keyring([("rm", name)], environ, variable)
+        raise
+    stored, read, _, left = answer.results
+    if not stored or read != text:
+        message = f"the keyring ({answer.backend}) accepts an item and does not give it back"
+        raise KeyringError(message, hint=_ALTERNATIVES.format(variable=variable), state="refused")
+    if left:
+        message = f"the keyring ({answer.backend}) does not remove items: {name} is left in it"
+        raise KeyringError(message, hint="remove it by hand", state="refused")
+    return KeyringProbe(backend=answer.backend, seconds=time.monotonic() - began)

@@ -25,9 +25,8 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.append_log import AppendLog
 from conductor_cli.models.dayfile import SUFFIX, Day, Entry, entry_line, hold_line
-from conductor_cli.models.lock import exclusive_lock
+from conductor_cli.models.disk import AppendLog, exclusive_lock
 from conductor_cli.models.presets import recipient_of
 
 TURNS: Final = 20

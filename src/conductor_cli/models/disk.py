@@ -1,4 +1,4 @@
-"""The disk: its room, and files that take the place of others whole or not at all."""
+"""Files that survive a kill and other processes: whole-file writes, an append-only log, a lock; and free space."""
 
 from __future__ import annotations
 
@@ -6,44 +6,46 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorUnusable
 
 MARGIN: Final = 256 << 20
 """Bytes that stay free on the disk."""
 
-DISK_FULL_ERRORS: Final = (
-    frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
+DISK_FULL_ERRORS: Final = frozenset(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)
 )
 """What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
 
+POLL_SECONDS: Final = 0.02
+"""Time between two looks at a lock that is held."""
+
 
 def free_bytes(directory: Path) -> int:
-    """Bytes that are free on the disk of a directory that may not exist yet. Raises `OSError`."""
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
+    """Free bytes on the disk of a directory that may not exist yet. Raises `OSError`."""
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def check_room(directory: Path, size: int, other: str = "") -> None:
     """Whether `size` bytes more fit there. `other` says how to choose another disk. Raises `ConductorUnusable`."""
     room = free_bytes(directory)
     if size and size + MARGIN > room:
+        elsewhere = f", or use another disk: {other}" if other else ""
         raise ConductorUnusable(
-            f"{size:,} bytes more do not fit on the disk of {directory}, which has {room:,} free",
-            hint=f"free the disk ({MARGIN >> 20} MiB stay free){f', or name another: {other}' if other else ''}",
+            f"{size:,} more bytes do not fit on the disk of {directory}, which has {room:,} free",
+            hint=f"free some space ({MARGIN >> 20} MiB must stay free){elsewhere}",
         )
 
 
 @contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """A name beside `path` for what is to `replace` it. Nobody else has it, and nothing is left under it.
-
-    It is drawn: the process id of another container that shares the directory may be ours.
-    """
+    """A name beside `path` for a file that is to `replace` it. Nothing is left under it."""
+    # Random, because the process id of another container that shares the directory may be ours.
     new = path.with_name(f".{secrets.token_hex(8)}.new")
     try:
         yield new
@@ -52,7 +54,7 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 
 def link_or_copy(path: Path, new: Path) -> None:
-    """Give the bytes of a file a second name, or copy them where the disk has no such names. Raises `OSError`."""
+    """Give the bytes of a file a second name, or copy them if the disk has no hard links. Raises `OSError`."""
     try:
         os.link(path, new)
     except OSError:
@@ -61,14 +63,88 @@ def link_or_copy(path: Path, new: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """Write a small file whole or not at all; a link stays a link. Raises `OSError`.
+    """Write a small file completely or not at all; a symbolic link stays a link. Raises `OSError`.
 
-    `mode` are its rights, of which the user's mask takes some away: 0o600 for what nobody else is to read.
+    `mode` are its permissions before the user's umask: 0o600 for what nobody else may read.
     """
-    path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for links in a circle
+    path = Path(os.path.realpath(path))  # `resolve` raises a RuntimeError for a circle of links
     with temporary_path(path) as new:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+
+
+class AppendLog:
+    """An append-only file of text blocks, which several processes may write and a kill may cut anywhere.
+
+    Each block is written at once and begins with a newline, so that a block which was cut off spoils no other; readers
+    drop it because it does not parse.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or create it, readable by its owner only. Raises `OSError`."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def append(self, block: str) -> int:
+        """Write a block without a blank line in it; returns the byte at which it begins. Raises `OSError`.
+
+        The position is right if one process writes at a time; blocks stay whole with any number of writers.
+        """
+        begin = os.lseek(self._file, 0, os.SEEK_END) + 1
+        rest = b"\n" + block.encode("utf-8", "backslashreplace")
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        return begin
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
+def read_lines(path: Path, begin: int = 0) -> Iterator[str]:
+    """The lines of an append log from a byte on, without blank ones; none without a file. Raises `OSError`."""
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            for raw in file:
+                line = raw.decode("utf-8", "replace").rstrip("\n")
+                if line:
+                    yield line
+    except FileNotFoundError:
+        return
+
+
+def wait_silently() -> None:
+    """The default for `exclusive_lock`: say nothing while waiting."""
+
+
+@contextmanager
+def exclusive_lock(path: Path, wait: Callable[[], None] = wait_silently, *, mode: int = 0o600) -> Iterator[None]:
+    """Hold a lock file, which is created if there is none, and stays.
+
+    `wait` is called every half second until the lock is free, and may raise. On a disk without locks nobody waits.
+    Raises `OSError` if the file cannot be created.
+    """
+    from filelock import FileLock, Timeout  # only for commands that write something
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock: Any = FileLock(path, mode=mode)
+    while True:
+        try:
+            lock.acquire(timeout=0.5, poll_interval=POLL_SECONDS)
+        except Timeout:
+            wait()
+        except NotImplementedError:
+            break
+        else:
+            break
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.release()

@@ -13,7 +13,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.http import HttpClient
 
-Verdict = Literal["good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed"]
+KeyState = Literal["good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed"]
 """`restricted`: a key that is known and may not list models; `failed`: an answer that says nothing of the key."""
 
 LIMIT: Final = 16 * 1024 * 1024
@@ -37,17 +37,17 @@ _NO_CREDIT: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What a provider says of a key, after how many seconds; `left` is what it may still be used for, in words."""
+class KeyVerdict:
+    """What a provider says about a key, after how many seconds; `left` is what the key may still spend, in words."""
 
-    verdict: Verdict
+    state: KeyState
     seconds: float
-    said: str = ""
+    message: str = ""
     hint: str = ""
     left: str = ""
 
 
-async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> Checked:
+async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> KeyVerdict:
     """Ask a provider with a key. Whatever happens is part of the result."""
     server = HttpClient(base_url, headers=credentials(provider, key), secrets=(key,), ca_file=ca_file)
     began = time.monotonic()
@@ -56,10 +56,12 @@ async def check_key(provider: str, base_url: str, key: str, *, seconds: float, c
             body = await answer.body()
             headers = answer.headers
     except ModelError as error:
-        return Checked(verdict=verdict_of(error), seconds=time.monotonic() - began, said=error.message, hint=error.hint)
+        return KeyVerdict(
+            state=verdict_of(error), seconds=time.monotonic() - began, message=error.message, hint=error.hint
+        )
     finally:
         await server.close()
-    return Checked(verdict="good", seconds=time.monotonic() - began, left=left_of(provider, headers, body))
+    return KeyVerdict(state="good", seconds=time.monotonic() - began, left=left_of(provider, headers, body))
 
 
 def credentials(provider: str, key: str) -> dict[str, str]:
@@ -69,7 +71,7 @@ def credentials(provider: str, key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
-def verdict_of(error: ModelError) -> Verdict:
+def verdict_of(error: ModelError) -> KeyState:
     """What a failed request says of the key. Gemini and xAI answer 400 to a key that is wrong. Pure."""
     text = f"{error.message} {' '.join(error.said.codes)}" if isinstance(error, ApiError) else ""
     status = error.status if isinstance(error, ApiError) else 0

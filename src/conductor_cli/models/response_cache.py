@@ -22,8 +22,8 @@ from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.append_log import AppendLog, read_lines
 from conductor_cli.models.base import Model
+from conductor_cli.models.disk import AppendLog, read_lines
 
 ASKED: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
 """The fields of a request that a reply depends on."""

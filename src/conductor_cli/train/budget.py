@@ -15,8 +15,8 @@ from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
-from conductor_cli.models.append_log import AppendLog, read_lines
 from conductor_cli.models.base import Model
+from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.models.response_cache import HEARTBEAT
 from conductor_cli.run.calls import estimated_tokens, estimated_usage
 

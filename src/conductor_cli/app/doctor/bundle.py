@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from conductor_cli import __version__
 from conductor_cli.app.checks import Check
-from conductor_cli.app.key_status import stored_keys
+from conductor_cli.app.keys import open_key_store
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.redact import REDACTED
@@ -122,7 +122,7 @@ def learn_secrets(settings: Settings) -> None:
             KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
         named = settings.environ.get(str(item.worker.options.get("key_env") or ""), "")
         KNOWN_SECRETS.add(named.strip())
-    stored = stored_keys(settings)
+    stored = open_key_store(settings)
     try:
         stored.read(*stored.entries())
     except ConductorError:

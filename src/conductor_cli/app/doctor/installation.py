@@ -11,13 +11,12 @@ from typing import Final
 
 from conductor_cli import __version__
 from conductor_cli.app.checks import Check
-from conductor_cli.app.key_status import stored_keys
+from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.planner_resolution import has_no_model
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_size
-from conductor_cli.keys.keyring import KeyringError
-from conductor_cli.keys.probe import probe_keyring
+from conductor_cli.keys.keyring import KeyringError, probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.prices import load_prices
 from conductor_cli.models.weights.cache import Cache
@@ -54,7 +53,7 @@ def versions(settings: Settings) -> list[Check]:
 
 def keyring(settings: Settings) -> list[Check]:
     """Whether the system's keyring keeps what it is given. Without one, only the keys that are in it are lost."""
-    inside = [name for name, entry in stored_keys(settings).entries().items() if entry.where == "keyring"]
+    inside = [name for name, entry in open_key_store(settings).entries().items() if entry.where == "keyring"]
     try:
         probed = probe_keyring(settings.environ)
     except KeyringError as error:

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor.local_model import memory_shortage
-from conductor_cli.app.key_status import key_state, stored_keys
+from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor, open_planner
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
@@ -53,14 +53,14 @@ def workers_to_check(settings: Settings, *, offline: bool) -> list[ConfiguredWor
 
 def check_without_calls(settings: Settings, workers: Sequence[ConfiguredWorker]) -> list[Check]:
     """What can be said of the workers without calling them: whether their keys exist."""
-    stored = stored_keys(settings)
+    stored = open_key_store(settings)
     checks = [_check_key(item, settings, stored) for item in workers]
     return checks or [_no_workers("none configured and no key found; local model servers were not asked")]
 
 
 async def check_by_use(settings: Settings, workers: Sequence[ConfiguredWorker], report: Report, *, plans: bool) -> None:
     """Have the conductor plan, if it `plans`, and call every worker once."""
-    stored = stored_keys(settings)
+    stored = open_key_store(settings)
 
     async def check_local() -> None:
         if plans:

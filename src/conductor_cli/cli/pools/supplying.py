@@ -56,6 +56,6 @@ def _shipped(name: str) -> ShippedPool:
 
 
 def _lacks_key(worker: ShippedWorker, settings: Settings) -> bool:
-    from conductor_cli.app.key_status import key_state, stored_keys
+    from conductor_cli.app.keys import key_state, open_key_store
 
-    return key_state(worker.worker, settings.environ, stored_keys(settings)) == "missing"
+    return key_state(worker.worker, settings.environ, open_key_store(settings)) == "missing"

@@ -50,18 +50,17 @@ class Asking:
 
     def _key(self, name: str) -> bool:
         """Ask for a key without showing it, keep it, and ask its provider. Whether it is kept."""
-        from conductor_cli.app.key_status import stored_keys
+        from conductor_cli.app.keys import REFUSED, check_keys, open_key_store
         from conductor_cli.cli import keys
-        from conductor_cli.cli.keys.testing import REFUSED, test_keys
 
         try:
-            keys.set_(self.work.context, name, insecure_storage=not self.work.found.keyring)
+            keys.set_key(self.work.context, name, insecure_storage=not self.work.found.keyring)
             settings = self.work.load()
-            tested = test_keys(settings, stored_keys(settings), [name])
+            tested = check_keys(settings, open_key_store(settings), [name])
             for item in tested:
-                print_text(f"  {name}: {item.state}{f', {item.said}' if item.said else ''}")
+                print_text(f"  {name}: {item.state}{f', {item.message}' if item.message else ''}")
             if any(item.state in REFUSED for item in tested) and confirm("Remove it again?", default=True):
-                keys.rm(name)
+                keys.remove_key(name)
                 return False
         except ConductorError as error:
             print_error(error)

@@ -12,7 +12,7 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_size
 
 if TYPE_CHECKING:
-    from conductor_cli.app.key_status import KeyRow
+    from conductor_cli.app.keys import KeyRow
     from conductor_cli.config import Settings
     from conductor_cli.core.pool import Worker
     from conductor_cli.models.machine import Gpu, Memory
@@ -93,7 +93,7 @@ class _Ring:
         self._thread.start()
 
     def _ask(self) -> None:
-        from conductor_cli.keys.probe import probe_keyring
+        from conductor_cli.keys.keyring import probe_keyring
 
         try:
             self._name = probe_keyring(self._environ).backend
@@ -107,9 +107,9 @@ class _Ring:
 
 def keys_of(settings: Settings) -> tuple[KeyRow, ...]:
     """The keys that would be used, by the list of those that are stored; no keyring is asked. Raises `ConfigError`."""
-    from conductor_cli.app.key_status import keys_in_variables, keys_of_workers, stored_keys, stored_row
+    from conductor_cli.app.keys import keys_in_variables, keys_of_workers, open_key_store, stored_row
 
-    safe = stored_keys(settings)
+    safe = open_key_store(settings)
     rows = [*keys_in_variables(settings), *keys_of_workers(settings)]
     rows += [stored_row(entry, safe.path, "stored") for entry in safe.entries().values()]
     return tuple({row.provider: row for row in reversed(rows)}.values())[::-1]

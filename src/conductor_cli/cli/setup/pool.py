@@ -44,14 +44,14 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _listed(item: ConfiguredWorker, settings: Settings) -> Step:
-    from conductor_cli.app.key_status import key_state, stored_keys
+    from conductor_cli.app.keys import key_state, open_key_store
     from conductor_cli.models.presets import model_of
 
     [worker] = priced([item.worker], settings)
     model = model_of(worker) if worker.kind == worker.name else f"{worker.kind} {model_of(worker)}".rstrip()
     parts = [model, price_text(worker)]
     parts += [] if item.enabled else ["disabled"]
-    if key_state(worker, settings.environ, stored_keys(settings)) == "missing":
+    if key_state(worker, settings.environ, open_key_store(settings)) == "missing":
         parts.append(f"its key is missing: conductor keys set {worker.kind}")
     return Step(what="worker", name=worker.name, text=", ".join(parts), here=True)
 

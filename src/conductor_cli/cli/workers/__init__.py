@@ -35,14 +35,14 @@ def list_(
     json: opt.Json = False,
 ) -> None:
     """List the workers of the settings, or those found at hand where none are named."""
-    from conductor_cli.app.key_status import key_state, stored_keys
+    from conductor_cli.app.keys import key_state, open_key_store
     from conductor_cli.app.policy_filter import policy_objection
     from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.output import print_json, print_notice, print_table
     from conductor_cli.cli.workers import pricing
 
     settings = _settings(context)
-    safe = stored_keys(settings)
+    safe = open_key_store(settings)
     found = settings.workers or discovered_workers(settings)
     if prices and not json:
         print_table(pricing.HEADS, pricing.rows(found, settings))
@@ -92,7 +92,7 @@ def _row(item: ConfiguredWorker, state: str, settings: Settings) -> dict[str, An
 @app.command("show")
 def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at."""
-    from conductor_cli.app.key_status import key_state, stored_keys
+    from conductor_cli.app.keys import key_state, open_key_store
     from conductor_cli.app.worker_selection import discovered_workers
     from conductor_cli.cli.output import print_json, print_table
     from conductor_cli.cli.workers import pricing
@@ -103,7 +103,7 @@ def show(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     if name not in listed:
         raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(listed) or 'none'}")
     item = listed[name]
-    key = key_state(item.worker, settings.environ, stored_keys(settings))
+    key = key_state(item.worker, settings.environ, open_key_store(settings))
     if json:
         print_json(_row(item, key, settings))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from conductor_cli.app.key_status import key_state, stored_keys
+from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.cli.output import print_json, print_table, print_text
 from conductor_cli.config.pools import pool_members
@@ -56,7 +56,7 @@ def model_text(worker: Worker) -> str:
 
 def show_named(pool: NamedPool, settings: Settings, *, json: bool) -> None:
     """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
-    safe = stored_keys(settings)
+    safe = open_key_store(settings)
     found = pool_members(pool, settings.workers)
     states = [key_state(item.worker, settings.environ, safe) for item in found]
     if json:
@@ -78,7 +78,7 @@ def show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
     """What `pools add` would add: each worker, whether it is the published model, and where its line is from."""
     from conductor_cli.models.presets import as_of
 
-    safe = stored_keys(settings)
+    safe = open_key_store(settings)
     states = [key_state(worker.worker, settings.environ, safe) for worker in pool.workers]
     if json:
         data = {

@@ -76,7 +76,7 @@ class WorkerTest:
 
 def test_workers(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
-    from conductor_cli.app.key_status import stored_keys
+    from conductor_cli.app.keys import open_key_store
     from conductor_cli.app.worker_selection import choose_workers, discovered_workers
 
     listed = settings.workers or discovered_workers(settings)
@@ -86,7 +86,7 @@ def test_workers(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     if not len(pool):
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
-    return asyncio.run(_test_all(pool, settings.environ, stored_keys(settings)))
+    return asyncio.run(_test_all(pool, settings.environ, open_key_store(settings)))
 
 
 async def _test_all(pool: Pool, environ: Mapping[str, str], stored: StoredKeys) -> list[WorkerTest]:

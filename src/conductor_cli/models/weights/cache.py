@@ -23,7 +23,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models import disk
-from conductor_cli.models.lock import exclusive_lock
+from conductor_cli.models.disk import exclusive_lock
 
 _WORD: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
 _REPO: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
