@@ -1,51 +1,76 @@
 """conductor: a small local model plans how a team of models answers a question; this runs and shows it.
 
-The layers, each importing only those below it (held by import-linter):
+The Python API is `open`, `open_async`, `replay` and `load_trace`; docs/python.md explains it. The layers, each
+importing only those below it (checked by import-linter):
 
-    cli                                    one file per command: wiring only
-    server | evals | train | views | rehearsal
-    run | store | config                   a question becomes a stream of events; where traces and settings are
-    models                                 the one port for models, and its adapters
-    core                                   values and decisions: pure, standard library only
+    cli                        declares options, calls app and prints
+    app                        what the commands and the Python API do, as functions that return data
+    train | views              training a conductor; showing events
+    evals | rehearsal          measuring; the demo models
+    run                        a question becomes a stream of events
+    store | config | keys      traces, settings, API keys
+    models                     one interface for all models, and its adapters
+    core                       values and decisions: pure, standard library only
 
-The public face is loaded on first use, so that a command pays only for what it needs.
+Public names are loaded on first use, so that a command pays only for what it needs.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from conductor_cli.app.api import AsyncConductor as AsyncConductor
+    from conductor_cli.app.api import AsyncRun as AsyncRun
+    from conductor_cli.app.api import RunFailed as RunFailed
+    from conductor_cli.app.api import SyncConductor as SyncConductor
+    from conductor_cli.app.api import SyncRun as SyncRun
+    from conductor_cli.app.api import load_trace as load_trace
+    from conductor_cli.app.api import open as open  # noqa: A004 - conductor_cli.open
+    from conductor_cli.app.api import open_async as open_async
+    from conductor_cli.app.api import replay as replay
     from conductor_cli.core import events as events
+    from conductor_cli.core.errors import ConductorError as ConductorError
     from conductor_cli.core.plan import Plan as Plan
     from conductor_cli.core.plan import Step as Step
     from conductor_cli.core.pool import Limits as Limits
     from conductor_cli.core.pool import Pool as Pool
     from conductor_cli.core.pool import Worker as Worker
+    from conductor_cli.core.question import File as File
     from conductor_cli.core.question import Question as Question
     from conductor_cli.core.trace import Trace as Trace
     from conductor_cli.run import Conductor as Conductor
 
-_HOMES = {
+_MODULES = {
+    "AsyncConductor": "conductor_cli.app.api",
+    "AsyncRun": "conductor_cli.app.api",
     "Conductor": "conductor_cli.run",
+    "ConductorError": "conductor_cli.core.errors",
+    "File": "conductor_cli.core.question",
     "Limits": "conductor_cli.core.pool",
     "Plan": "conductor_cli.core.plan",
     "Pool": "conductor_cli.core.pool",
     "Question": "conductor_cli.core.question",
+    "RunFailed": "conductor_cli.app.api",
     "Step": "conductor_cli.core.plan",
+    "SyncConductor": "conductor_cli.app.api",
+    "SyncRun": "conductor_cli.app.api",
     "Trace": "conductor_cli.core.trace",
     "Worker": "conductor_cli.core.pool",
     "events": "conductor_cli.core",
+    "load_trace": "conductor_cli.app.api",
+    "open": "conductor_cli.app.api",
+    "open_async": "conductor_cli.app.api",
+    "replay": "conductor_cli.app.api",
 }
 
-__all__ = ["Conductor", "Limits", "Plan", "Pool", "Question", "Step", "Trace", "Worker", "__version__", "events"]
+__all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - the keys are text
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

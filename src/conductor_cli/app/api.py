@@ -1,0 +1,398 @@
+"""The Python API: open a conductor, ask, read the events of a run, replay a stored run. Synchronous and asynchronous.
+
+    import conductor_cli
+
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("Which of these two proofs is wrong?")
+        for event in run:
+            print(event)
+        print(run.answer)
+
+It uses the same settings, workers, policy and trace store as the command line, and prints nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.app.rehearsal import check_question
+from conductor_cli.app.run_session import PLAN_DROPPED, open_trace, record
+from conductor_cli.config import Settings, load_settings
+from conductor_cli.config.schema import find_setting
+from conductor_cli.core.errors import ConductorError, Failure, PolicyError
+from conductor_cli.core.events import Event, PlanOffered
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.question import File, Question
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.run import Run
+from conductor_cli.run.approval import Approve
+from conductor_cli.store.trace_store import TraceStore
+
+Value = TypeVar("Value")
+
+ApprovePlan = Callable[[Plan], bool]
+"""Called with each plan before any worker is called; false drops the plan and ends the run."""
+
+
+class RunFailed(ConductorError):
+    """A run ended without a whole answer. `failure` says why, as a value."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message, hint=failure.hint, reason=failure.reason)
+        self._failure = failure
+
+    @property
+    def failure(self) -> Failure:
+        return self._failure
+
+
+class AsyncRun:
+    """One question being answered. Iterate over it once for its events; it begins with the iteration."""
+
+    def __init__(self, run: Run, store: TraceStore | None, approve: ApprovePlan | None) -> None:
+        self._run = run
+        self._store = store
+        self._approve = approve
+        self._begun = False
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The events as `docs/events.md` lists them, each after it was stored.
+
+        Raises `ConfigError` where the trace cannot be stored, `RuntimeError` the second time. What goes wrong in the
+        run is no exception here: it is in the events, and in `error`.
+        """
+        if self._begun:
+            raise RuntimeError("a run can be iterated over once")
+        self._begun = True
+        writer = open_trace(self._store, self._run)
+        async with aclosing(cast("AsyncGenerator[Event, None]", record(self._run, writer))) as events:
+            async for event in events:
+                if isinstance(event, PlanOffered) and self._approve is not None:
+                    self._decide(self._approve)
+                yield event
+
+    def _decide(self, approve: ApprovePlan) -> None:
+        plan = self._run.trace.plan
+        if isinstance(plan, Plan) and approve(plan):
+            self._run.decide(Approve())
+        else:
+            self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
+
+    async def wait(self) -> str:
+        """Run to the end and return the answer. Raises `RunFailed` where there is no whole answer."""
+        if not self._begun:
+            async for _ in self:
+                pass
+        self.raise_for_error()
+        return self.answer
+
+    def stop(self) -> None:
+        """End the run now and keep what is finished. Call it on the event loop's thread."""
+        self._run.stop("cancelled")
+
+    def raise_for_error(self) -> None:
+        """Raise `RunFailed` where the run has ended with an error."""
+        if self.error is not None:
+            raise RunFailed(self.error)
+
+    @property
+    def id(self) -> str:
+        """The id of the run, under which its trace is stored."""
+        return self._run.id
+
+    @property
+    def trace(self) -> Trace:
+        """Everything known of the run so far: question, plan, steps, answer, usage."""
+        return self._run.trace
+
+    @property
+    def answer(self) -> str:
+        """The answer, or the part of it that there is; empty before the last step has begun."""
+        return self._run.trace.answer
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the run failed, None where it has not."""
+        return self._run.trace.error
+
+    @property
+    def usage(self) -> Usage:
+        """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
+        return self._run.trace.usage
+
+
+class AsyncConductor:
+    """A conductor with its models open, as an asynchronous context manager. Made by `open_async`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        workers: Sequence[str] = (),
+        rehearsal: bool = False,
+        seed: int | None = None,
+        store: bool = True,
+        approve: ApprovePlan | None = None,
+    ) -> None:
+        if settings["policy.approve"] and approve is None:
+            raise PolicyError("policy.approve is on, so plans need approval", hint="pass approve=, a function")
+        self.settings = settings
+        self._workers = tuple(workers)
+        self._rehearsal = rehearsal
+        self._seed = seed
+        self._approve = approve
+        self._store = TraceStore(settings.paths.traces) if store and settings["traces.keep"] else None
+        self._opened: OpenedConductor | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the models. Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`."""
+        self._opened = await open_conductor(
+            self.settings, only=self._workers, streams=True, seed=self._seed, rehearsal=self._rehearsal
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    def ask(
+        self,
+        question: str | Question,
+        *,
+        files: Sequence[str | Path] = (),
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> AsyncRun:
+        """Ask a question. Nothing happens before the run is iterated over.
+
+        `files` are UTF-8 text files; `system` is system text for every worker; `schema` is a JSON Schema for the
+        answer. A `Question` has all of these itself, and also the earlier turns of a conversation. Raises
+        `PolicyError`, `ConfigError`, `UsageError`, or `OSError` for a file that cannot be read.
+        """
+        if self._opened is None:
+            raise RuntimeError("the conductor is not open: use it in a with block")
+        if isinstance(question, str):
+            attached = tuple(File(name=Path(path).name, text=Path(path).read_text("utf-8")) for path in files)
+            question = Question(text=question, files=attached, system=system, schema=dict(schema) if schema else None)
+        if self._rehearsal:
+            check_question(question)
+        run = self._opened.conductor.run(question, held=self._approve is not None)
+        return AsyncRun(run, self._store, self._approve)
+
+
+class SyncRun:
+    """One question being answered. Iterate over it for its events, or read `answer`, which runs it to the end."""
+
+    def __init__(self, run: AsyncRun, loop: _LoopThread) -> None:
+        self._run = run
+        self._loop = loop
+        self._pumping: Future[None] | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events, each after it was stored. Leaving the loop early stops the run.
+
+        Raises as `AsyncRun.__aiter__` does.
+        """
+        events: SimpleQueue[Event | None] = SimpleQueue()
+
+        async def pump() -> None:
+            try:
+                async for event in self._run:
+                    events.put(event)
+            finally:
+                events.put(None)
+
+        self._pumping = self._loop.submit(pump())
+        ended = False
+        try:
+            while (event := events.get()) is not None:
+                yield event
+            ended = True
+        finally:
+            if not ended:
+                self.stop()
+            self._pumping.result()
+
+    def stop(self) -> None:
+        """End the run now and keep what is finished. Call it from any thread."""
+        self._loop.call_soon(self._run.stop)
+
+    def raise_for_error(self) -> None:
+        """Raise `RunFailed` where the run has ended with an error."""
+        self._run.raise_for_error()
+
+    @property
+    def id(self) -> str:
+        """The id of the run, under which its trace is stored."""
+        return self._run.id
+
+    @property
+    def trace(self) -> Trace:
+        """Everything known of the run so far: question, plan, steps, answer, usage."""
+        return self._run.trace
+
+    @property
+    def answer(self) -> str:
+        """The answer; empty or partial where `error` is not None. Runs the question to its end first, if need be."""
+        if self._pumping is None:
+            for _ in self:
+                pass
+        return self._run.answer
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the run failed, None where it has not."""
+        return self._run.error
+
+    @property
+    def usage(self) -> Usage:
+        """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
+        return self._run.usage
+
+
+class SyncConductor:
+    """A conductor with its models open, as a context manager. Made by `open`. Its event loop has its own thread."""
+
+    def __init__(self, conductor: AsyncConductor) -> None:
+        self._conductor = conductor
+        self._loop: _LoopThread | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that it was opened with."""
+        return self._conductor.settings
+
+    def __enter__(self) -> Self:
+        """Open the models. Raises as `AsyncConductor.__aenter__` does."""
+        self._loop = _LoopThread()
+        try:
+            self._loop.submit(self._conductor.__aenter__()).result()
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.submit(self._conductor.__aexit__(kind, error, traceback)).result()
+        finally:
+            self._loop.close()
+
+    def ask(
+        self,
+        question: str | Question,
+        *,
+        files: Sequence[str | Path] = (),
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+    ) -> SyncRun:
+        """Ask a question, as `AsyncConductor.ask` does."""
+        if self._loop is None:
+            raise RuntimeError("the conductor is not open: use it in a with block")
+
+        async def ask() -> AsyncRun:
+            return self._conductor.ask(question, files=files, system=system, schema=schema)
+
+        return SyncRun(self._loop.submit(ask()).result(), self._loop)
+
+
+class _LoopThread:
+    """An event loop on a thread, so that models go on streaming while synchronous code looks at an event."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="conductor", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, Value]) -> Future[Value]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(action)
+
+    def close(self) -> None:
+        self.submit(self._loop.shutdown_asyncgens()).result()
+        self.submit(self._loop.shutdown_default_executor()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def open_async(
+    *,
+    workers: Sequence[str] = (),
+    rehearsal: bool = False,
+    seed: int | None = None,
+    store: bool = True,
+    approve: ApprovePlan | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: str | Path | None = None,
+) -> AsyncConductor:
+    """A conductor to use in `async with`.
+
+    `workers` are the only ones to use, by name. `rehearsal` uses the demo models that ship with this package. `seed`
+    makes sampling repeatable. Without `store` no traces are stored. `approve` is called with each plan. `settings` are
+    values by the names that `conductor config show` lists, such as `{"limits.cost": "0.10"}`; they win over the
+    settings file, which is `config` where it is given. Raises `ConfigError` or `PolicyError`.
+    """
+    flags = {name: find_setting(name).check(value) for name, value in (settings or {}).items()}
+    loaded = load_settings(os.environ, flags, str(config) if config is not None else None)
+    return AsyncConductor(loaded, workers=workers, rehearsal=rehearsal, seed=seed, store=store, approve=approve)
+
+
+def open(  # noqa: A001 - as `conductor_cli.open`
+    *,
+    workers: Sequence[str] = (),
+    rehearsal: bool = False,
+    seed: int | None = None,
+    store: bool = True,
+    approve: ApprovePlan | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: str | Path | None = None,
+) -> SyncConductor:
+    """A conductor to use in `with`. The arguments are those of `open_async`."""
+    return SyncConductor(
+        open_async(
+            workers=workers,
+            rehearsal=rehearsal,
+            seed=seed,
+            store=store,
+            approve=approve,
+            settings=settings,
+            config=config,
+        )
+    )
+
+
+def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[Event]:
+    """The events of a stored run: by its id, the beginning of one, `last`, or `last~2`. Raises `UsageError`."""
+    store, found = _find(run, config)
+    return store.events(found)
+
+
+def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
+    """A stored run as one value: question, plan, steps, answer, usage. Raises `UsageError`."""
+    store, found = _find(run, config)
+    return store.trace(found)
+
+
+def _find(run: str, config: str | Path | None) -> tuple[TraceStore, str]:
+    settings = load_settings(os.environ, {}, str(config) if config is not None else None)
+    store = TraceStore(settings.paths.traces)
+    return store, store.find(run)

@@ -1,0 +1,143 @@
+"""The Python API over real settings and a provider server on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import conductor_cli
+from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
+from tests.cli.stage import TWO, Stage, refuses, says, stalls
+
+
+@pytest.fixture
+def stage(home: Path) -> Iterator[Stage]:
+    """A server with a planner and two workers, and settings that name them."""
+    stage = Stage(home)
+    with stage.server:
+        stage.configure()
+        yield stage
+
+
+def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:
+    """The events that are read, the stored trace and its replay are the same."""
+    stage.plan = TWO
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?")
+        seen = list(run)
+        assert run.answer == "beta answers"
+    assert run.error is None
+    assert run.usage.calls == 3
+    assert list(conductor_cli.replay(run.id)) == seen
+    assert conductor_cli.load_trace("last").answer == "beta answers"
+
+
+def test_the_answer_alone_runs_the_question(stage: Stage) -> None:
+    """Who reads only the answer need not iterate; several questions may be asked of one conductor."""
+    with conductor_cli.open(workers=["alpha"], store=False) as conductor:
+        assert [conductor.ask(text).answer for text in ("One?", "Two?")] == ["alpha answers"] * 2
+    with pytest.raises(UsageError):
+        conductor_cli.load_trace("last")
+
+
+def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
+    """A run that fails raises nothing by itself; the error is a value, and an exception where one is wanted."""
+    stage.models["alpha"] = refuses(401)
+    with conductor_cli.open(workers=["alpha"]) as conductor:
+        run = conductor.ask("How many?")
+        assert run.answer == ""
+        assert run.error is not None
+        assert run.error.kind == "key"
+        with pytest.raises(conductor_cli.RunFailed) as raised:
+            run.raise_for_error()
+    assert raised.value.failure == run.error
+
+
+def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
+    """A worker that never ends is left alone when nobody reads the events any more."""
+    stage.models["alpha"] = stalls("never ")
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?")
+        for event in run:
+            if isinstance(event, conductor_cli.events.StepDelta):
+                break
+    assert run.error is not None
+    assert run.error.kind == "cancelled"
+
+
+def test_a_run_can_be_iterated_once(stage: Stage) -> None:
+    """The second iteration is a programming error, not an empty run."""
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?")
+        list(run)
+        with pytest.raises(RuntimeError, match="once"):
+            list(run)
+
+
+@pytest.mark.parametrize(("approved", "answer"), [(True, "alpha answers"), (False, "")])
+def test_plans_are_approved_by_a_function(stage: Stage, approved: bool, answer: str) -> None:
+    """The function gets the plan; a plan that it refuses calls no worker."""
+    plans = []
+
+    def approve(plan: conductor_cli.Plan) -> bool:
+        plans.append(plan)
+        return approved
+
+    with conductor_cli.open(approve=approve) as conductor:
+        assert conductor.ask("How many?").answer == answer
+    assert [step.worker for step in plans[0].steps] == ["alpha"]
+    assert bool(stage.asked("alpha")) is approved
+
+
+def test_the_policy_asks_for_approval_here_too(stage: Stage) -> None:
+    """A policy that wants plans approved is not passed by through the API."""
+    with pytest.raises(PolicyError, match="approve"):
+        conductor_cli.open(settings={"policy.approve": True})
+
+
+def test_a_wrong_setting_or_worker_is_an_exception(stage: Stage) -> None:
+    """What prevents a run is raised before anything is called, and leaves no thread behind."""
+    with pytest.raises(ConfigError):
+        conductor_cli.open(settings={"limits.steps": 99})
+    before = threading.active_count()
+    with pytest.raises(UsageError, match="nobody"), conductor_cli.open(workers=["nobody"]):
+        pass
+    assert threading.active_count() == before
+
+
+def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path: Path) -> None:
+    """What is given with the question reaches the worker."""
+    note = tmp_path / "note.txt"
+    note.write_text("the text of the note")
+    stage.models["alpha"] = says('{"n": 1}')
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?", files=[note], system="Be brief.", schema={"type": "object"})
+        assert run.answer == '{"n": 1}'
+    assert run.trace.question.system == "Be brief."
+    assert "the text of the note" in str([seen.json for seen in stage.asked("alpha")])
+
+
+def test_runs_go_on_at_the_same_time(stage: Stage) -> None:
+    """Asynchronous runs of one conductor do not wait for each other."""
+
+    async def main() -> list[str]:
+        async with conductor_cli.open_async(store=False) as conductor:
+            return list(await asyncio.gather(*(conductor.ask(f"{number}?").wait() for number in range(3))))
+
+    assert asyncio.run(main()) == ["alpha answers"] * 3
+
+
+def test_waiting_raises_what_went_wrong(stage: Stage) -> None:
+    """`wait` has no partial answers."""
+    stage.models["alpha"] = refuses(401)
+
+    async def main() -> None:
+        async with conductor_cli.open_async(workers=["alpha"], store=False) as conductor:
+            await conductor.ask("How many?").wait()
+
+    with pytest.raises(conductor_cli.RunFailed):
+        asyncio.run(main())
