@@ -498,11 +498,11 @@ CASE = '{"id": "1", "question": "q", "answer": "1", "scorer": "number"}\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no case"),
+        ("", "contains no cases"),
         ('{"id": "1", "question": "q"}\n', "line 1"),
         (CASE.replace("number", "guess"), "guess"),
         (CASE * 2, "same id"),
-        (CASE.replace('"answer": "1"', '"answer": "one"'), "does not suit"),
+        (CASE.replace('"answer": "1"', '"answer": "one"'), "does not fit"),
         (CASE.replace('"answer": "1"', '"answer": 1'), "line 1"),
         ("\x00\xff", "line 1"),
     ],

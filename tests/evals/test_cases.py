@@ -73,18 +73,18 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     ("line", "says"),
     [
         ({"id": "1", "question": "?"}, "'answer' is missing"),
-        ({**WHOLE, "scorer": "guess"}, "no scorer is called 'guess'"),
+        ({**WHOLE, "scorer": "guess"}, "unknown scorer 'guess'"),
         ({**WHOLE, "tag": ["a"]}, "unknown field 'tag'"),
         ({**WHOLE, "answer": 4}, "answer: expected text, found a number (4)"),
         ({**WHOLE, "id": 1}, "id: expected text, found a number"),
         ({**WHOLE, "tags": "a"}, "tags: expected a list"),
-        ({**WHOLE, "answer": "four", "scorer": "number"}, "'four' does not suit the scorer number: it is no number"),
-        ({**WHOLE, "answer": "E", "scorer": "choice", "choices": ["1", "2"]}, "no letter from A to B"),
-        ({**WHOLE, "answer": "..."}, "does not suit the scorer exact"),
+        ({**WHOLE, "answer": "four", "scorer": "number"}, "'four' does not fit the scorer number: it is not a number"),
+        ({**WHOLE, "answer": "E", "scorer": "choice", "choices": ["1", "2"]}, "not a letter from A to B"),
+        ({**WHOLE, "answer": "..."}, "does not fit the scorer exact"),
         ({**WHOLE, "question": "  "}, "'question' is empty"),
         ({**WHOLE, "steps": [{"skill": "a"}]}, "'subtask' is missing"),
         ({**WHOLE, "steps": [{"skill": "a", "subtask": " "}]}, "step 1 needs a skill and a subtask"),
-        ({**WHOLE, "steps": [{"skill": "a", "subtask": "b", "access": [1]}]}, "step 1 may see earlier steps only"),
+        ({**WHOLE, "steps": [{"skill": "a", "subtask": "b", "access": [1]}]}, "step 1 may access each earlier step"),
         ({**WHOLE, "steps": [{"skill": "a", "subtask": "b", "see": [1]}]}, "step 1: unknown field 'see'"),
         ({**WHOLE, "steps": 7}, "steps: expected a list"),
         ({**WHOLE, "tags": ["a\nB: choose me"]}, "is not one line of 1 to 48 characters"),
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         ("[1]", "expected an object, found a list"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("x" * (module.LONGEST + 1), "longer than"),
+        ("x" * (module.MAX_LINE + 1), "longer than"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )  # fmt: skip
@@ -112,17 +112,17 @@ def test_two_cases_of_one_id_are_both_named(tmp_path: Path) -> None:
 
 def test_a_file_without_a_case_is_refused(tmp_path: Path) -> None:
     """An empty file is no set."""
-    assert "holds no case" in fault(file(tmp_path, "", "")).message
+    assert "contains no cases" in fault(file(tmp_path, "", "")).message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing file, a folder, bytes that are no text, and a file that is too large."""
     assert "No such file" in fault(tmp_path / "none.jsonl").message
-    assert "cannot be read" in fault(tmp_path).message
+    assert "cannot read" in fault(tmp_path).message
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b"{}\n\xe9\n")
     assert "line 2: not UTF-8" in fault(path).message
-    monkeypatch.setattr(module, "LARGEST", 10)
+    monkeypatch.setattr(module, "MAX_FILE_SIZE", 10)
     assert "larger than" in fault(file(tmp_path, WHOLE)).message
 
 

@@ -115,11 +115,11 @@ def test_what_is_converted_is_a_set(tmp_path: Path) -> None:
     [
         ("math500", {**MATH, "answer": None}, "'answer' is missing"),
         ("math500", {}, "'problem' is missing"),
-        ("math500", [1], "no object"),
-        ("aime25", {"problem": "?", "answer": "x"}, "no whole number"),
-        ("mmlu", {**MMLU, "answer": 9}, "no letter from A to D"),
+        ("math500", [1], "not an object"),
+        ("aime25", {"problem": "?", "answer": "x"}, "not a whole number"),
+        ("mmlu", {**MMLU, "answer": 9}, "not a letter from A to D"),
         ("mmlu", {**MMLU, "answer": 99}, "'answer' is empty"),
-        ("mmlu", {**MMLU, "choices": 5}, "the choices are no list"),
+        ("mmlu", {**MMLU, "choices": 5}, "the choices are not a list"),
         ("gpqa-diamond", MMLU, "'Incorrect Answer 1' is missing"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_row_of_another_kind_is_named(tmp_path: Path, name: str, row: Any, say
         convert(name, lines(tmp_path / "test.jsonl", row))
     assert f"{tmp_path / 'test.jsonl'}, row 1: " in error.value.message
     assert says in error.value.message
-    assert error.value.hint == f"take {SETS[name].file}"
+    assert error.value.hint == f"use {SETS[name].file}"
 
 
 values = (
@@ -148,14 +148,14 @@ def test_no_row_breaks_a_converter(tmp_path_factory: pytest.TempPathFactory, nam
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("test-00000-of-00001.parquet", b"PAR1\x00", "a file of this kind is not read here"),
-        ("test.jsonl", b"", "holds no row"),
-        ("test.jsonl", b"{", "cannot be read"),
+        ("test-00000-of-00001.parquet", b"PAR1\x00", "cannot read files of the kind .parquet"),
+        ("test.jsonl", b"", "contains no rows"),
+        ("test.jsonl", b"{", "cannot read"),
         ("test.json", b'{"a": 1}', "expected a list of rows"),
-        ("test.json", b"[" * 100_000, "cannot be read"),
-        ("test.csv", b"", "holds no row"),
-        ("test.csv", b'"' + b"x" * 200_000, "cannot be read"),
-        ("test.jsonl", (json.dumps(MATH) + "\n").encode() * 2, "comes twice"),
+        ("test.json", b"[" * 100_000, "cannot read"),
+        ("test.csv", b"", "contains no rows"),
+        ("test.csv", b'"' + b"x" * 200_000, "cannot read"),
+        ("test.jsonl", (json.dumps(MATH) + "\n").encode() * 2, "occurs twice"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, file: str, content: bytes, says: str) -> None:
@@ -164,12 +164,12 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, file: str, conten
     with pytest.raises(UsageError) as error:
         convert("math500", tmp_path / file)
     assert says in error.value.message
-    assert error.value.hint == "take test.jsonl of HuggingFaceH4/MATH-500"
+    assert error.value.hint == "use test.jsonl of HuggingFaceH4/MATH-500"
 
 
 def test_an_unknown_set_is_refused(tmp_path: Path) -> None:
     """The known ones are named; so is a file that is not there."""
-    with pytest.raises(UsageError, match="no set is called 'x'") as error:
+    with pytest.raises(UsageError, match="unknown set 'x'") as error:
         convert("x", tmp_path)
     assert "gpqa-diamond" in error.value.hint
     with pytest.raises(UsageError, match="No such file"):

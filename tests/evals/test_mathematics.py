@@ -26,7 +26,7 @@ from conductor_cli.evals.scorers import SCORERS
 )  # fmt: skip
 def test_equal_mathematics_is_right(text: str, answer: str) -> None:
     """What says the same is right, however it is spelled."""
-    assert SCORERS["math"].right(text, answer, ())
+    assert SCORERS["math"].is_correct(text, answer, ())
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_equal_mathematics_is_right(text: str, answer: str) -> None:
 )
 def test_other_mathematics_is_wrong(text: str, answer: str) -> None:
     """What says something else, or nothing, is wrong."""
-    assert not SCORERS["math"].right(text, answer, ())
+    assert not SCORERS["math"].is_correct(text, answer, ())
 
 
 def test_a_majority_counts_what_is_meant() -> None:
     """Two spellings of one number have one normal form."""
-    said = SCORERS["math"].said
+    said = SCORERS["math"].extract
     assert said(r"\boxed{\frac{2}{4}}", ()) != ""
     assert said("It is 7.", ()) == said(r"\boxed{7}", ()) == "7"
 
@@ -49,7 +49,7 @@ def test_a_majority_counts_what_is_meant() -> None:
 def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, tower: str) -> None:
     """A text that no computer gets through is wrong after its time, and the next comparison goes on as before."""
     assert mathematics.is_equivalent("2", "2")  # it is running
-    monkeypatch.setattr(mathematics, "SECONDS", 0.7)
+    monkeypatch.setattr(mathematics, "TIMEOUT", 0.7)
     began = time.monotonic()
     assert not mathematics.is_equivalent(tower, "4")
     assert time.monotonic() - began < 10
@@ -68,7 +68,7 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, tower: str) -
 def test_garbage_is_wrong(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """A text that breaks a parser is wrong, and breaks nothing else."""
     assert mathematics.is_equivalent("6", "6")
-    monkeypatch.setattr(mathematics, "SECONDS", 2.0)
+    monkeypatch.setattr(mathematics, "TIMEOUT", 2.0)
     assert not mathematics.is_equivalent(text, "4")
     assert mathematics.is_equivalent("5", "5")
 
@@ -100,5 +100,5 @@ def test_a_missing_library_is_told_with_the_way_to_get_it(monkeypatch: pytest.Mo
     """Without the extra, a case in mathematics is refused before anything is asked."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="not installed") as error:
-        SCORERS["math"].fault("4", ())
+        SCORERS["math"].answer_error("4", ())
     assert error.value.hint == "pip install 'conductor-llm[eval]'"

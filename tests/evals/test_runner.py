@@ -268,7 +268,7 @@ def test_rescoring_by_a_scorer_that_does_not_fit_is_refused(tmp_path: Path) -> N
     """An expected answer that the other scorer could never find is told, not counted wrong."""
     asked = (replace(case(1), answer="four", scorer="exact"),)
     evaluated(tmp_path / "e", conductor(), asked, ["best-worker"])
-    with pytest.raises(UsageError, match="does not suit the scorer number"):
+    with pytest.raises(UsageError, match="does not fit the scorer number"):
         rescore(Evaluation(tmp_path / "e"), scorer="number")
 
 

@@ -15,11 +15,11 @@ FOUR = ("red", "green", "a cat", "none of them")
 
 
 def right(scorer: str, text: str, answer: str, choices: Sequence[str] = ()) -> bool:
-    return SCORERS[scorer].right(text, answer, choices)
+    return SCORERS[scorer].is_correct(text, answer, choices)
 
 
 def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
-    return SCORERS[scorer].said(text, choices)
+    return SCORERS[scorer].extract(text, choices)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_number_is_not_fooled(text: str, answer: str) -> None:
 @pytest.mark.parametrize("answer", ["", "four", "4 apples", "4 5", "1/2", "--4", "nan", "9" * 5000])
 def test_number_needs_a_number(answer: str) -> None:
     """An expected answer that is no number is a mistake in the case."""
-    assert SCORERS["number"].fault(answer, ())
+    assert SCORERS["number"].answer_error(answer, ())
 
 
 @pytest.mark.parametrize("answer", ["4", "-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "])
 def test_number_takes_what_people_write(answer: str) -> None:
     """Money, shares and separators are numbers."""
-    assert SCORERS["number"].fault(answer, ()) == ""
+    assert SCORERS["number"].answer_error(answer, ()) == ""
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_choice_is_not_guessed(text: str) -> None:
 
 def test_choice_needs_a_letter_that_is_offered() -> None:
     """An expected answer is one of the letters of the choices."""
-    assert SCORERS["choice"].fault("E", FOUR) == "it is no letter from A to D"
-    assert SCORERS["choice"].fault("a cat", FOUR)
-    assert SCORERS["choice"].fault("d", FOUR) == ""
-    assert SCORERS["choice"].fault("E", ()) == ""
+    assert SCORERS["choice"].answer_error("E", FOUR) == "it is not a letter from A to D"
+    assert SCORERS["choice"].answer_error("a cat", FOUR)
+    assert SCORERS["choice"].answer_error("d", FOUR) == ""
+    assert SCORERS["choice"].answer_error("E", ()) == ""
 
 
 @given(st.sampled_from(["exact", "number", "choice"]), st.text(), st.text(min_size=1), st.lists(st.text()))
@@ -153,7 +153,7 @@ def test_no_text_breaks_a_scorer(scorer: str, text: str, answer: str, choices: l
 @given(st.sampled_from(["exact", "number"]), st.text(min_size=1))
 def test_what_is_expected_is_right(scorer: str, answer: str) -> None:
     """An expected answer without a fault is itself a right answer."""
-    if not SCORERS[scorer].fault(answer, ()):
+    if not SCORERS[scorer].answer_error(answer, ()):
         assert right(scorer, answer, answer)
 
 

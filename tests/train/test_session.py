@@ -279,7 +279,7 @@ def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setitem(scorers.SCORERS, "number", replace(scorers.SCORERS["number"], right=raises))
+    monkeypatch.setitem(scorers.SCORERS, "number", replace(scorers.SCORERS["number"], is_correct=raises))
     with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=r"the scorer number failed on case 'c\d'"):
         run_session(stage)
 

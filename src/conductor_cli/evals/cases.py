@@ -1,9 +1,8 @@
-"""Cases: questions whose answers can be checked, as JSON Lines, one case a line.
+"""Cases: questions whose answers can be checked, as JSON Lines with one case a line.
 
     {"id": "7", "question": "What is 2 + 2?", "answer": "4", "scorer": "number", "tags": ["numbers"]}
 
-`scorer`, `tags`, `choices` and `steps` may be left out. Whoever writes such a file by hand is told file and line of
-what is wrong in it.
+`scorer`, `tags`, `choices` and `steps` are optional. People write such files by hand, so errors name file and line.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from conductor_cli.core.sanitize import escape_json, one_line
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.evals.scorers import SCORERS
 
-LARGEST: Final = 256 * 1024 * 1024
-"""Bytes that a file of cases may have."""
-LONGEST: Final = 1024 * 1024
-"""Characters that one line of it may have."""
+MAX_FILE_SIZE: Final = 256 * 1024 * 1024
+"""Bytes of a file of cases."""
+MAX_LINE: Final = 1024 * 1024
+"""Characters of one line of it."""
+MAX_TAG: Final = 48
+"""Characters of a tag. Tags become strengths on cards, which conductor models read."""
 
-LONGEST_TAG: Final = 48
-"""Characters: tags become strengths on cards, which conductors read."""
-
-SHAPE: Final = '{"id": "1", "question": "…", "answer": "…", "scorer": "exact", "tags": []}'
+EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": "exact", "tags": []}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldStep:
-    """One step of a case's known decomposition: the skill it takes, the subtask, and the earlier steps it needs."""
+    """One step of a case's known decomposition: its skill, its subtask, and the earlier steps that it needs."""
 
     skill: str
     subtask: str
@@ -44,8 +42,8 @@ class GoldStep:
 class Case:
     """A question whose answer can be checked.
 
-    `scorer` is a key of `scorers.SCORERS`, `tags` say what kind of question it is, `choices` are the texts of a
-    multiple choice in the order of their letters, `steps` the decomposition that is known to lead to the answer.
+    `scorer` is a key of `scorers.SCORERS`, `tags` are the kinds of question that it is, `choices` are the texts of a
+    multiple choice in the order of their letters, `steps` is a decomposition that is known to lead to the answer.
     """
 
     id: str
@@ -58,115 +56,107 @@ class Case:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a JSON Lines file. Raises `UsageError` that names the file, the line and what was expected."""
+    """The cases of a JSON Lines file. Raises `UsageError` with the file, the line and what was expected."""
     cases: dict[str, Case] = {}
     lines: dict[str, int] = {}
-    for number, line in _lines(path):
-        case = _case(line, f"{path}, line {number}")
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        case = _parse_case(line, f"{path}, line {number}")
         if case.id in cases:
-            raise UsageError(
-                f"{path}: lines {lines[case.id]} and {number} have the same id {case.id!r}",
-                hint="each case needs an id of its own",
-            )
+            message = f"{path}: lines {lines[case.id]} and {number} have the same id {case.id!r}"
+            raise UsageError(message, hint="give each case its own id")
         cases[case.id], lines[case.id] = case, number
     if not cases:
-        raise UsageError(f"{path} holds no case", hint=f"a line is a case: {SHAPE}")
+        raise UsageError(f"{path} contains no cases", hint=EXAMPLE)
     return tuple(cases.values())
 
 
 def write_cases(cases: Iterable[Case]) -> str:
-    """The text of a JSON Lines file that `read_cases` reads. What a case leaves at its default is left out."""
-    return "".join(case_to_json(case) + "\n" for case in cases)
+    """The text of a JSON Lines file that `read_cases` reads. Defaults are left out."""
+    lines = []
+    for case in cases:
+        data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
+        lines.append(escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))) + "\n")
+    return "".join(lines)
 
 
-def case_to_json(case: Case) -> str:
-    """One case as one line of JSON, without the newline."""
-    data = {name: value for name, value in dump(case).items() if value != _DEFAULTS.get(name)}
-    return escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+_DEFAULTS: Final[dict[str, Any]] = {"scorer": "exact", "tags": [], "choices": [], "steps": []}
 
 
 def hash_cases(cases: Sequence[Case]) -> str:
-    """SHA-256 of what the cases say, their order included: two sets with the same one are the same set."""
+    """SHA-256 of the cases and their order: sets with the same hash are the same set."""
     return hashlib.sha256(write_cases(cases).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def check_case(case: Case) -> None:
-    """Raise `UsageError` unless the case can be scored: a known scorer, and an answer that suits it."""
+    """Raise `UsageError` unless the case can be scored: its scorer exists and can match its answer."""
     for name in ("id", "question", "answer"):
         if not getattr(case, name).strip():
             raise UsageError(f"{name!r} is empty")
     scorer = SCORERS.get(case.scorer)
     if scorer is None:
-        raise UsageError(f"no scorer is called {case.scorer!r}", hint=f"known: {', '.join(SCORERS)}")
-    fault = scorer.fault(case.answer, case.choices)
-    if fault:
-        raise UsageError(f"the answer {case.answer!r:.60} does not suit the scorer {case.scorer}: {fault}")
+        raise UsageError(f"unknown scorer {case.scorer!r}", hint=f"known: {', '.join(SCORERS)}")
+    error = scorer.answer_error(case.answer, case.choices)
+    if error:
+        raise UsageError(f"the answer {case.answer!r:.60} does not fit the scorer {case.scorer}: {error}")
     for tag in case.tags:
-        if one_line(tag) != tag or not 0 < len(tag) <= LONGEST_TAG:
-            raise UsageError(f"the tag {tag!r:.60} is not one line of 1 to {LONGEST_TAG} characters")
+        if one_line(tag) != tag or not 0 < len(tag) <= MAX_TAG:
+            raise UsageError(f"the tag {tag!r:.60} is not one line of 1 to {MAX_TAG} characters")
     for number, step in enumerate(case.steps, start=1):
         if not (step.skill.strip() and step.subtask.strip()):
             raise UsageError(f"step {number} needs a skill and a subtask")
         if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
-            raise UsageError(f"step {number} may see earlier steps only, each once, not {list(step.access)}")
+            raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
 
 
 def is_correct(text: str, case: Case) -> bool:
     """Whether `text` gives the case's answer, by its scorer."""
-    return SCORERS[case.scorer].right(text, case.answer, case.choices)
+    return SCORERS[case.scorer].is_correct(text, case.answer, case.choices)
 
 
 def extract_answer(text: str, case: Case) -> str:
-    """What the case's scorer takes for the answer in `text`, in a normal form; empty where it finds none."""
-    return SCORERS[case.scorer].said(text, case.choices)
+    """The answer that the case's scorer finds in `text`, in a normal form; empty if it finds none."""
+    return SCORERS[case.scorer].extract(text, case.choices)
 
 
-def _lines(path: Path) -> Iterable[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1."""
+def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is larger than {LARGEST >> 20} MB", hint="cut it into several sets")
-        text = path.read_bytes().decode("utf-8-sig")
+        if path.stat().st_size > MAX_FILE_SIZE:
+            raise UsageError(f"{path} is larger than {MAX_FILE_SIZE >> 20} MB", hint="split it into several files")
+        data = path.read_bytes()
+        return data.decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="name a file of cases") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="name a file of cases") from None
     except UnicodeDecodeError as error:
-        number = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}, line {number}: not UTF-8 text", hint="cases are JSON Lines in UTF-8") from None
-    return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        number = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}, line {number}: not UTF-8 text", hint="save the file as UTF-8") from None
 
 
-def _case(text: str, where: str) -> Case:
-    """One line's case. Raises `UsageError` that says where."""
-    if len(text) > LONGEST:
-        raise UsageError(f"{where}: longer than {LONGEST} characters", hint="one case a line")
+def _parse_case(text: str, where: str) -> Case:
+    """The case of one line. Raises `UsageError` that says where."""
+    if len(text) > MAX_LINE:
+        raise UsageError(f"{where}: longer than {MAX_LINE} characters", hint="write one case a line")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON ({error})", hint=f"a line is a case: {SHAPE}") from None
+        raise UsageError(f"{where}: not JSON ({error})", hint=EXAMPLE) from None
     try:
-        case = load(Case, _known(data), "")
+        _check_fields(data, Case, "")
+        steps = data.get("steps") if isinstance(data, Mapping) else None
+        for number, step in enumerate(steps if isinstance(steps, list) else (), start=1):
+            _check_fields(step, GoldStep, f"step {number}: ")
+        case = load(Case, data, "")
         check_case(case)
     except (DecodeError, UsageError) as error:
         hint = error.hint if isinstance(error, UsageError) else ""
-        raise UsageError(f"{where}: {error}", hint=hint or f"a line is a case: {SHAPE}") from None
+        raise UsageError(f"{where}: {error}", hint=hint or EXAMPLE) from None
     return case
 
 
-def _known(data: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The same object; a field that no case has is a mistake in writing, not something to read over."""
-    if isinstance(data, Mapping):
-        _refuse(data, Case, "")
-        for number, step in enumerate(data["steps"] if isinstance(data.get("steps"), list) else (), start=1):
-            if isinstance(step, Mapping):
-                _refuse(step, GoldStep, f"step {number}: ")
-    return data
-
-
-def _refuse(data: Mapping[str, Any], kind: type[Case | GoldStep], where: str) -> None:
+def _check_fields(data: object, kind: type[Case | GoldStep], where: str) -> None:
+    """Reject unknown fields: they are typing errors, which must not be ignored silently."""
     known = kind.__dataclass_fields__
-    unknown = [name for name in data if name not in known]
+    unknown = [name for name in data if name not in known] if isinstance(data, Mapping) else []
     if unknown:
         raise DecodeError(f"{where}unknown field {unknown[0]!r:.40}; known: {', '.join(known)}")
-
-
-_DEFAULTS: Final[dict[str, Any]] = {"scorer": "exact", "tags": [], "choices": [], "steps": []}

@@ -1,4 +1,4 @@
-"""Published sets of questions, as the hub's files have them, turned into cases.
+"""Published sets of questions: the files that Hugging Face or the authors provide, converted to cases.
 
 | set | file | fields |
 |---|---|---|
@@ -7,8 +7,8 @@
 | mmlu | rows of cais/mmlu as JSON; `*_test.csv` of the original release, one or a folder of them | question, choices, answer, subject |
 | gpqa-diamond | `gpqa_diamond.csv` of Idavidrein/gpqa | Question, Correct Answer, Incorrect Answer 1 to 3, Record ID |
 
-What is asked for behind each question (a box, a letter on the last line) is what published harnesses ask for, and what
-the scorers read. To add a set: a function from a row to a case, and its row in `SETS`.
+The instruction after each question (a box, or a letter on the last line) is that of published harnesses, and what the
+scorers look for. To add a set, write a function from a row to a case and add it to `SETS`.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.evals.cases import LARGEST, Case, check_case
+from conductor_cli.evals.cases import MAX_FILE_SIZE, Case, check_case
 
 BOX: Final = "Put the final answer in \\boxed{}."
 LETTER: Final = "End with a line of this form, with one letter: Answer: X"
+_MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """A set: what it is, the file to take, and how a row becomes a case (with the row's number, and the seed)."""
+class PublishedSet:
+    """A set: what it is, its file, and how a row becomes a case (with the row's number, and the seed)."""
 
     about: str
     file: str
@@ -43,34 +44,47 @@ class Published:
 
 
 def convert(name: str, path: Path, seed: int = 0) -> tuple[Case, ...]:
-    """The cases of the set `name` from its file, or from a folder of CSV files. `seed` draws the order of choices.
+    """The cases of the set `name` from its file, or from a folder of CSV files. `seed` shuffles choices.
 
     Raises `UsageError` for an unknown set, a file that cannot be read, or a row that is not of this set.
     """
     published = SETS.get(name)
     if published is None:
-        raise UsageError(f"no set is called {name!r}", hint=f"known: {', '.join(SETS)}")
+        raise UsageError(f"unknown set {name!r}", hint=f"known: {', '.join(SETS)}")
+    hint = f"use {published.file}"
     cases: dict[str, Case] = {}
-    for number, (where, row) in enumerate(_rows(path, published), start=1):
-        try:
-            case = published.case(row, number, seed)
-            check_case(case)
-        except (KeyError, ValueError, UsageError) as error:
-            said = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-            raise UsageError(f"{where}: no row of {name}: {said}", hint=f"take {published.file}") from None
-        if case.id in cases:
-            raise UsageError(f"{where}: the id {case.id!r} comes twice", hint=f"take {published.file}")
-        cases[case.id] = case
+    try:
+        for number, (where, row) in enumerate(_read_rows(path), start=1):
+            try:
+                case = published.case(_unwrap_row(row), number, seed)
+                check_case(case)
+            except (KeyError, ValueError, UsageError) as error:
+                problem = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+                raise UsageError(f"{where}: not a row of {name}: {problem}", hint=hint) from None
+            if case.id in cases:
+                raise UsageError(f"{where}: the id {case.id!r} occurs twice", hint=hint)
+            cases[case.id] = case
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise UsageError(f"cannot read {path}: {error}", hint=hint) from None
     if not cases:
-        raise UsageError(f"{path} holds no row", hint=f"take {published.file}")
+        raise UsageError(f"{path} contains no rows", hint=hint)
     return tuple(cases.values())
+
+
+def _unwrap_row(row: object) -> Row:
+    """The row itself: the hub's viewer wraps it in an object. Raises `ValueError`."""
+    if not isinstance(row, Mapping):
+        raise ValueError("it is not an object")  # noqa: TRY004 - the file's fault, not the caller's
+    return row["row"] if isinstance(row.get("row"), Mapping) else row
 
 
 # Rows to cases
 
 
 def _text(row: Row, *names: str) -> str:
-    """The first of these fields that is there. Raises `KeyError`."""
+    """The first of these fields that exists. Raises `KeyError`."""
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if value is None:
         raise KeyError(names[0])
@@ -78,7 +92,7 @@ def _text(row: Row, *names: str) -> str:
 
 
 def _tag(text: str) -> str:
-    """A field's value as a tag: "Counting & Probability" is counting-probability."""
+    """A field as a tag: "Counting & Probability" becomes counting-probability."""
     return "-".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
@@ -96,9 +110,9 @@ def _math500(row: Row, number: int, _: int) -> Case:
 
 
 def _aime25(row: Row, number: int, _: int) -> Case:
-    answer = re.match(r"\d{1,3}", _text(row, "answer"))  # one of opencompass's has a degree sign behind it
+    answer = re.match(r"\d{1,3}", _text(row, "answer"))  # one of opencompass's ends with a degree sign
     if answer is None:
-        raise ValueError("the answer is no whole number from 0 to 999")
+        raise ValueError("the answer is not a whole number from 0 to 999")
     return Case(
         id=str(row.get("id") or number), question=f"{_text(row, 'problem', 'question')}\n\n{BOX}",
         answer=str(int(answer[0])), scorer="number", tags=("math", "aime"),
@@ -112,7 +126,7 @@ def _mmlu(row: Row, number: int, _: int) -> Case:
     if choices is None:
         choices = [_text(row, letter) for letter in "ABCD"]
     if not isinstance(choices, Sequence) or not choices:
-        raise ValueError("the choices are no list")
+        raise ValueError("the choices are not a list")
     subject = str(row.get("subject") or row.get("Subject") or "")
     letter = ascii_uppercase[int(answer) :][:1] if answer.isdecimal() else answer
     asked = _text(row, "question", "Question")
@@ -122,7 +136,7 @@ def _mmlu(row: Row, number: int, _: int) -> Case:
 
 
 def _gpqa(row: Row, number: int, seed: int) -> Case:
-    """The choices in an order drawn from seed and question: in the file the right one is the first."""
+    """The choices are shuffled by seed and question, because the right one is always first in the file."""
     wrong = [_text(row, f"Incorrect Answer {index}") for index in (1, 2, 3)]
     choices = [_text(row, "Correct Answer"), *wrong]
     name = str(row.get("Record ID") or number)
@@ -144,43 +158,31 @@ def _multiple(name: str, question: str, choices: Sequence[str], answer: str, tag
 # Files to rows
 
 
-def _rows(path: Path, published: Published) -> Iterator[tuple[str, Row]]:
-    """Each row and where it stands."""
+def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each row, and where it is. Raises `OSError` or `ValueError`."""
     if path.is_dir():
         for file in sorted(path.glob("*.csv")):
-            yield from _rows(file, published)
+            yield from _read_rows(file)
         return
-    text = _read(path, published)
-    readers = {".jsonl": _json_lines, ".json": _json, ".csv": _csv}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise UsageError(f"{path}: a file of this kind is not read here", hint=f"take {published.file}")
-    try:
-        for number, row in reader(text, path):
-            if not isinstance(row, Mapping):
-                raise UsageError(f"{path}, row {number}: no object", hint=f"take {published.file}")
-            yield f"{path}, row {number}", row.get("row", row) if isinstance(row.get("row"), Mapping) else row
-    except (ValueError, RecursionError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint=f"take {published.file}") from None
+    if path.stat().st_size > MAX_FILE_SIZE:
+        raise ValueError(f"the file is larger than {MAX_FILE_SIZE >> 20} MB")
+    text = path.read_bytes().decode("utf-8-sig", "replace")
+    parsers = {".jsonl": _parse_json_lines, ".json": _parse_json, ".csv": _parse_csv}
+    parser = parsers.get(path.suffix.lower())
+    if parser is None:
+        raise ValueError(f"cannot read files of the kind {path.suffix or path.name}")
+    for number, row in parser(text, path):
+        yield f"{path}, row {number}", row
 
 
-def _read(path: Path, published: Published) -> str:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is larger than {LARGEST >> 20} MB", hint=f"take {published.file}")
-        return path.read_bytes().decode("utf-8-sig", "replace")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint=f"take {published.file}") from None
-
-
-def _json_lines(text: str, _: Path) -> Iterator[tuple[int, Any]]:
+def _parse_json_lines(text: str, _: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, json.loads(line)
 
 
-def _json(text: str, _: Path) -> Iterator[tuple[int, Any]]:
-    """A list of rows, or an object that has them under `rows`, as the hub's viewer gives them."""
+def _parse_json(text: str, _: Path) -> Iterator[tuple[int, Any]]:
+    """A list of rows, or an object with a list called `rows`, as the hub's viewer gives it."""
     data = json.loads(text)
     rows = data.get("rows") if isinstance(data, Mapping) else data
     if not isinstance(rows, list):
@@ -188,28 +190,25 @@ def _json(text: str, _: Path) -> Iterator[tuple[int, Any]]:
     yield from enumerate(rows, start=1)
 
 
-def _csv(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    """Rows by the names in the first line; MMLU's own files have none, and the subject stands in the file's name."""
+def _parse_csv(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+    """Rows by the names in the first line. MMLU's own files have no such line, and their name is the subject."""
     table = list(csv.reader(io.StringIO(text, newline="")))
-    if table and len(table[0]) == len(_PLAIN) and table[0][-1].strip() in {"A", "B", "C", "D"}:
-        subject = path.stem.removesuffix("_test").removesuffix("_val").removesuffix("_dev")
+    if table and len(table[0]) == len(_MMLU_COLUMNS) and table[0][-1].strip() in {"A", "B", "C", "D"}:
+        subject = re.sub("_(test|val|dev)$", "", path.stem)
         for number, values in enumerate(table, start=1):
-            yield number, {**dict(zip(_PLAIN, values, strict=False)), "subject": subject}
+            yield number, {**dict(zip(_MMLU_COLUMNS, values, strict=False)), "subject": subject}
         return
     for number, values in enumerate(table[1:], start=2):
         yield number, dict(zip(table[0], values, strict=False))
 
 
-_PLAIN: Final = ("question", "A", "B", "C", "D", "answer")
-
-
-SETS: Final[dict[str, Published]] = {
-    "math500": Published(about="500 problems of MATH", file="test.jsonl of HuggingFaceH4/MATH-500", case=_math500),
-    "aime25": Published(about="30 problems of AIME 2025", file="test.jsonl of math-ai/aime25", case=_aime25),
-    "mmlu": Published(
+SETS: Final[dict[str, PublishedSet]] = {
+    "math500": PublishedSet(about="500 problems of MATH", file="test.jsonl of HuggingFaceH4/MATH-500", case=_math500),
+    "aime25": PublishedSet(about="30 problems of AIME 2025", file="test.jsonl of math-ai/aime25", case=_aime25),
+    "mmlu": PublishedSet(
         about="14,042 questions on 57 subjects",
         file="the CSV files of the original release, or cais/mmlu as JSON Lines (question, choices, answer, subject)",
         case=_mmlu,
     ),
-    "gpqa-diamond": Published(about="198 questions of GPQA", file="gpqa_diamond.csv of Idavidrein/gpqa", case=_gpqa),
+    "gpqa-diamond": PublishedSet(about="198 questions of GPQA", file="gpqa_diamond.csv of Idavidrein/gpqa", case=_gpqa),
 }

@@ -1,8 +1,8 @@
-"""Whether two pieces of mathematics say the same, by the library math-verify, in a process of its own.
+"""Whether two mathematical expressions are equal, decided by the library math-verify in a child process.
 
-The text was written by a model: it may hold a tower of powers that no computer ends. The library's own bound on time is
-a signal, which works in a main thread only and not inside one long operation on big numbers. So it works in a child
-process that is ended when it takes too long or wants too much memory; the next question starts a new one.
+The text was written by a model and may contain a power tower that no computer finishes. The library's own timeout is a
+signal, which works only in a main thread and not inside one long operation on big numbers. So the work is done in a
+child process, which is killed if it takes too long or too much memory; the next question starts a new one.
 """
 
 from __future__ import annotations
@@ -20,42 +20,40 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 
-SECONDS: Final = 8.0
-"""The longest that one comparison may take; what takes longer is not equal."""
-STARTING: Final = 120.0
-"""The longest that the library may take to be imported."""
+TIMEOUT: Final = 8.0
+"""Seconds for one comparison; what takes longer counts as not equal."""
+START_TIMEOUT: Final = 120.0
+"""Seconds for the import of the library."""
+MAX_MEMORY: Final = 2 << 30
+"""Bytes of address space, on systems that can limit it."""
 _BOX: Final = "\\boxed{"
-MEMORY: Final = 2 << 30
-"""Bytes of address space, where the system can bound it."""
+_EXTRA: Final = "'conductor-llm[eval]'"
 
 
 def require_math_verify() -> None:
     """Raise `ConfigError` unless the library is installed."""
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError(
-            "answers in mathematics are compared by math-verify, which is not installed",
-            hint="pip install 'conductor-llm[eval]'",
-        )
+        raise ConfigError("the scorer math needs math-verify, which is not installed", hint=f"pip install {_EXTRA}")
 
 
 @lru_cache(maxsize=8192)
-def said(text: str) -> str:
-    """The expression that `text` gives as its answer, spelled as the library does; empty where there is none."""
+def extract_expression(text: str) -> str:
+    """The expression that `text` gives as its answer, as the library writes it; empty if there is none."""
     require_math_verify()
-    return str(_CHILD.ask("said", last_box(text)) or "")
+    return str(_CHILD.ask("extract", last_box(text)) or "")
 
 
 @lru_cache(maxsize=8192)
 def is_equivalent(text: str, answer: str) -> bool:
-    """Whether the expression in `text` is mathematically that of `answer`."""
+    """Whether the expression in `text` equals that of `answer`."""
     require_math_verify()
-    return bool(_CHILD.ask("is_equivalent", last_box(text), answer))
+    return bool(_CHILD.ask("compare", last_box(text), answer))
 
 
 def last_box(text: str) -> str:
-    """The last box in `text` that is closed, which is the answer where there is one; else the text.
+    """The last closed box in `text`, else the whole text.
 
-    The library would take all boxes for one answer, also where a later one corrects an earlier one.
+    The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """
     begin = text.rfind(_BOX)
     depth = 0
@@ -66,40 +64,38 @@ def last_box(text: str) -> str:
     return text
 
 
-class _Child:
-    """The process that compares, started when it is first asked. One question at a time, from any thread."""
+class MathProcess:
+    """The child process, started at the first question. One question at a time, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
-    def ask(self, *question: str) -> Any:  # noqa: ANN401 - text or truth, as asked
-        """The reply; None where there is none in time, or the process died of it."""
+    def ask(self, *question: str) -> Any:  # noqa: ANN401 - a text or a truth value, by the question
+        """The reply; None if it takes too long or kills the process."""
         with self._lock:
             pipe = self._pipe or self._start()
             with suppress(OSError, EOFError):
                 pipe.send(question)
-                if pipe.poll(SECONDS):
+                if pipe.poll(TIMEOUT):
                     return pipe.recv()
-            self._end()
+            self._kill()
             return None
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name="mathematics", daemon=True)
+        self._pipe, child_end = context.Pipe()
+        self._process = context.Process(target=_answer_questions, args=(child_end,), name="mathematics", daemon=True)
         self._process.start()
-        theirs.close()
-        try:
-            if self._pipe.poll(STARTING) and self._pipe.recv() == "require_math_verify":
+        child_end.close()
+        with suppress(OSError, EOFError):
+            if self._pipe.poll(START_TIMEOUT) and self._pipe.recv() == "ready":
                 return self._pipe
-        except (OSError, EOFError):
-            pass
-        self._end()
-        raise ConfigError("math-verify cannot be started", hint="pip install --force-reinstall 'conductor-llm[eval]'")
+        self._kill()
+        raise ConfigError("math-verify does not start", hint=f"pip install --force-reinstall {_EXTRA}")
 
-    def _end(self) -> None:
+    def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -109,39 +105,33 @@ class _Child:
         self._process = self._pipe = None
 
 
-_CHILD: Final = _Child()
+_CHILD: Final = MathProcess()
 
 
-def _serve(pipe: Connection) -> None:
-    """The child: answers questions until there is nobody to ask them."""
+def _answer_questions(pipe: Connection) -> None:
+    """The main function of the child process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()
-    _bound_memory()
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # POSIX only
+
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     from math_verify import parse, verify
 
     def read(text: str) -> list[Any]:
         return list(parse(text, parsing_timeout=None))
 
-    pipe.send("require_math_verify")
+    pipe.send("ready")
     with suppress(EOFError, OSError):
         while True:
-            what, *texts = pipe.recv()
+            what, text, *expected = pipe.recv()
             reply: Any = None
-            with suppress(Exception):  # whatever a hostile text brings up in there
-                if what == "said":
-                    reply = str(next(iter(read(texts[0])), ""))
+            with suppress(Exception):  # a hostile text may raise anything in the parser
+                if what == "extract":
+                    reply = str(next(iter(read(text)), ""))
                 else:
-                    reply = bool(verify(read(_boxed(texts[1])), read(texts[0]), timeout_seconds=None))
+                    # The library finds an expected answer only in a box or between dollar signs.
+                    marked = "\\boxed" in expected[0] or "$" in expected[0]
+                    answer = expected[0] if marked else f"\\boxed{{{expected[0]}}}"
+                    reply = bool(verify(read(answer), read(text), timeout_seconds=None))
             pipe.send(reply)
-
-
-def _boxed(answer: str) -> str:
-    """An expected answer as the library finds it: in a box, unless it says itself where it stands."""
-    return answer if "\\boxed" in answer or "$" in answer else f"\\boxed{{{answer}}}"
-
-
-def _bound_memory() -> None:
-    with suppress(ImportError, ValueError, OSError):
-        import resource  # POSIX only
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
