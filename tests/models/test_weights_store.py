@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conductor_cli.models.weights.digest import PIECE, sha256_of
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.weights import import_file as adopting
-from conductor_cli.models.weights.digest import PIECE, sha256_of
 from conductor_cli.models.weights.import_file import ImportRequest, import_model, name_of
 from conductor_cli.models.weights.model_store import NO_PIN, Manifest, ModelFile, ModelStore, Pin
 from conductor_cli.models.weights.verify import check, check_plain, clear, remove

@@ -1,16 +1,14 @@
-"""Model files on this machine: getting them, checking them, and what is known of them.
+"""Model files on this machine: downloading, importing, verifying and removing them.
 
-registry    the models that are known by name, with file, size and licence
-pull        a registry entry -> files in the hub's cache, checked, and a manifest
-bring       one file of it: asked for at the hub, fetched if it is not here, checked, named in the cache
-transfer    its bytes, by the hub's library in a child process (fetch), or by plain HTTP of our own (plain)
-unfinished  what a pull that was stopped has left
-adopt       a file that is already here -> the model store
-sound       whether a file that nobody vouches for is a model at all
-keeping     what is in the model store, checked and removed
-remedy      what is wrong with it, and how each model comes back
-need        how much memory a model takes
-manifests    the model store: a manifest for each model
-digest      SHA-256
-disk        its room, and files that take the place of others whole or not at all
+registry         the models that are known by name, with files, sizes and licences
+model_store      a manifest for each model on this machine
+download         pulling a model: its files into the hub's cache, checked, and its manifest
+hub              the hub's address, the token, what the hub says about a file, and its errors
+http_download    the bytes of a file, by ranged requests that continue where the last one stopped
+cache            the hub's cache directory, and unfinished downloads in it
+import_file      a file that is on this machine already
+verify, hashing  reading files again and comparing them
+removal          removing models and unfinished downloads
+problems         what is wrong with stored models, and how to repair them
+memory_estimate  how much memory a model needs
 """

@@ -1,12 +1,12 @@
-"""The cache of the hub's own library, where model files end, read and written without that library.
+"""The cache directory of the hub's library, where downloads end, so that other tools find them there.
 
 DIRECTORY/models--OWNER--NAME/blobs/HASH                the bytes, each once
 DIRECTORY/models--OWNER--NAME/snapshots/COMMIT/FILE     a link to them under the name they have in the repository
 DIRECTORY/models--OWNER--NAME/refs/REVISION             the commit that a branch was at
-DIRECTORY/models--OWNER--NAME/.conductor-llm/…          ours: what is not yet whole
+DIRECTORY/models--OWNER--NAME/.conductor-llm/…          ours: downloads that are not finished
 DIRECTORY/.locks/models--OWNER--NAME/…                  locks
 
-Names come from a registry or a server and are not trusted: `check_name` holds them inside.
+Names come from a registry or a server and are not trusted: `check_names` keeps them inside.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def is_on(value: str | None) -> bool:
-    """Whether a variable of the hub's library is switched on."""
+def is_switched_on(value: str | None) -> bool:
+    """Whether an environment variable of the hub's library is switched on."""
     return (value or "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def settings_directory(environ: Mapping[str, str]) -> Path:
-    """HF_HOME, or where it is when it is not set."""
+def hub_settings_directory(environ: Mapping[str, str]) -> Path:
+    """HF_HOME, or its default."""
     base = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return _path(environ.get("HF_HOME") or os.path.join(base, "huggingface"))  # noqa: PTH118 - not yet a path
+    return _expand(environ.get("HF_HOME") or os.path.join(base, "huggingface"))  # noqa: PTH118 - not yet a path
 
 
-def key_of(etag: str) -> str:
-    """An ETag without its marks, fit to be a file's name; empty where it is not."""
+def parse_etag(etag: str) -> str:
+    """An ETag without its marks if it can be a file's name, else empty."""
     etag = etag.strip().removeprefix("W/").strip('"')
     return etag if _KEY.fullmatch(etag) else ""
 
@@ -51,24 +51,28 @@ def key_of(etag: str) -> str:
 def check_names(repo: str, revision: str, file: str) -> None:
     """Raises `ConductorUnusable` for names that could lead out of the directories."""
     if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
-        raise _bad("repository", repo)
-    for what, name in (("revision", revision), ("file", file)):
+        raise _invalid_name("repository", repo)
+    for kind, name in (("revision", revision), ("file", file)):
         words = name.split("/")
         if not all(_WORD.fullmatch(word) and word.strip(". ") and not word.endswith((".", " ")) for word in words):
-            raise _bad(what, name)
+            raise _invalid_name(kind, name)
 
 
-def _bad(what: str, name: str) -> ConductorUnusable:
-    return ConductorUnusable(f"{name!r:.80} is no name of a {what}", hint="mend the registry's entry")
+def _invalid_name(kind: str, name: str) -> ConductorUnusable:
+    return ConductorUnusable(f"{name!r:.80} is not a valid {kind} name", hint="correct the model's registry entry")
 
 
-def _path(text: str | os.PathLike[str]) -> Path:
+def _expand(text: str | os.PathLike[str]) -> Path:
     return Path(os.path.expandvars(text)).expanduser()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialDownload:
-    """A file that is not whole: where its bytes are, and which content they are of."""
+    """A directory of ours for one file: its bytes so far, and the ETag of the content that they belong to.
+
+    When the file is complete it moves out, and `commit` says in which snapshot it is. The directory stays until a
+    manifest lists the file: it is how a later `pull` or `rm` knows that conductor, and no other tool, downloaded it.
+    """
 
     folder: Path
     etag: str
@@ -77,33 +81,48 @@ class PartialDownload:
     def part(self) -> Path:
         return self.folder / "part"
 
+    @property
+    def commit(self) -> str:
+        """The snapshot that has the complete file; empty while it is not complete."""
+        commit = _read_small_file(self.folder / "commit")
+        return commit if _COMMIT.fullmatch(commit) and not self.part.exists() else ""
+
     def start(self, size: int) -> None:
-        """Make the directory ready; bytes of another content, or more than it has, are dropped."""
+        """Create the directory; bytes of another content, or more than the file has, are deleted."""
         too_many = size and self.part.exists() and self.part.stat().st_size > size
-        if _read(self.folder / "etag") != self.etag or too_many:
+        if _read_small_file(self.folder / "etag") != self.etag or too_many:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "etag").write_text(self.etag)
 
-    def drop(self) -> None:
+    def finish(self, blob: Path, commit: str) -> None:
+        """Move the complete and checked file to its name among the blobs, over a damaged one."""
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        with self.part.open("rb+") as file:
+            os.fsync(file.fileno())
+        (self.folder / "commit").write_text(commit)
+        self.part.replace(blob)
+
+    def delete(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # another file is begun
+        with suppress(OSError):  # other files are there
             self.folder.parent.rmdir()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The hub's cache."""
+    """The hub's cache. `links`: a snapshot holds symbolic links to the blobs, as on every system that has them."""
 
     directory: Path
     links: bool = True
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Cache:
-        """Where the environment says it is."""
+    def from_environment(cls, environ: Mapping[str, str]) -> Cache:
+        """Where the hub's library has it."""
         chosen = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
-        directory = _path(chosen) if chosen else settings_directory(environ) / "hub"
-        return cls(directory=directory.absolute(), links=not is_on(environ.get("HF_HUB_DISABLE_SYMLINKS")))
+        directory = _expand(chosen) if chosen else hub_settings_directory(environ) / "hub"
+        links = not is_switched_on(environ.get("HF_HUB_DISABLE_SYMLINKS"))
+        return cls(directory=directory.absolute(), links=links)
 
     def folder(self, repo: str) -> Path:
         return self.directory / "--".join(["models", *repo.split("/")])
@@ -111,77 +130,70 @@ class Cache:
     def blob(self, repo: str, key: str) -> Path:
         return self.folder(repo) / "blobs" / key
 
-    def place(self, repo: str, commit: str, file: str) -> Path:
+    def snapshot_path(self, repo: str, commit: str, file: str) -> Path:
         """Where a file is under its own name, if it is there."""
         return self.folder(repo).joinpath("snapshots", commit, *file.split("/"))
 
     def commits(self, repo: str, revision: str) -> tuple[str, ...]:
-        """The commits that are there, in part at least: first the one that the revision was last known to be at."""
+        """The commits that are there, at least in part; first the one that the revision was last known to be at."""
         if _COMMIT.fullmatch(revision):
             first = revision
         else:
-            first = _read(self.folder(repo).joinpath("refs", *revision.split("/"))).strip()
+            first = _read_small_file(self.folder(repo).joinpath("refs", *revision.split("/"))).strip()
         try:
-            there = sorted(path.name for path in (self.folder(repo) / "snapshots").iterdir())
+            found = sorted(path.name for path in (self.folder(repo) / "snapshots").iterdir())
         except OSError:
-            there = []
-        others = (name for name in there if name != first)
+            found = []
+        others = (name for name in found if name != first)
         return tuple(name for name in (first, *others) if _COMMIT.fullmatch(name))
 
-    def begun(self, repo: str, file: str, etag: str = "") -> PartialDownload:
+    def partial(self, repo: str, file: str, etag: str = "") -> PartialDownload:
         name = hashlib.sha256(file.encode()).hexdigest()[:16]
         return PartialDownload(folder=self.folder(repo) / ".conductor-llm" / name, etag=etag)
 
-    def keep(self, part: Path, blob: Path) -> None:
-        """Give a whole and checked file its name among the blobs, over a damaged one."""
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(blob)
-
-    def link(self, blob: Path, place: Path, *, move: bool) -> None:
-        """Give a blob its name in a snapshot. Without links it goes there itself with `move`, else as a copy."""
-        if place.exists() and place.samefile(blob):
+    def link(self, blob: Path, path: Path, *, move: bool) -> None:
+        """Give a blob its name in a snapshot. Without links it is moved there with `move`, else copied."""
+        if path.exists() and path.samefile(blob):
             return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with disk.temporary_path(place) as new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk.temporary_path(path) as new:
             try:
                 if not self.links:
                     raise OSError  # noqa: TRY301 - as on a system that has none
-                new.symlink_to(os.path.relpath(blob, place.parent))
+                new.symlink_to(os.path.relpath(blob, path.parent))
             except OSError:
                 if move:
                     blob.replace(new)
                 else:
                     disk.link_or_copy(blob, new)
-            new.replace(place)
+            new.replace(path)
 
-    def refer(self, repo: str, revision: str, commit: str) -> None:
+    def write_ref(self, repo: str, revision: str, commit: str) -> None:
         """Remember which commit a branch is at."""
         path = self.folder(repo).joinpath("refs", *revision.split("/"))
-        if revision == commit or _read(path) == commit:
+        if revision == commit or _read_small_file(path) == commit:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         disk.write_atomically(path, commit)
 
-    def turn(self, repo: str, file: str) -> Path:
-        """The lock file of whoever brings a file."""
-        return self.lock(repo, f"conductor-llm-{self.begun(repo, file).folder.name}")
+    def download_lock(self, repo: str, file: str) -> Path:
+        """The lock file of the conductor process that downloads a file."""
+        return self.blob_lock(repo, f"conductor-llm-{self.partial(repo, file).folder.name}")
 
-    def lock(self, repo: str, name: str) -> Path:
-        """The lock file of a name. That of a blob is the one that the hub's library takes for it, too."""
-        return self.directory / ".locks" / self.folder(repo).name / f"{name}.lock"
+    def blob_lock(self, repo: str, key: str) -> Path:
+        """The lock file of a blob, which the hub's library takes, too."""
+        return self.directory / ".locks" / self.folder(repo).name / f"{key}.lock"
 
 
 @contextmanager
-def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold one of these locks, which whoever shares the cache may hold, too; see `alone`."""
+def hold_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Hold one of these locks. Whoever shares the cache may hold it, too; `wait` is called meanwhile."""
     with exclusive_lock(path, wait, mode=0o664):
         yield
 
 
-def _read(path: Path) -> str:
-    """A small text file; empty where there is none."""
+def _read_small_file(path: Path) -> str:
+    """The text of a file; empty where there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")[:200]
     except OSError:

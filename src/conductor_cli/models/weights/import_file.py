@@ -1,7 +1,7 @@
-"""A model file that is already on this machine -> the model store: checked, hashed, recognised, and not stored twice.
+"""Importing a model file that is on this machine: checked, hashed, recognised, and not stored twice.
 
-A file on the model store's own file system gets a second name there (a hard link), so that it stays when the first
-name is deleted; one on another file system is used where it is, unless a copy is asked for.
+A file on the model store's own disk gets a second name there (a hard link), so that it stays when the first name is
+deleted. A file on another disk is used from where it lies, unless a copy is asked for.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.lora_check import check_adapter
 from conductor_cli.models.llama.model_info import part_files
-from conductor_cli.models.weights.digest import Reading, pieces, sha256_of
-from conductor_cli.models.weights.header_check import check_whole, is_adapter
+from conductor_cli.models.weights.hashing import hash_file, read_pieces
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.progress import Report
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
+from conductor_cli.models.weights.verify import check_whole_model, is_adapter
 
-ADAPTER: Final = "adapter_config.json"
-"""A directory with this file holds a LoRA in PEFT form."""
+ADAPTER_CONFIG: Final = "adapter_config.json"
+"""A directory with this file holds a LoRA in PEFT format."""
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
@@ -44,201 +45,212 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """A manifest; `before`: it was there already. `own`: the model store has the files itself, not only their place."""
+    """`existed`: the model was there already. `stored`: the model store has the files, not only their paths."""
 
     manifest: Manifest
-    before: bool = False
-    own: bool = True
+    existed: bool = False
+    stored: bool = True
 
 
-def import_model(given: ImportRequest, store: ModelStore, environ: Mapping[str, str], tell: Reading) -> ImportResult:
-    """Take a GGUF file, all parts of a divided one, or a LoRA in PEFT form into the model store.
+def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str, str], report: Report) -> ImportResult:
+    """Import a GGUF file, all parts of a divided one, or a LoRA in PEFT format.
 
-    Raises `ModelError` of kind `file` for what cannot be used, `ConductorUnusable` for a base that is unknown or a disk
-    that is too small, `UsageError` for a name that is taken.
+    Raises `ModelError` of kind `file` for an unusable file, `ConductorUnusable` for an unknown base or a full disk,
+    `UsageError` for a name that is taken.
     """
-    if given.path.is_dir() or given.path.suffix == ".safetensors":
-        return _converted(given, store, environ, tell)
-    files, base = _checked(given, store, environ)
-    hashed = tuple(_hashed(path, tell) for path in files)
-    entry = recognised(hashed, environ, strict=not given.name)
-    name = given.name or (entry.name if entry else name_of(given.path))
-    _check_name(name, entry, environ)
-    before = _already(name, hashed, base, store, tell)
-    if before is not None and not (given.copy and not _is_own(before, store, alone=True)):
-        return ImportResult(manifest=before, before=True, own=_is_own(before, store))
-    old = store.find(name)
-    kept = _kept(hashed, store.folder(name), copy=given.copy)
-    manifest = replace(_manifest(name, kept or hashed, given, entry), base=base)
-    store.put(manifest)
-    _tidy(old, manifest, store)
-    return ImportResult(manifest=manifest, own=kept is not None)
+    if request.path.is_dir() or request.path.suffix == ".safetensors":
+        return _import_peft_adapter(request, store, environ, report)
+    path = request.path.absolute()
+    base = _check_file(request, store, environ)
+    files = tuple(_hashed_file(part, report) for part in part_files(path))
+    known = recognise_model(files, environ, strict=not request.name)
+    name = request.name or (known.name if known else derive_name(path))
+    _check_name_is_free(name, known, environ)
+    existing = _find_existing(name, files, base, store, report)
+    if existing is not None and not (request.copy and not _owns_files(existing, store, alone=True)):
+        return ImportResult(manifest=existing, existed=True, stored=_owns_files(existing, store))
+
+    replaced = store.find(name)
+    stored, created = _store_files(files, store.folder(name), copy=request.copy)
+    manifest = replace(_build_manifest(name, stored or files, request, known), base=base)
+    try:
+        store.write(manifest)
+    except ConductorError:
+        _delete_files(created, store.folder(name))  # no manifest would lead to them
+        raise
+    current = {file.path for file in manifest.files}
+    for file in replaced.files if replaced is not None else ():
+        if file.path.parent == store.folder(name) and file.path not in current:
+            with suppress(OSError):
+                file.path.unlink(missing_ok=True)
+    return ImportResult(manifest=manifest, stored=stored is not None)
 
 
-def name_of(path: Path) -> str:
-    """A name for the model store from a file's."""
+def derive_name(path: Path) -> str:
+    """A name for the model store from a file's name."""
     stem = _PART.sub("", path.stem if path.suffix in {".gguf", ".safetensors"} else path.name)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "model"
 
 
-def recognised(files: Sequence[ModelFile], environ: Mapping[str, str], *, strict: bool = True) -> RegistryModel | None:
-    """The registry's entry that these files are, by SHA-256, or where the registry has none by name and size.
+def recognise_model(
+    files: Sequence[ModelFile], environ: Mapping[str, str], *, strict: bool = True
+) -> RegistryModel | None:
+    """The registry's model that these files are, by SHA-256, or where the registry has none by name and size.
 
-    Raises `ModelError` where name and size are those of an entry and the SHA-256 is not, if `strict`.
+    Raises `ModelError` where name and size match and the SHA-256 does not, if `strict`.
     """
-    for entry in load_registry(environ):
-        if len(entry.parts) != len(files):
+    for model in load_registry(environ):
+        if len(model.parts) != len(files):
             continue
-        pairs = list(zip(entry.parts, files, strict=True))
+        pairs = list(zip(model.parts, files, strict=True))
         alike = all(part.size == file.size and Path(part.file).name == file.path.name for part, file in pairs)
         if all(part.sha256 == file.sha256 if part.sha256 else alike for part, file in pairs):
-            return entry
+            return model
         if alike and strict:
             raise ModelError(
-                "file", f"{files[0].path} is called like {entry.name} and is as large, but its SHA-256 is another",
-                hint=f"it is damaged, or another file: conductor model pull {entry.name}, or import it with --name",
+                "file", f"{files[0].path} has the name and size of {model.name}, but another SHA-256",
+                hint=f"it is damaged, or another file: conductor model pull {model.name}, or import it with --name",
             )  # fmt: skip
     return None
 
 
-def _checked(given: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], str]:
-    """All files of the model, after a look at what they say of themselves, and an adapter's base."""
-    path = given.path.absolute()
-    header = check_whole(path)
+def _check_file(request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> str:
+    """Check the headers, and for an adapter that it fits its base; returns the base, empty for a whole model."""
+    path = request.path.absolute()
+    header = check_whole_model(path)
     if is_adapter(header):
-        base, whole = _base(given, store, environ)
-        if whole is not None:
-            check_adapter(path, gguf.check_model_file(whole), whole)
-        return part_files(path), base
-    if given.base:
-        raise UsageError(f"{given.path} is a whole model: it is laid over nothing", hint="leave --base out")
-    return part_files(path), ""
+        base, base_path = _resolve_base(request, store, environ)
+        if base_path is not None:
+            check_adapter(path, gguf.check_model_file(base_path), base_path)
+        return base
+    if request.base:
+        raise UsageError(f"{request.path} is a whole model, not an adapter", hint="leave --base out")
+    return ""
 
 
-def _base(given: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> tuple[str, Path | None]:
-    """The model that an adapter is laid over, as its manifest keeps it, and its file; None where that is not here yet.
+def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> tuple[str, Path | None]:
+    """An adapter's base as its manifest stores it, and its file; None where that is not downloaded yet.
 
-    A model of the model store or the registry is kept by its name, a file by its whole path.
+    A stored model or one of the registry is kept by name, a file by its absolute path.
     """
-    if not given.base:
-        raise UsageError(f"{given.path} is an adapter: a part of a model", hint="name the whole one: --base NAME|FILE")
-    manifest = store.find(given.base)
-    path = Path(given.base).expanduser().absolute() if manifest is None else manifest.path
+    if not request.base:
+        raise UsageError(f"{request.path} is an adapter", hint="name the model it was trained for: --base NAME|FILE")
+    manifest = store.find(request.base)
+    path = Path(request.base).expanduser().absolute() if manifest is None else manifest.path
     if manifest is None and not path.is_file():
-        return find_model(given.base, environ).name, None
+        return find_model(request.base, environ).name, None
     if is_adapter(gguf.check_model_file(path)):
-        raise UsageError(f"--base {given.base} is an adapter itself", hint="name the whole model it was trained on")
+        raise UsageError(f"--base {request.base} is an adapter itself", hint="name the model it was trained for")
     return (str(path) if manifest is None else manifest.name), path
 
 
-def _hashed(path: Path, tell: Reading) -> ModelFile:
-    size = path.stat().st_size
-    return ModelFile(path=path, size=size, sha256=sha256_of(path, lambda done: tell(path, done, size)))
+def _hashed_file(path: Path, report: Report) -> ModelFile:
+    hashes = hash_file(path, report)
+    return ModelFile(path=path, size=hashes.size, sha256=hashes.sha256)
 
 
-def _check_name(name: str, entry: RegistryModel | None, environ: Mapping[str, str]) -> None:
-    """Whether a name is the registry's for another model: a pull would take its place. Raises `UsageError`."""
-    if (entry is None or entry.name != name) and any(other.name == name for other in load_registry(environ)):
-        raise UsageError(f"{name} is what the registry calls another model", hint="another name: --name OTHER")
+def _check_name_is_free(name: str, known: RegistryModel | None, environ: Mapping[str, str]) -> None:
+    """Raises `UsageError` if the name is the registry's for another model, which a pull would replace."""
+    if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
+        raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
 
 
-def _already(name: str, files: Sequence[ModelFile], base: str, store: ModelStore, tell: Reading) -> Manifest | None:
-    """The model of this name and content, if it is in the model store and whole: its files are read for that.
+def _find_existing(
+    name: str, files: Sequence[ModelFile], base: str, store: ModelStore, report: Report
+) -> Manifest | None:
+    """The stored model of this name and content, if its files are whole; they are read for that.
 
-    Raises `UsageError` where another one is, `ModelError` where the file itself is what was changed.
+    Raises `UsageError` where another model has the name, `ModelError` where the imported file itself was changed.
     """
     found = store.find(name)
     if found is None or found.fault():
         return None
     pairs = list(zip(found.files, files, strict=False))
-    if [file.sha256 for file in found.files] == [file.sha256 for file in files]:
-        whole = found.base == base and all(_is_still(old, new, tell) for old, new in pairs)
+    if found.hashes == [file.sha256 for file in files]:
+        whole = found.base == base and all(_is_unchanged(old, new, report) for old, new in pairs)
         return found if whole else None
     changed = next((new for old, new in pairs if new.sha256 != old.sha256 and old.path.samefile(new.path)), None)
     if changed is not None:
         raise ModelError(
-            "file", f"{changed.path} is what {name} was made of, and was changed since then",
-            hint=f"get the file again and import it; to take it as it is, first: conductor model rm {name}",
+            "file", f"{changed.path} was imported as {name}, and was changed since then",
+            hint=f"restore the file and import it; to accept the change, first: conductor model rm {name}",
         )  # fmt: skip
     raise UsageError(
         f"another model is called {name}: {found.path}", hint=f"--name OTHER, or first: conductor model rm {name}"
     )
 
 
-def _is_still(old: ModelFile, new: ModelFile, tell: Reading) -> bool:
+def _is_unchanged(old: ModelFile, new: ModelFile, report: Report) -> bool:
     """Whether a stored file is what its manifest says, where `new` has the same content and was just read."""
     try:
-        return old.path.samefile(new.path) or _hashed(old.path, tell).sha256 == old.sha256
+        return old.path.samefile(new.path) or hash_file(old.path, report).sha256 == old.sha256
     except (OSError, ModelError):
         return False
 
 
-def _tidy(old: Manifest | None, new: Manifest, store: ModelStore) -> None:
-    """Take away the model store's own files of a model that another one has taken the place of."""
-    kept = {file.path for file in new.files}
-    for file in old.files if old is not None else ():
-        if file.path.parent == store.folder(new.name) and file.path not in kept:
-            with suppress(OSError):
-                file.path.unlink(missing_ok=True)
-
-
-def _is_own(manifest: Manifest, store: ModelStore, *, alone: bool = False) -> bool:
+def _owns_files(manifest: Manifest, store: ModelStore, *, alone: bool = False) -> bool:
     """Whether the store has the files itself; `alone`: under no second name, by which their bytes could be changed."""
     folder = store.folder(manifest.name)
     return all(file.path.parent == folder and not (alone and file.path.stat().st_nlink > 1) for file in manifest.files)
 
 
-def _manifest(name: str, files: tuple[ModelFile, ...], given: ImportRequest, entry: RegistryModel | None) -> Manifest:
-    known = entry is not None and all(part.sha256 for part in entry.parts)
+def _build_manifest(
+    name: str, files: tuple[ModelFile, ...], request: ImportRequest, known: RegistryModel | None
+) -> Manifest:
+    verified = known is not None and all(part.sha256 for part in known.parts)
+    own_licence = str(gguf.read_header(files[0].path).values.get("general.license", ""))
     return Manifest(
-        name=name, files=files, source=f"file:{given.path.absolute()}", trust="registry" if known else "file",
-        licence=entry.licence if entry else _licence(files[0].path), profile=entry.profile if entry else "prompted",
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        name=name, files=files, source=f"file:{request.path.absolute()}",
+        hash_source="registry" if verified else "file",
+        licence=known.licence if known else gguf.one_line(own_licence, 60),
+        profile=known.profile if known else "prompted", at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 
-def _licence(path: Path) -> str:
-    """What the file says of its own licence."""
-    return gguf.one_line(str(gguf.read_header(path).values.get("general.license", "")), 60)
-
-
-def _kept(files: Sequence[ModelFile], folder: Path, *, copy: bool) -> tuple[ModelFile, ...] | None:
-    """The files under the model store's own names for them; None where only a copy could do that and none is wanted."""
+def _store_files(
+    files: Sequence[ModelFile], folder: Path, *, copy: bool
+) -> tuple[tuple[ModelFile, ...] | None, list[Path]]:
+    """The files under names in the store, and those that are new there; None where only a copy could do that."""
     if copy:
         disk.check_room(folder, sum(file.size for file in files))
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in files:
             target = folder / file.path.name
-            there = target.exists()
-            if copy or not (there and target.samefile(file.path)):
-                (_copy if copy else _link)(file, target)
-                made += [] if there else [target]
+            existed = target.exists()
+            if copy or not (existed and target.samefile(file.path)):
+                (_copy_file if copy else _link_file)(file, target)
+                created += [] if existed else [target]
     except (OSError, ModelError) as error:
-        for target in made:
-            target.unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()
+        _delete_files(created, folder)
         if isinstance(error, OSError) and not copy:
-            return None
-        raise error if isinstance(error, ModelError) else _no_copy(folder, error) from None
-    return tuple(ModelFile(path=folder / file.path.name, size=file.size, sha256=file.sha256) for file in files)
+            return None, []
+        raise error if isinstance(error, ModelError) else _cannot_store(folder, error) from None
+    return tuple(replace(file, path=folder / file.path.name) for file in files), created
 
 
-def _link(file: ModelFile, target: Path) -> None:
+def _delete_files(created: Sequence[Path], folder: Path) -> None:
+    for target in created:
+        with suppress(OSError):
+            target.unlink(missing_ok=True)
+    with suppress(OSError):  # other files are in it
+        folder.rmdir()
+
+
+def _link_file(file: ModelFile, target: Path) -> None:
     """A second name for the file. Raises `OSError` where the file system has none."""
     with disk.temporary_path(target) as new:
         os.link(file.path.resolve(), new)
         new.replace(target)
 
 
-def _copy(file: ModelFile, target: Path) -> None:
-    """A copy, under its name only once it is whole and what was checked. Raises `OSError` or `ModelError`."""
+def _copy_file(file: ModelFile, target: Path) -> None:
+    """A copy, which gets its name once it is complete and is what was hashed. Raises `OSError` or `ModelError`."""
     digest = hashlib.sha256()
     with disk.temporary_path(target) as new:
         with new.open("xb") as copy:
-            for piece in pieces(file.path):
+            for piece in read_pieces(file.path):
                 digest.update(piece)
                 copy.write(piece)
             copy.flush()
@@ -248,27 +260,25 @@ def _copy(file: ModelFile, target: Path) -> None:
         new.replace(target)
 
 
-def _no_copy(folder: Path, error: OSError) -> ConductorUnusable:
-    return ConductorUnusable(
-        f"nothing can be stored in {folder}: {error.strerror}", hint="check the disk and its rights"
-    )
+def _cannot_store(folder: Path, error: OSError) -> ConductorUnusable:
+    return ConductorUnusable(f"cannot write to {folder}: {error.strerror}", hint="check the disk and its permissions")
 
 
-def _converted(given: ImportRequest, store: ModelStore, environ: Mapping[str, str], tell: Reading) -> ImportResult:
-    """A LoRA in PEFT form, as an adapter in a GGUF file of the model store's own."""
-    directory = given.path if given.path.is_dir() else given.path.parent
-    if not (directory / ADAPTER).is_file():
+def _import_peft_adapter(
+    request: ImportRequest, store: ModelStore, environ: Mapping[str, str], report: Report
+) -> ImportResult:
+    """Convert a LoRA in PEFT format to a GGUF file in the model store."""
+    directory = request.path if request.path.is_dir() else request.path.parent
+    if not (directory / ADAPTER_CONFIG).is_file():
         raise ModelError(
-            "file", f"{directory} holds no {ADAPTER}, so there is no LoRA in it",
-            hint="a whole model is imported as a GGUF file: name the file",
+            "file", f"{directory} has no {ADAPTER_CONFIG}, so there is no LoRA in it",
+            hint="to import a whole model, name its GGUF file",
         )  # fmt: skip
-    base, whole = _base(given, store, environ)
-    if whole is None:
-        raise ConductorUnusable(
-            f"{base} is not here yet, and an adapter is made for its base", hint=f"conductor model pull {base}"
-        )
-    name = given.name or name_of(directory.absolute())
-    _check_name(name, None, environ)
+    base, base_path = _resolve_base(request, store, environ)
+    if base_path is None:
+        raise ConductorUnusable(f"the base model {base} is not downloaded yet", hint=f"conductor model pull {base}")
+    name = request.name or derive_name(directory.absolute())
+    _check_name_is_free(name, None, environ)
     folder = store.folder(name)
     target = folder / f"{name}.gguf"
     from conductor_cli.models.llama.lora import convert  # needs numpy
@@ -276,18 +286,24 @@ def _converted(given: ImportRequest, store: ModelStore, environ: Mapping[str, st
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with disk.temporary_path(target) as new:
-            convert(given.path, whole, new)
-            check_adapter(new, gguf.check_model_file(whole), whole)
-            hashed = _hashed(new, lambda _, done, size: tell(target, done, size))
-            before = _already(name, (hashed,), base, store, tell)
-            if before is not None:
-                return ImportResult(manifest=before, before=True)
+            convert(request.path, base_path, new)
+            check_adapter(new, gguf.check_model_file(base_path), base_path)
+            hashes = hash_file(new, report, target.name)
+            converted = ModelFile(path=new, size=hashes.size, sha256=hashes.sha256)
+            existing = _find_existing(name, (converted,), base, store, report)
+            if existing is not None:
+                return ImportResult(manifest=existing, existed=True)
+            replaces = target.exists()
             new.replace(target)
     except OSError as error:
-        raise _no_copy(folder, error) from None
+        raise _cannot_store(folder, error) from None
     finally:
         with suppress(OSError):  # it is in use
             folder.rmdir()
-    manifest = _manifest(name, (replace(hashed, path=target),), given, None)
-    store.put(replace(manifest, base=base))
-    return ImportResult(manifest=replace(manifest, base=base))
+    manifest = replace(_build_manifest(name, (replace(converted, path=target),), request, None), base=base)
+    try:
+        store.write(manifest)
+    except ConductorError:
+        _delete_files([] if replaces else [target], folder)
+        raise
+    return ImportResult(manifest=manifest)

@@ -1,4 +1,4 @@
-"""What the caller of a pull hears of it, and how long the pull waits for what."""
+"""What the caller hears while model files are downloaded and checked."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Stage = Literal["waiting", "asking", "fetching", "checking", "storing"]
-"""For another process; the hub for size and hash; the bytes; the SHA-256; the name in the cache."""
+"""Waiting for another process, asking the hub about the file, downloading, computing the SHA-256, naming the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far one file is: `done` of `total` bytes, 0 if that is unknown. `note` is set when something happened."""
+    """How far one file is: `done` of `total` bytes, 0 while that is unknown. `note` says that something happened."""
 
     stage: Stage
     file: str
@@ -22,56 +22,42 @@ class Progress:
     note: str = ""
 
 
-Tell = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """Seconds. `stall`: without a new byte, until a transfer is started again in another way.
-
-    `start`: for the child process to begin. `waits`: before each further try of what may pass. `longest`: that a server
-    may ask to wait.
-    """
-
-    stall: float = 30.0
-    start: float = 60.0
-    waits: tuple[float, ...] = (1.0, 4.0, 15.0)
-    longest: float = 120.0
+def ignore_progress(progress: Progress) -> None:
+    """For callers that want no progress."""
 
 
-PACE = RetryPolicy()
+class ProgressMeter:
+    """Reports on one file at one stage: counts at most ten times a second; notes and the last byte always."""
 
-
-class Meter:
-    """Tells of one file at one stage, bytes at most ten times a second, notes and the end always."""
-
-    def __init__(self, tell: Tell, stage: Stage, file: str, total: int = 0) -> None:
-        self._tell = tell
+    def __init__(self, report: Report, stage: Stage, file: str, total: int = 0) -> None:
+        self._report = report
         self._stage: Stage = stage
         self._file = file
         self._total = total
         self._done = 0
-        self._next = 0.0
-        self._said = ""
+        self._next_time = 0.0
+        self._last_note = ""
 
-    def at(self, done: int) -> None:
+    def update(self, done: int) -> None:
         """So many bytes are done."""
         self._done = done
         now = time.monotonic()
-        if now >= self._next or done == self._total:
-            self._next = now + 0.1
-            self._say("")
+        if now >= self._next_time or done == self._total:
+            self._next_time = now + 0.1
+            self._send("")
 
-    def note(self, words: str) -> None:
+    def note(self, text: str) -> None:
         """Something happened."""
-        self._say(words)
+        self._last_note = text
+        self._send(text)
 
-    def once(self, words: str) -> None:
-        """The same again, which is said the first time only."""
-        if words != self._said:
-            self._said = words
-            self._say(words)
+    def note_once(self, text: str) -> None:
+        """Like `note`, unless it is what was said last."""
+        if text != self._last_note:
+            self.note(text)
 
-    def _say(self, note: str) -> None:
-        done, total = self._done, self._total
-        self._tell(Progress(stage=self._stage, file=self._file, done=done, total=total, note=note))
+    def _send(self, note: str) -> None:
+        self._report(Progress(stage=self._stage, file=self._file, done=self._done, total=self._total, note=note))
