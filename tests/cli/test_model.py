@@ -18,9 +18,10 @@ import pytest
 
 from conductor_cli.app import planner_resolution
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
+from conductor_cli.cli import output
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.weights.registry import memory_needed
+from conductor_cli.models.weights.memory_estimate import memory_needed
 from tests.cli.stage import Done, Stage, explained
 from tests.cli.test_terminal import terminal
 from tests.test_imports import NOT_AT_START, START
@@ -95,20 +96,20 @@ def taken(stage: Stage, file: Path, *more: str) -> Done:
 def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     """Each model of the registry, then others of the model store, with size, licence, memory and state."""
     assert row(desk, "small") == {
-        "name": "small", "state": "not here", "in_use": False, "default": True, "size": tiny.stat().st_size,
-        "memory": row(desk, "small")["memory"], "begun": None, "licence": "Apache-2.0",
-        "source": "hub:acme/small@main", "path": None, "base": None, "trust": None, "about": "a test's",
+        "name": "small", "state": "not installed", "in_use": False, "default": True, "size": tiny.stat().st_size,
+        "memory": row(desk, "small")["memory"], "partial": None, "licence": "Apache-2.0",
+        "source": "hub:acme/small@main", "path": None, "base": None, "hash_source": None, "about": "a test's",
     }  # fmt: skip
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     done = desk.inside("model", "list")
     heads, *lines = (line.split() for line in done.out.splitlines())
     assert heads == ["NAME", "SIZE", "MEMORY", "LICENCE", "STATE", "SOURCE"]
     assert lines[0][0] == "small"
-    assert lines[0][-4:-1] == ["not", "here,", "default"]
-    assert lines[2][:2] == ["*", "mine"]
+    assert lines[0][-4:-1] == ["not", "installed,", "default"]
+    assert lines[2][0] == "mine"
     assert " in use " in done.out.splitlines()[3]
     assert done.err == "the registry is of 2026-11-20\n"
-    assert [row(desk, "mine")[key] for key in ("in_use", "state", "trust")] == [True, "here", "file"]
+    assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [True, "installed", "file"]
 
 
 def test_the_list_says_what_plans_where_it_is_no_model_of_the_model_store(desk: Stage, tiny: Path) -> None:
@@ -155,10 +156,10 @@ def test_a_second_model_does_not_take_over(desk: Stage, tmp_path: Path) -> None:
 def test_an_imported_model_is_recognised(desk: Stage, tiny: Path) -> None:
     """A file of the registry's is taken under its name there, and is spoken to by its profile."""
     done = taken(desk, tiny)
-    assert done.out.startswith("small is here:\n")
-    assert "as conductor's registry says" in done.out
+    assert done.out.startswith("installed small:\n")
+    assert "matches conductor's registry" in done.out
     assert configured_profile(load_settings(os.environ)).name == "published"
-    assert taken(desk, tiny).out.startswith("small is here already:\n")
+    assert taken(desk, tiny).out.startswith("small is already installed:\n")
 
 
 def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -> None:
@@ -170,9 +171,9 @@ def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -
     try:
         shutil.copy(tiny, file)
         done = taken(desk, file)
-        assert "used where it lies" in done.err
+        assert "is used from there" in done.err
         assert desk.inside("model", "path", "small").out == f"{file}\n"
-        assert "stays" in desk.inside("model", "rm", "small", "--yes").err
+        assert "kept " in desk.inside("model", "rm", "small", "--yes").err
         assert file.exists()
         taken(desk, file, "--copy")
         assert desk.inside("model", "path", "small").out != f"{file}\n"
@@ -193,7 +194,7 @@ def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str
     )  # fmt: skip
     assert done.code == 5
     explained(done)
-    assert [item["state"] for item in desk.inside("model", "list", "--json").json] == ["not here", "not here"]
+    assert [item["state"] for item in desk.inside("model", "list", "--json").json] == ["not installed", "not installed"]
 
 
 def test_a_name_that_is_no_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
@@ -222,8 +223,7 @@ def test_the_list_fits_where_it_is_shown(
     licence = "Some Licence with a Long Name"
     register(desk, entry("small", tiny, licence=licence), entry("a-model-with-quite-a-long-name", tiny, hashed=False))
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    if width:
-        monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(output, "terminal_width", lambda stream: width)
     lines = desk.inside("model", "list").out.splitlines()
     if width:
         assert max(len(line) for line in lines if not line.strip().startswith("file:")) <= width  # a path is not cut
@@ -231,7 +231,7 @@ def test_the_list_fits_where_it_is_shown(
         assert any(name in line.split() for line in lines)
     text = " ".join(" ".join(lines).split())
     assert "in use" in text
-    assert "not here, default" in text
+    assert "not installed, default" in text
     assert (licence in text) is (width != 80)
     assert ("acme/small" in text) is (width != 80)
 
@@ -326,7 +326,7 @@ def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     path.write_bytes(path.read_bytes()[:-1])
-    for damage in ("bytes instead of", "not there any more"):
+    for damage in ("bytes instead of", "is missing"):
         done = desk.run("ask", "hi")
         assert done.code == 5
         explained(done)
@@ -363,7 +363,7 @@ def test_a_damaged_manifest_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path
                     ("ask", "hi", "--seed", "3")):  # fmt: skip
         done = desk.inside(*command)
         assert done.code == 0, done.err
-    assert [row(desk, name)["state"] for name in ("small", "broken")] == ["here", "damaged"]
+    assert [row(desk, name)["state"] for name in ("small", "broken")] == ["installed", "damaged"]
     assert desk.inside("model", "rm", "broken").code == 2
     done = desk.inside("model", "rm", "broken", "--yes")
     assert (done.code, done.err) == (0, "")
@@ -379,7 +379,7 @@ def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path
     assert desk.inside("model", "pull").code == 0
     (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
     assert desk.inside("model", "pull").code == 0
-    assert row(desk, "small")["state"] == "here"
+    assert row(desk, "small")["state"] == "installed"
 
 
 def test_removing_a_chosen_model_with_a_damaged_manifest_takes_the_choice_back(desk: Stage, tiny: Path) -> None:
@@ -398,7 +398,7 @@ def test_a_path_that_leads_nowhere_is_no_mistyped_name(desk: Stage, tmp_path: Pa
         done = desk.inside("model", *command)
         assert done.code == 5
         explained(done)
-        assert f"there is no file {gone}" in done.err
+        assert f"file not found: {gone}" in done.err
         assert "did you mean" not in done.err
 
 
@@ -471,7 +471,7 @@ def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: P
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, source, "--base", "whole", "--use")
     assert taken(desk, source / "adapter_model.safetensors", "--base", "whole").out.startswith(
-        "trained is here already"
+        "trained is already installed"
     )
     shutil.rmtree(source)
     asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
@@ -513,10 +513,10 @@ def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     with terminal(desk, "model", "rm", "whole") as shown:
-        assert "trained is laid over it" in shown.until("[y/N]")
+        assert "trained is an adapter for it" in shown.until("[y/N]")
         shown.program.sendline("")
         assert shown.end() == 0
-    assert "trained is laid over it" in desk.inside("model", "rm", "whole", "--yes").err
+    assert "trained is an adapter for it" in desk.inside("model", "rm", "whole", "--yes").err
 
 
 @pytest.mark.parametrize(
@@ -546,7 +546,7 @@ def test_a_whole_model_is_verified(desk: Stage, tiny: Path) -> None:
     assert sha256(tiny) in done.out
     assert desk.inside("model", "verify", "--json").json == [{
         "name": "small", "path": desk.inside("model", "path").out.strip(), "state": "ok", "sha256": sha256(tiny),
-        "against": "as conductor's registry says", "problem": None, "hint": None,
+        "compared": "matches conductor's registry", "problem": None, "hint": None,
     }]  # fmt: skip
 
 
@@ -557,7 +557,7 @@ def test_a_damaged_model_is_found_by_reading_it(desk: Stage, tiny: Path) -> None
     data = bytearray(path.read_bytes())
     data[-50] ^= 4
     path.write_bytes(data)
-    assert row(desk, "small")["state"] == "here"
+    assert row(desk, "small")["state"] == "installed"
     done = desk.inside("model", "verify", "small")
     assert done.code == 5
     assert done.out.startswith(f"damaged  {path}\n")
@@ -580,7 +580,7 @@ def test_the_command_that_verify_names_mends(desk: Stage, tmp_path: Path, copied
     done = desk.inside("model", "verify")
     assert done.code == 5
     if not copied and damage != "gone":  # the same bytes as at the source
-        assert f"put {source} there again, then: conductor model import" in done.out
+        assert f"restore {source}, then: conductor model import" in done.out
         again = desk.inside("model", "import", source, "--name", "my-models")
         assert again.code == 5
         explained(again)
@@ -619,7 +619,7 @@ def test_a_chosen_file_that_is_gone_is_not_verified_as_another(desk: Stage, tiny
     done = desk.inside("model", "verify")
     assert done.code == 5
     explained(done)
-    assert f"not there any more: {mine}" in done.err
+    assert f"plans is missing: {mine}" in done.err
     assert "conductor model use" in done.err
 
 
@@ -723,7 +723,7 @@ def test_nothing_is_removed_without_a_yes(desk: Stage, tiny: Path) -> None:
             shown.until("[y/N]")
             shown.program.sendline(answer)
             assert shown.end() == 0
-        assert (row(desk, "small")["state"] == "here") is left
+        assert (row(desk, "small")["state"] == "installed") is left
 
 
 def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
@@ -756,17 +756,17 @@ def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path
     done = desk.inside("model", "pull")
     assert done.code == 0, done.err
     assert str(link) in done.out
-    assert "as conductor's registry says" in done.out
+    assert "matches conductor's registry" in done.out
     assert chosen(desk) == "small"
     assert "licence Apache-2.0" in done.err
     assert "memory: needs about" in done.err
     again = desk.inside("model", "pull", "small")
     assert (again.code, again.err) == (0, "")
-    assert again.out == f"small is here already: {link}\n"
+    assert again.out == f"small is already installed: {link}\n"
     removed = desk.inside("model", "rm", "small", "--yes")
     assert removed.code == 0
     assert "no bytes freed" in removed.out
-    assert f"{link} stays" in removed.err
+    assert f"kept {link}" in removed.err
     assert link.read_bytes() == tiny.read_bytes()
 
 
@@ -775,7 +775,7 @@ def test_what_is_all_there_is_said_to_be_so(desk: Stage, tiny: Path, monkeypatch
     cached(desk, "small", tiny)
     cached(desk, "other", tiny)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "264 kB, 0 bytes of it to get," in desk.inside("model", "pull").err
+    assert "264 kB, 0 bytes of it to download," in desk.inside("model", "pull").err
     assert "other: size unknown, licence" in desk.inside("model", "pull", "other").err
 
 
@@ -789,4 +789,4 @@ def test_a_pull_that_finds_no_room_is_refused_before_it_begins(desk: Stage, tiny
     assert "too little" in done.err
     assert "smaller: conductor model pull other" in done.err
     assert "free the disk" in done.err
-    assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not here"
+    assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not installed"

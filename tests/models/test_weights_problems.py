@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.models.weights.digest import sha256_of
+from conductor_cli.models.weights.hashing import hash_file
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
-from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
+from conductor_cli.models.weights.memory_estimate import OVERHEAD, file_memory, manifest_memory, memory_needed
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.problems import ModelProblem, find_problems, repair_hint
-from conductor_cli.models.weights.registry import BESIDE, load_registry, memory_needed
+from conductor_cli.models.weights.progress import ignore_progress as silent
+from conductor_cli.models.weights.registry import load_registry
 from tests.tiny_gguf import Shape, make
 
 REGISTRY = """as_of = "2026-11-20"
@@ -37,10 +38,6 @@ about = "a test's"
 file = "listed.gguf"
 size = 1000
 """
-
-
-def silent(path: Path, done: int, total: int) -> None:
-    """Hears nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +70,7 @@ def take(store: ModelStore) -> Callable[..., Manifest]:
 
 
 def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manifest:
-    files = (ModelFile(path=path, size=path.stat().st_size, sha256=sha256_of(path)),)
+    files = (ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path).sha256),)
     return replace(Manifest(name=name, files=files, source=source), **more)
 
 
@@ -85,7 +82,7 @@ def test_a_model_comes_back_from_the_file_that_it_was_copied_from(take: Callable
 def test_a_source_that_is_no_help_has_to_be_put_there_first(take: Callable[..., Manifest], file: Path) -> None:
     """It is gone, of another size, or the damaged file itself under its first name."""
     found = take(file)
-    expected = f"put {file} there again, then: conductor model import '{file}' --name my-model"
+    expected = f"restore {file}, then: conductor model import '{file}' --name my-model"
     assert repair_hint(found, os.environ) == expected
     content = file.read_bytes()
     file.unlink()
@@ -140,8 +137,8 @@ def test_memory_is_computed_from_the_file(file: Path) -> None:
     shape, size = Shape(), file.stat().st_size
     per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
     assert file_memory(file, size) == memory_needed(size, per_token)
-    assert file_memory(file, size, 100) == size + 100 * per_token + BESIDE
-    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + BESIDE
+    assert file_memory(file, size, 100) == size + 100 * per_token + OVERHEAD
+    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + OVERHEAD
 
 
 def test_memory_of_what_is_no_model_is_not_told(tmp_path: Path, file: Path) -> None:
@@ -155,7 +152,7 @@ def test_memory_of_an_adapter_is_beside_that_of_its_base(file: Path) -> None:
     """The base is a model of the model store, of the registry, or a file."""
     size, listed = file.stat().st_size, load_registry(os.environ)[0]
     base = manifest(file, "file:/x", "base")
-    entries = {listed.name: listed}
+    entries = {listed.name: listed.memory}
     for name, below in (("base", file_memory(file, size)), (str(file), file_memory(file, size)),
                         ("listed", listed.memory)):  # fmt: skip
         adapter = manifest(file, "file:/x", base=name)

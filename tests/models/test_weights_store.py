@@ -5,22 +5,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conductor_cli.models.weights.digest import PIECE, sha256_of
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.models import disk
-from conductor_cli.models.weights import import_file as adopting
-from conductor_cli.models.weights.import_file import ImportRequest, import_model, name_of
-from conductor_cli.models.weights.model_store import NO_PIN, Manifest, ModelFile, ModelStore, Pin
-from conductor_cli.models.weights.verify import check, check_plain, clear, remove
+from conductor_cli.models.weights import import_file
+from conductor_cli.models.weights.hashing import PIECE, FileHashes, hash_file
+from conductor_cli.models.weights.import_file import ImportRequest, derive_name, import_model
+from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.progress import Progress
+from conductor_cli.models.weights.progress import ignore_progress as silent
+from conductor_cli.models.weights.removal import remove_damaged_model, remove_model
+from conductor_cli.models.weights.verify import verify_model, verify_unknown_file
 from tests.tiny_gguf import make
 
 REGISTRY = """as_of = "2026-11-20"
@@ -41,10 +42,6 @@ profile = "published"
 [[models.parts]]
 file = "sub/known.gguf"
 """
-
-
-def silent(path: Path, done: int, total: int) -> None:
-    """Hears nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +76,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def manifest(name: str, *files: Path, **more: Any) -> Manifest:
     """A manifest of files as they are now."""
-    found = tuple(ModelFile(path=path, size=path.stat().st_size, sha256=sha256_of(path)) for path in files)
+    found = tuple(ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path).sha256) for path in files)
     return replace(Manifest(name=name, files=found, source="file:/x"), **more)
 
 
@@ -107,9 +104,11 @@ def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path
 
 def test_a_manifest_comes_back_as_it_was_put(store: ModelStore, file: Path) -> None:
     """What is put is found by its name and in the list, with files outside of the model store by their whole path."""
-    put = manifest("b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", trust="mirror", at="2026-11-20")
-    store.put(put)
-    store.put(manifest("a", file))
+    put = manifest(
+        "b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", hash_source="hub", at="2026-11-20"
+    )
+    store.write(put)
+    store.write(manifest("a", file))
     assert store.find("b") == put
     assert [found.name for found in store.manifests()] == ["a", "b"]
     assert (put.path, put.size) == (file, file.stat().st_size)
@@ -120,7 +119,7 @@ def test_a_manifest_follows_its_directory(store: ModelStore, tmp_path: Path) -> 
     own = store.folder("a") / "a.gguf"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"x")
-    store.put(manifest("a", own))
+    store.write(manifest("a", own))
     store.directory.rename(tmp_path / "moved")
     found = ModelStore(tmp_path / "moved").find("a")
     assert found is not None
@@ -129,17 +128,16 @@ def test_a_manifest_follows_its_directory(store: ModelStore, tmp_path: Path) -> 
 
 
 def test_an_empty_model_store_is_no_error(store: ModelStore) -> None:
-    """Before the first model there is nothing: no directory, no manifest, no pin."""
+    """Before the first model there is no directory and no manifest."""
     assert store.manifests() == ()
     assert store.find("a") is None
-    assert store.pin_of("acme/tiny", "m.gguf") == NO_PIN
-    store.drop("a")
+    store.delete("a")
 
 
 def test_a_dropped_manifest_is_gone(store: ModelStore, file: Path) -> None:
     """Dropping takes the manifest and its empty directory; the model file is not touched."""
-    store.put(manifest("a", file))
-    store.drop("a")
+    store.write(manifest("a", file))
+    store.delete("a")
     assert store.find("a") is None
     assert not store.folder("a").exists()
     assert file.exists()
@@ -152,7 +150,7 @@ DAMAGE = {
     "files no tables": b'name = "a"\nsource = "file:/x"\nfiles = ["x"]',
     "wrong type": b'name = 3\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
     "size no number": b'name = "a"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = "1"\nsha256 = "0"',
-    "unknown trust": b'name = "a"\nsource = "x"\ntrust = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
+    "unknown hash source": b'name = "a"\nsource = ""\nhash_source = "me"\n[[files]]\npath = "x"\nsize = 1\nsha256 = ""',
     "another name": b'name = "b"\nsource = "file:/x"\n[[files]]\npath = "x"\nsize = 1\nsha256 = "0"',
     "deep": b"a = " + b"[" * 100_000,
 }
@@ -164,30 +162,30 @@ def test_a_damaged_manifest_is_named(store: ModelStore, file: Path, content: byt
     path = store.folder("a") / "manifest.toml"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    store.put(manifest("whole", file))
+    store.write(manifest("whole", file))
     with pytest.raises(ConductorUnusable) as caught:
         store.find("a")
     assert str(path) in caught.value.message
     assert "conductor model rm a" in caught.value.hint
     assert [found.name for found in store.manifests()] == ["whole"]
     assert [(found.name, found.problem) for found in store.damaged()] == [("a", caught.value.message)]
-    store.drop("a")
+    store.delete("a")
     assert (len(store.manifests()), store.damaged()) == (1, ())
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "pins.toml", "a\n"])
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "manifest.toml", "a\n"])
 def test_a_name_that_is_no_directory_of_ours_is_refused(store: ModelStore, file: Path, name: str) -> None:
     """A manifest's name cannot lead out of the model store."""
     assert store.find(name) is None
     with pytest.raises(UsageError):
-        store.put(manifest(name, file))
+        store.write(manifest(name, file))
 
 
 def test_a_model_store_that_cannot_be_written_says_so(tmp_path: Path, file: Path) -> None:
     """A file in the place of the directory: an error with the path, and nothing else is touched."""
     (tmp_path / "taken").write_text("x")
     with pytest.raises(ConfigError, match="taken"):
-        ModelStore(tmp_path / "taken").put(manifest("a", file))
+        ModelStore(tmp_path / "taken").write(manifest("a", file))
 
 
 def test_a_full_disk_leaves_the_old_manifest(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,44 +194,12 @@ def test_a_full_disk_leaves_the_old_manifest(store: ModelStore, file: Path, monk
     def full(number: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    store.put(manifest("a", file))
+    store.write(manifest("a", file))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="No space left"):
-        store.put(manifest("a", file, licence="MIT"))
+        store.write(manifest("a", file, licence="MIT"))
     assert store.find("a") == manifest("a", file)
     assert [path.name for path in store.folder("a").iterdir()] == ["manifest.toml"]
-
-
-def test_processes_that_pin_at_once_all_do(store: ModelStore) -> None:
-    """Four processes write twenty-five pins each, and a hundred are there."""
-    code = (
-        "import sys; from pathlib import Path; from conductor_cli.models.weights.model_store import ModelStore, Pin\n"
-        "for n in range(25): ModelStore(Path(sys.argv[1])).pin('acme/tiny', f'{sys.argv[2]}-{n}', Pin(sha256='ab'))"
-    )
-    commands = [[sys.executable, "-c", code, str(store.directory), str(number)] for number in range(4)]
-    started = [subprocess.Popen(command) for command in commands]
-    assert [process.wait(60) for process in started] == [0] * 4
-    found = [store.pin_of("acme/tiny", f"{number}-{n}") for number in range(4) for n in range(25)]
-    assert found == [Pin(sha256="ab")] * 100
-
-
-def test_a_pin_is_kept_beside_others(store: ModelStore) -> None:
-    """A pin belongs to a repository and a file; a later one of the same replaces it."""
-    for repo, name, sha256 in (("a/b", "x", "1"), ("a/b", "y", "2"), ("c/d", "x", "3"), ("a/b", "x", "4")):
-        store.pin(repo, name, Pin(sha256=sha256, trust="mirror", endpoint="http://x"))
-    found = [store.pin_of(*key) for key in (("a/b", "x"), ("a/b", "y"), ("c/d", "x"), ("c/d", "y"))]
-    assert [pin.sha256 for pin in found] == ["4", "2", "3", ""]
-    assert (found[0].trust, found[0].endpoint) == ("mirror", "http://x")
-    assert store.manifests() == ()
-
-
-def test_a_pin_of_an_older_version_vouches_for_nothing(store: ModelStore) -> None:
-    """It has a SHA-256, and not who said it; a pin that is neither that nor a table is an error."""
-    store.directory.mkdir(parents=True)
-    (store.directory / "pins.toml").write_text('["a/b"]\nx = "12"\ny = 5\n')
-    assert store.pin_of("a/b", "x") == Pin(sha256="12", trust="file")
-    with pytest.raises(ConductorUnusable, match=r"pins\.toml"):
-        store.pin_of("a/b", "y")
 
 
 # sha-256
@@ -242,20 +208,20 @@ def test_a_pin_of_an_older_version_vouches_for_nothing(store: ModelStore) -> Non
 def test_a_hash_is_that_of_the_whole_file_and_tells_how_far_it_is(tmp_path: Path) -> None:
     """The digest is the library's; the last word is the file's size; an empty file has one, too."""
     data = os.urandom(PIECE + 17)
-    path, told = tmp_path / "x", list[int]()
+    path, told = tmp_path / "x", list[Progress]()
     path.write_bytes(data)
-    assert sha256_of(path, told.append) == hashlib.sha256(data).hexdigest()
-    assert told == sorted(told)
-    assert told[-1] == len(data)
+    assert hash_file(path, told.append).sha256 == hashlib.sha256(data).hexdigest()
+    counts = [progress.done for progress in told]
+    assert (counts, counts[-1]) == (sorted(counts), len(data))
     path.write_bytes(b"")
-    assert sha256_of(path) == hashlib.sha256(b"").hexdigest()
+    assert hash_file(path).sha256 == hashlib.sha256(b"").hexdigest()
 
 
 @pytest.mark.parametrize("name", ["missing", "."])
 def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, name: str) -> None:
     """A missing file and a directory: a model error of kind file, with the path."""
     with pytest.raises(ModelError) as caught:
-        sha256_of(tmp_path / name)
+        hash_file(tmp_path / name)
     assert caught.value.reason == "file"
     assert str(tmp_path) in caught.value.message
 
@@ -266,7 +232,7 @@ def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, na
 def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(store: ModelStore, file: Path) -> None:
     """On the same file system the model store's file is the same file; deleting the first name leaves the model."""
     found = import_model(ImportRequest(path=file), store, os.environ, silent)
-    assert (found.manifest.name, found.own, found.before) == ("My-Model", True, False)
+    assert (found.manifest.name, found.stored, found.existed) == ("My-Model", True, False)
     assert found.manifest.path.samefile(file)
     assert found.manifest.path.parent == store.folder("My-Model")
     assert found.manifest.files[0].sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -290,10 +256,10 @@ def test_the_same_file_again_is_there_already(store: ModelStore, file: Path) -> 
     """Taking a file twice, or the model store's own name of it, changes nothing."""
     first = import_model(ImportRequest(path=file), store, os.environ, silent)
     again = import_model(ImportRequest(path=file), store, os.environ, silent)
-    assert (again.before, again.manifest) == (True, first.manifest)
-    store.drop("My-Model")
+    assert (again.existed, again.manifest) == (True, first.manifest)
+    store.delete("My-Model")
     own = import_model(ImportRequest(path=first.manifest.path, name="My-Model"), store, os.environ, silent)
-    assert (own.before, own.manifest.path) == (False, first.manifest.path)
+    assert (own.existed, own.manifest.path) == (False, first.manifest.path)
     assert sorted(path.name for path in store.folder("My-Model").iterdir()) == ["My Model.gguf", "manifest.toml"]
 
 
@@ -302,9 +268,9 @@ def test_a_damaged_copy_is_mended_by_the_same_file(store: ModelStore, file: Path
     first = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent).manifest
     first.path.write_bytes(file.read_bytes()[:-9] + b"something")
     found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
-    assert (found.before, found.manifest.files) == (False, first.files)
-    assert all(checked.problem == "" for checked in check(found.manifest, silent))
-    assert import_model(ImportRequest(path=file), store, os.environ, silent).before
+    assert (found.existed, found.manifest.files) == (False, first.files)
+    assert all(checked.problem == "" for checked in verify_model(found.manifest, silent))
+    assert import_model(ImportRequest(path=file), store, os.environ, silent).existed
 
 
 def test_a_file_that_was_changed_under_both_its_names_is_told(store: ModelStore, file: Path) -> None:
@@ -316,11 +282,11 @@ def test_a_file_that_was_changed_under_both_its_names_is_told(store: ModelStore,
         same.write(b"something")
     with pytest.raises(ModelError, match="was changed since then") as caught:
         import_model(ImportRequest(path=file), store, os.environ, silent)
-    assert "get the file again" in caught.value.hint
+    assert "restore the file" in caught.value.hint
     file.unlink()
     file.write_bytes(data)
-    assert not import_model(ImportRequest(path=file), store, os.environ, silent).before
-    assert import_model(ImportRequest(path=file), store, os.environ, silent).before
+    assert not import_model(ImportRequest(path=file), store, os.environ, silent).existed
+    assert import_model(ImportRequest(path=file), store, os.environ, silent).existed
 
 
 def test_another_model_of_the_same_name_is_refused(store: ModelStore, file: Path, tmp_path: Path) -> None:
@@ -345,7 +311,7 @@ def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
 
     monkeypatch.setattr(os, "link", refuse)
     found = import_model(ImportRequest(path=file), store, os.environ, silent)
-    assert (found.own, found.manifest.path) == (False, file)
+    assert (found.stored, found.manifest.path) == (False, file)
     assert [path.name for path in store.folder("My-Model").iterdir()] == ["manifest.toml"]
 
 
@@ -353,8 +319,8 @@ def test_a_copy_is_a_file_of_its_own(store: ModelStore, file: Path) -> None:
     """`copy` makes bytes of its own: a change of the first file does not reach them."""
     found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
     file.write_bytes(b"changed")
-    assert found.own
-    assert all(checked.problem == "" for checked in check(found.manifest, silent))
+    assert found.stored
+    assert all(checked.problem == "" for checked in verify_model(found.manifest, silent))
 
 
 def test_a_copy_is_made_of_what_was_only_named(store: ModelStore, file: Path) -> None:
@@ -364,9 +330,9 @@ def test_a_copy_is_made_of_what_was_only_named(store: ModelStore, file: Path) ->
     assert first.manifest.path == again.manifest.path
     assert not again.manifest.path.samefile(file)
     file.write_bytes(b"changed")
-    assert all(checked.problem == "" for checked in check(again.manifest, silent))
+    assert all(checked.problem == "" for checked in verify_model(again.manifest, silent))
     third = import_model(ImportRequest(path=again.manifest.path, name="My-Model", copy=True), store, os.environ, silent)
-    assert (third.before, third.manifest) == (True, again.manifest)
+    assert (third.existed, third.manifest) == (True, again.manifest)
 
 
 def test_a_copy_is_made_of_what_is_used_where_it_is(
@@ -380,7 +346,7 @@ def test_a_copy_is_made_of_what_is_used_where_it_is(
     monkeypatch.setattr(os, "link", refuse)
     assert import_model(ImportRequest(path=file), store, os.environ, silent).manifest.path == file
     again = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
-    assert (again.own, again.before, again.manifest.path.parent) == (True, False, store.folder("My-Model"))
+    assert (again.stored, again.existed, again.manifest.path.parent) == (True, False, store.folder("My-Model"))
     file.unlink()
     assert again.manifest.fault() == ""
 
@@ -389,7 +355,7 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(
     store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was copied must be what was hashed; else there is an error and nothing in the model store."""
-    monkeypatch.setattr(adopting, "sha256_of", lambda path, tell: "0" * 64)
+    monkeypatch.setattr(import_file, "hash_file", lambda path, report: FileHashes(size=1, sha256="0" * 64))
     with pytest.raises(ModelError, match="changed"):
         import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
     assert store.manifests() == ()
@@ -441,7 +407,7 @@ def test_all_parts_of_a_divided_model_are_taken(store: ModelStore, tmp_path: Pat
     found = import_model(ImportRequest(path=files[0]), store, os.environ, silent)
     assert found.manifest.name == "big"
     assert [file.path.name for file in found.manifest.files] == [path.name for path in files]
-    assert all(checked.problem == "" for checked in check(found.manifest, silent))
+    assert all(checked.problem == "" for checked in verify_model(found.manifest, silent))
 
 
 def test_a_divided_model_with_a_part_missing_is_refused(store: ModelStore, tmp_path: Path) -> None:
@@ -459,7 +425,7 @@ def test_a_further_part_leads_to_the_first(store: ModelStore, tmp_path: Path) ->
     with pytest.raises(ModelError, match="not the first part") as caught:
         import_model(ImportRequest(path=files[1]), store, os.environ, silent)
     assert str(files[0]) in caught.value.hint
-    assert str(files[0].name) not in check_plain(files[0], silent).problem
+    assert str(files[0].name) not in verify_unknown_file(files[0], silent).problem
 
 
 def divided(directory: Path) -> tuple[Path, Path]:
@@ -506,7 +472,7 @@ def test_a_file_that_is_no_model_is_not_taken(store: ModelStore, tmp_path: Path,
 )  # fmt: skip
 def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
     """A file's name becomes one that the model store takes."""
-    assert name_of(Path("/somewhere") / name) == expected
+    assert derive_name(Path("/somewhere") / name) == expected
 
 
 # recognising
@@ -514,9 +480,9 @@ def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
 
 def test_a_file_is_recognised_by_its_hash(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
     """Whatever it is called, a file with an entry's SHA-256 is that entry: name, licence, profile, and its trust."""
-    registry(f'sha256 = "{sha256_of(file)}"\nsize = {file.stat().st_size}')
+    registry(f'sha256 = "{hash_file(file).sha256}"\nsize = {file.stat().st_size}')
     found = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
-    assert (found.name, found.licence, found.profile, found.trust) == (
+    assert (found.name, found.licence, found.profile, found.hash_source) == (
         "tiny-known",
         "Apache-2.0",
         "published",
@@ -531,7 +497,7 @@ def test_a_file_is_recognised_by_name_and_size_where_no_hash_is_known(
     registry(f"size = {file.stat().st_size}")
     same = file.rename(file.with_name("known.gguf"))
     found = import_model(ImportRequest(path=same), store, os.environ, silent).manifest
-    assert (found.name, found.profile, found.trust) == ("tiny-known", "published", "file")
+    assert (found.name, found.profile, found.hash_source) == ("tiny-known", "published", "file")
 
 
 def test_a_file_that_only_looks_like_an_entry_is_refused(
@@ -543,7 +509,7 @@ def test_a_file_that_only_looks_like_an_entry_is_refused(
     with pytest.raises(ModelError, match="tiny-known"):
         import_model(ImportRequest(path=same), store, os.environ, silent)
     found = import_model(ImportRequest(path=same, name="mine"), store, os.environ, silent).manifest
-    assert (found.name, found.profile, found.trust) == ("mine", "prompted", "file")
+    assert (found.name, found.profile, found.hash_source) == ("mine", "prompted", "file")
 
 
 def test_the_registry_s_names_are_for_its_own_models(
@@ -572,10 +538,10 @@ def test_the_file_s_own_word_on_its_licence_is_kept(store: ModelStore, tmp_path:
 
 def test_a_whole_model_has_no_problem(store: ModelStore, file: Path) -> None:
     """Every file is read and is what its manifest says; how far it is, is told."""
-    found, told = import_model(ImportRequest(path=file), store, os.environ, silent).manifest, list[tuple[int, int]]()
-    (checked,) = check(found, lambda path, done, total: told.append((done, total)))
+    found, told = import_model(ImportRequest(path=file), store, os.environ, silent).manifest, list[Progress]()
+    (checked,) = verify_model(found, told.append)
     assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
-    assert told[-1] == (found.size, found.size)
+    assert (told[-1].done, told[-1].total) == (found.size, found.size)
 
 
 def test_each_damage_is_found(store: ModelStore, file: Path) -> None:
@@ -585,20 +551,20 @@ def test_each_damage_is_found(store: ModelStore, file: Path) -> None:
     data[-100] ^= 1
     found.path.write_bytes(data)
     assert found.fault() == ""
-    assert "SHA-256 was" in check(found, silent)[0].problem
+    assert "SHA-256 should be" in verify_model(found, silent)[0].problem
     found.path.write_bytes(data[:-1])
     assert "bytes instead of" in found.fault()
-    assert "bytes instead of" in check(found, silent)[0].problem
+    assert "bytes instead of" in verify_model(found, silent)[0].problem
     found.path.unlink()
-    assert "not there" in found.fault()
-    assert "cannot be read" in check(found, silent)[0].problem
+    assert "is missing" in found.fault()
+    assert "cannot be read" in verify_model(found, silent)[0].problem
 
 
 def test_a_file_without_a_manifest_is_hashed_and_its_header_looked_at(file: Path) -> None:
     """Its hash is told, and a header that is damaged is a problem."""
-    assert check_plain(file, silent).sha256 == sha256_of(file)
+    assert verify_unknown_file(file, silent).sha256 == hash_file(file).sha256
     file.write_bytes(b"GGUF" + bytes(100))
-    assert check_plain(file, silent).problem
+    assert verify_unknown_file(file, silent).problem
 
 
 # removing
@@ -608,8 +574,8 @@ def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: Mo
     """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
     linked = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
     copied = import_model(ImportRequest(path=file, name="copy", copy=True), store, os.environ, silent).manifest
-    assert remove(linked, store).freed == 0
-    assert remove(copied, store).freed == file.stat().st_size
+    assert remove_model(linked, store).freed == 0
+    assert remove_model(copied, store).freed == file.stat().st_size
     assert file.exists()
     assert store.manifests() == ()
     assert not store.folder("copy").exists()
@@ -617,11 +583,11 @@ def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: Mo
 
 def test_a_file_that_lies_elsewhere_is_only_forgotten(store: ModelStore, file: Path) -> None:
     """What conductor did not put there stays, and is named."""
-    store.put(manifest("a", file))
+    store.write(manifest("a", file))
     found = store.find("a")
     assert found is not None
-    gone = remove(found, store)
-    assert (gone.names, gone.freed, gone.left) == ((), 0, (file,))
+    gone = remove_model(found, store)
+    assert (gone.names, gone.freed, gone.kept) == ((), 0, (file,))
     assert file.exists()
     assert store.find("a") is None
 
@@ -633,8 +599,8 @@ def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(store: ModelStore, mo
     other.parent.mkdir()
     other.symlink_to(blob)
     found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
-    store.put(found)
-    assert remove(found, store).freed == len(model)
+    store.write(found)
+    assert remove_model(found, store).freed == len(model)
     assert not (tmp_path / "hub/models--acme--tiny").exists()
 
 
@@ -643,8 +609,8 @@ def test_other_files_of_the_same_repository_stay(store: ModelStore, model: bytes
     _, link = cache(tmp_path, model)
     _, stays = cache(tmp_path, b"other", "other.gguf")
     found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
-    store.put(found)
-    remove(found, store)
+    store.write(found)
+    remove_model(found, store)
     assert not link.is_symlink()
     assert stays.read_bytes() == b"other"
 
@@ -653,11 +619,11 @@ def test_a_file_that_another_model_uses_stays(store: ModelStore, model: bytes, t
     """Two manifests, one blob: it goes with the second of them."""
     blob, link = cache(tmp_path, model)
     first, second = (ours(manifest(name, link, source="hub:acme/tiny@0123")) for name in "ab")
-    store.put(first)
-    store.put(second)
-    assert remove(first, store).left == (link,)
+    store.write(first)
+    store.write(second)
+    assert remove_model(first, store).kept == (link,)
     assert blob.exists()
-    assert remove(second, store).freed == len(model)
+    assert remove_model(second, store).freed == len(model)
     assert not blob.exists()
 
 
@@ -667,11 +633,11 @@ def test_a_manifest_without_the_word_fetched_does_not_remove_from_the_hub_s_cach
     """One of an older version, or of a file that another tool had brought: only the manifest goes."""
     blob, link = cache(tmp_path, model)
     found = manifest("a", link, source="hub:acme/tiny@0123")
-    store.put(found)
+    store.write(found)
     path = store.folder("a") / "manifest.toml"
     path.write_text(path.read_text().replace("fetched = false\n", ""))
     assert store.find("a") == found
-    assert remove(found, store).left == (link,)
+    assert remove_model(found, store).kept == (link,)
     assert link.read_bytes() == blob.read_bytes() == model
 
 
@@ -679,7 +645,7 @@ def test_a_damaged_manifest_goes_with_what_is_beside_it(store: ModelStore, file:
     """Nobody knows any more what it was of; the store's directory of that name is emptied, and nothing else."""
     import_model(ImportRequest(path=file, name="a"), store, os.environ, silent)
     (store.folder("a") / "manifest.toml").write_text("name = [")
-    gone = clear("a", store)
+    gone = remove_damaged_model("a", store)
     assert [path.name for path in gone.names] == [file.name]
     assert not store.folder("a").exists()
     assert file.exists()
@@ -692,7 +658,7 @@ def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(
     blob, link = cache(tmp_path, model)
     found = import_model(ImportRequest(path=link), store, os.environ, silent).manifest
     assert found.path.samefile(blob)
-    remove(found, store)
+    remove_model(found, store)
     assert link.read_bytes() == model
 
 
@@ -753,7 +719,7 @@ def test_an_adapter_that_does_not_fit_its_base_is_not_taken(
 def test_a_base_that_is_no_file_is_said_to_be_that(store: ModelStore, tmp_path: Path) -> None:
     """A path is not looked up among the names."""
     lora = adapter(tmp_path / "lora.gguf")
-    with pytest.raises(ConductorUnusable, match="there is no file"):
+    with pytest.raises(ConductorUnusable, match="file not found"):
         import_model(ImportRequest(path=lora, base=str(tmp_path / "nosuch.gguf")), store, os.environ, silent)
 
 

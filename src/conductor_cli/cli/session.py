@@ -15,7 +15,7 @@ from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import RunResult, drive
 from conductor_cli.app.worker_selection import choose_workers
-from conductor_cli.cli.model.pulling import offer
+from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice
 from conductor_cli.cli.plan_approval import check_terminal, open_approver
@@ -123,7 +123,7 @@ class Session:
         if self.rehearsal:
             check_question(question)
         elif plans:
-            offer(self.settings, quiet=self.quiet)
+            offer_model(self.settings, quiet=self.quiet)
 
     async def put(
         self,

@@ -93,7 +93,7 @@ def directories(settings: Settings) -> list[Check]:
         "traces": (paths.traces, ROOM_FOR_TRACES),
         "models": (paths.models, ROOM_FOR_STATES),
         "prefixes": (paths.prefixes, ROOM_FOR_STATES),
-        "downloads": (Cache.of(settings.environ).directory, download),
+        "downloads": (Cache.from_environment(settings.environ).directory, download),
     }
     return [_check_directory(name, directory, room) for name, (directory, room) in wanted.items()]
 

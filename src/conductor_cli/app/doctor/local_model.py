@@ -11,6 +11,7 @@ from typing import Final
 import conductor_cli
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor.install_hint import PythonEnvironment, build_command, gpu_command
+from conductor_cli.app.models import describe_hash_source
 from conductor_cli.app.planner_resolution import (
     describe_planner,
     missing_key_notice,
@@ -18,7 +19,6 @@ from conductor_cli.app.planner_resolution import (
     planner_manifest,
     resolve_planner,
 )
-from conductor_cli.cli.model.pulling import TRUST
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ModelError
 from conductor_cli.core.formatting import format_size
@@ -27,8 +27,9 @@ from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.build_info import RANGE, BuildInfo, read_build_info
 from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.machine import Gpu, cpu_features, find_gpus, processor_name, read_memory
+from conductor_cli.models.weights.memory_estimate import memory_needed
 from conductor_cli.models.weights.problems import find_problems
-from conductor_cli.models.weights.registry import as_of, load_registry, memory_needed
+from conductor_cli.models.weights.registry import load_registry, registry_date
 
 SHOWN: Final = (
     "AVX", "AVX2", "FMA", "AVX_VNNI", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8", "NEON", "DOTPROD",
@@ -128,7 +129,7 @@ def memory_shortage(settings: Settings) -> str:
 def model_store(settings: Settings) -> list[Check]:
     """Whether the registry of models can be read, and which models of the store are damaged."""
     try:
-        found = f"{len(load_registry(settings.environ))} models, as of {as_of(settings.environ)}"
+        found = f"{len(load_registry(settings.environ))} models, as of {registry_date(settings.environ)}"
         checks = [Check(name="registry", state="ok", found=found)]
     except ConductorError as error:
         checks = [Check.failed("registry", error)]
@@ -151,7 +152,7 @@ def conductor_model(settings: Settings) -> list[Check]:
             path = Path(planner.model)
             check_model_file(path)
             manifest = planner_manifest(settings)
-            known = TRUST[manifest.trust].format(endpoint=manifest.endpoint) if manifest else "never checked"
+            known = describe_hash_source(manifest) if manifest else "never checked"
             found = f"{found}, {format_size(read_model_info(path).size)}, SHA-256 {known}"
             return [Check(name=name, state="ok", found=found)]
         missing = missing_key_notice(planner, settings)

@@ -150,12 +150,12 @@ async def _heard(desk: ChatSession, prompt: Prompt, message: str, *, quiet: bool
 
 def _offered(desk: ChatSession, *, quiet: bool) -> bool:
     """Ask where no model is there that plans, and get it; false where Ctrl-C went back to the prompt."""
-    from conductor_cli.cli.model.pulling import offer
+    from conductor_cli.cli.model_download import offer_model
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with end_on_ctrl_d():
-            offer(desk.session.settings, quiet=quiet)
+            offer_model(desk.session.settings, quiet=quiet)
     except KeyboardInterrupt:
         print_notice("")
         return False

@@ -72,7 +72,7 @@ def look(settings: Settings) -> Found:
 
     ring = _Ring(settings)
     keys, discovered_workers = keys_of(settings), workers_at_hand(settings)
-    downloads = Cache.of(settings.environ).directory
+    downloads = Cache.from_environment(settings.environ).directory
     try:
         free = disk.free_bytes(downloads)
     except OSError:

@@ -85,7 +85,7 @@ def _wanted(wanted: str, settings: Settings) -> Step:
 def fitting(found: Found, settings: Settings) -> RegistryModel | None:
     """The registry's default where memory and disk have room for it, else the largest that they have room for."""
     from conductor_cli.models.disk import MARGIN
-    from conductor_cli.models.weights.pull import quote
+    from conductor_cli.models.weights.download import estimate_pull
     from conductor_cli.models.weights.registry import load_registry
 
     first, *others = load_registry(settings.environ)
@@ -95,19 +95,19 @@ def fitting(found: Found, settings: Settings) -> RegistryModel | None:
         allowed = entry is first or entry.licence in FREE_LICENCES
         if entry.base or not entry.size or not roomy or not allowed:
             continue
-        missing = quote(entry, settings.environ).missing
+        missing = estimate_pull(entry, settings.environ).missing
         if not missing or missing + MARGIN <= found.free:
             return entry
     return None
 
 
 def _pulled(entry: RegistryModel, settings: Settings) -> Step:
-    from conductor_cli.cli.model.pulling import USUAL
-    from conductor_cli.models.weights.pull import quote
+    from conductor_cli.app.models import USUAL_RATE
+    from conductor_cli.models.weights.download import estimate_pull
 
-    missing = quote(entry, settings.environ).missing
-    takes = format_duration(missing / USUAL, tenths=False)
-    get = f"{format_size(missing)} to get, about {takes} at {format_size(USUAL)}/s"
+    missing = estimate_pull(entry, settings.environ).missing
+    takes = format_duration(missing / USUAL_RATE, tenths=False)
+    get = f"{format_size(missing)} to get, about {takes} at {format_size(USUAL_RATE)}/s"
     size = format_size(entry.size) if entry.size else "size unknown"
     text = (
         f"{entry.name}: {size}, licence {entry.licence}, needs {format_size(entry.memory)} of memory; "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
@@ -158,8 +158,10 @@ def _file_specs(model: RegistryModel, downloader: FileDownloader) -> list[FileSp
 def _saved_manifest(model: RegistryModel, store: ModelStore) -> Manifest | None:
     """The manifest that an earlier pull of the same files wrote. Its hashes count from then on."""
     found = next((manifest for manifest in store.manifests() if manifest.name == model.name), None)
-    same = found is not None and found.source.startswith(f"hub:{model.repo}@") and len(found.files) == len(model.parts)
-    return found if same else None
+    if found is None or not found.source.startswith(f"hub:{model.repo}@") or len(found.files) != len(model.parts):
+        return None
+    names = zip(found.files, (PurePosixPath(part.file).parts for part in model.parts), strict=True)
+    return found if all(file.path.parts[-len(name) :] == name for file, name in names) else None
 
 
 def _pull_from_cache(model: RegistryModel, downloader: FileDownloader) -> Manifest | None:

@@ -1,0 +1,298 @@
+"""`conductor model`: list, pull, prepare, import, use, verify, rm, path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from conductor_cli.app.models import (
+    ModelRow,
+    describe_current_planner,
+    find_installed,
+    find_stored,
+    forget_refusal,
+    is_planner,
+    is_whole,
+    list_models,
+    plan_model_removal,
+    plan_pull,
+    remove_installed,
+    should_become_planner,
+    verify_files,
+)
+from conductor_cli.app.planner_resolution import (
+    describe_planner,
+    missing_key_notice,
+    open_model_store,
+    planner_manifest,
+    resolve_planner,
+)
+from conductor_cli.app.prefix_warmup import WarmedPrefix, is_worth_warming, warm_prefix
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.model_download import describe_files, describe_plan, download_model, show_file_progress
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
+from conductor_cli.cli.prompts import can_ask, confirm
+from conductor_cli.config import Settings, load_settings
+from conductor_cli.config.workers import set_value
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageError
+from conductor_cli.core.formatting import UNKNOWN, format_size
+from conductor_cli.core.table import Column
+from conductor_cli.models.weights.import_file import ImportRequest, import_model
+from conductor_cli.models.weights.registry import find_model, load_registry, registry_date
+
+app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
+
+Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
+
+COLUMNS: Final = (
+    Column("NAME"), Column("SIZE", right=True), Column("MEMORY", right=True), Column("LICENCE", drop=1),
+    Column("STATE"), Column("SOURCE", drop=2),
+)  # fmt: skip
+
+
+def _settings(context: typer.Context) -> Settings:
+    return load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
+
+
+@app.command("list")
+def list_(context: typer.Context, json: opt.Json = False) -> None:
+    """List installed models and those that can be downloaded."""
+    settings = _settings(context)
+    rows = list_models(settings)
+    if json:
+        print_json([row.data() for row in rows])
+        return
+    print_table(COLUMNS, [_cells(row) for row in rows])
+    if not context.obj.quiet:
+        print_notice(f"the registry is of {registry_date(settings.environ)}")
+
+
+def _cells(row: ModelRow) -> list[str]:
+    state = "in use" if row.in_use and row.state == "installed" else row.state
+    partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
+    return [
+        row.name, format_size(row.size) if row.size else UNKNOWN,
+        format_size(row.memory) if row.memory else UNKNOWN, row.licence or "unknown",
+        ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
+        row.source.removeprefix("hub:").partition("@")[0],
+    ]  # fmt: skip
+
+
+@app.command("pull")
+def pull(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A name of model list; without one, the default.")
+    ] = None,
+    use: Use = None,
+) -> None:
+    """Download a model and verify its SHA-256; an interrupted download continues."""
+    settings, quiet = _settings(context), context.obj.quiet
+    model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
+    forget_refusal(settings)
+    manifest = find_installed(model, settings)
+    if manifest is not None:
+        with show_file_progress(settings, quiet=quiet) as report:
+            whole = is_whole(manifest, report)
+        if whole:
+            print_line(f"{model.name} is already installed: {manifest.path}")
+            _use_if_wanted(manifest.name, context, settings, use=use)
+            return
+        print_notice(f"{model.name} is installed but damaged; downloading it again")
+
+    plan = plan_pull(model, settings)
+    if not quiet:
+        for line in describe_plan(plan):
+            print_notice(line)
+    manifest = download_model(plan, settings, quiet=quiet)
+    for line in describe_files(manifest):
+        print_line(line)
+    _use_if_wanted(manifest.name, context, settings, use=use)
+    settings = load_settings(os.environ, {}, context.obj.config)
+    if planner_manifest(settings) == manifest and is_worth_warming(settings):
+        if not quiet:
+            print_notice("reading the fixed part of the prompt, so that the first question need not wait for it …")
+        warmed = warm_prefix(settings)
+        if not quiet:
+            print_notice(_describe_warmup(warmed))
+
+
+@app.command("prepare")
+def prepare_prompt(context: typer.Context) -> None:
+    """Read the fixed part of the prompt now and keep its state on disk, so that the next question need not wait."""
+    print_line(_describe_warmup(warm_prefix(_settings(context))))
+
+
+def _describe_warmup(warmed: WarmedPrefix | None) -> str:
+    if warmed is None:
+        return "nothing to do: this model is so small that reading its prompt is faster than storing it"
+    read = warmed.tokens - warmed.cached
+    if read < warmed.cached:
+        return f"the fixed part of the prompt was already stored: {warmed.cached} of {warmed.tokens} tokens"
+    return f"the fixed part of the prompt is stored: {read} tokens, read in {warmed.seconds:.1f} s"
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A GGUF file, or a LoRA in PEFT format: its directory or file.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
+    base: Annotated[
+        str, typer.Option("--base", metavar="NAME|FILE", help="The model that a LoRA was trained for.")
+    ] = "",
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking it.")] = False,
+    use: Use = None,
+) -> None:
+    """Add a model file that is on this machine; it is verified, and not stored twice."""
+    settings = _settings(context)
+    request = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
+    with show_file_progress(settings, quiet=context.obj.quiet) as report:
+        result = import_model(request, open_model_store(settings), settings.environ, report)
+    name = result.manifest.name
+    print_line(f"{name} is already installed:" if result.existed else f"installed {name}:")
+    for line in describe_files(result.manifest):
+        print_line(line)
+    if not result.stored:
+        print_notice("the file is on another disk and is used from there: keep it, or import it with --copy")
+    _use_if_wanted(name, context, settings, use=use)
+
+
+def _use_if_wanted(name: str, context: typer.Context, settings: Settings, *, use: bool | None) -> None:
+    """Let a model plan that was just installed, if that is wanted or no other does; else say how."""
+    if should_become_planner(name, settings, use=use):
+        if _choose(name, name, context, settings):
+            print_line('next: conductor ask "…"')
+        return
+    if not is_planner(name, settings):
+        print_line(f"to let it plan: conductor model use {name}")
+
+
+def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings) -> bool:
+    """Write which model plans into the tool's own settings; say and return whether that has an effect."""
+    set_value(settings.paths, "conductor.model", chosen)
+    after = load_settings(os.environ, {}, context.obj.config)
+    if after["conductor.model"] == chosen:
+        print_line(f"the conductor model is now {shown}")
+        return True
+    print_line(f"saved: {shown}")
+    print_notice(f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence")
+    return False
+
+
+@app.command("use")
+def use(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|URL|PROVIDER/MODEL", help="A name of model list, a GGUF file, a URL, or provider/model."
+        ),
+    ],
+) -> None:
+    """Choose the model that plans."""
+    if not model.strip():
+        raise UsageError(
+            "the model's name is empty", hint="conductor model use NAME | FILE.gguf | URL | provider/model"
+        )
+    settings = _settings(context)
+    path = Path(model).expanduser()
+    is_name = open_model_store(settings).find(model) is not None
+    is_name = is_name or any(item.worker.name == model for item in settings.workers)
+    chosen = str(path.absolute()) if path.exists() and not is_name else model
+    planner = resolve_planner(load_settings(os.environ, {"conductor.model": chosen}, context.obj.config))
+    name = describe_planner(planner)
+    _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
+    if notice := missing_key_notice(planner, settings):
+        print_notice(notice)
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, the model that plans.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Read a model's files again and compare their SHA-256; exit code 5 if one is damaged."""
+    settings = _settings(context)
+    with show_file_progress(settings, quiet=context.obj.quiet) as report:
+        results = verify_files(name, settings, report)
+    if json:
+        print_json([result.data() for result in results])
+    for result in () if json else results:
+        if result.problem:
+            lines = [f"damaged  {result.checked.path}", f"         {result.problem}", f"         {result.hint}"]
+        else:
+            sha256 = f"SHA-256 {result.checked.sha256}: {result.compared}"
+            lines = [f"ok       {result.checked.path}", f"         {sha256}"]
+        for line in lines:
+            print_line(line)
+    if any(result.problem for result in results):
+        raise typer.Exit(ConductorUnusable("").exit_code)
+
+
+@app.command("rm")
+def rm(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An installed or partly downloaded model.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a model: the files that conductor put there, unfinished downloads, and its prompt states."""
+    settings = _settings(context)
+    plan = plan_model_removal(name, settings)
+    if not yes and not can_ask():
+        raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
+    for adapter in plan.adapters:
+        print_notice(f"{adapter} is an adapter for it, and cannot be used without it")
+    if not yes:
+        for path in plan.names:
+            print_notice(f"  {path}")
+        if not confirm(f"Remove {name}{f' and free {format_size(plan.freed)}' if plan.freed else ''}?", default=False):
+            print_notice("nothing was removed")
+            raise typer.Exit
+    result = remove_installed(plan, settings)
+    print_line(f"removed {name}, {format_size(result.freed) if result.freed else 'no bytes'} freed")
+    for path in result.kept:
+        print_notice(f"kept {path}: conductor did not put it there, or another model uses it")
+    if not plan.plans:
+        return
+    if result.named_by:
+        print_notice(f"{result.named_by} still names it")
+    try:
+        now = f"now {describe_current_planner(load_settings(os.environ, {}, context.obj.config))} does"
+    except ConductorError as error:
+        now = f"now none does: {error.hint or error.message}"
+    print_notice(f"{name} was the model that plans; {now}")
+
+
+@app.command("names", hidden=True)
+def names(
+    known: Annotated[bool, typer.Option("--known/--here", help="Add those that can be downloaded.")] = False,
+) -> None:
+    """Print the names of models, one a line, for shell completion."""
+    from conductor_cli.cli.completions import model_names
+
+    for name in model_names(os.environ, known=known):
+        print_line(name)
+
+
+@app.command("path")
+def path(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="An installed model; without one, the model that plans.")
+    ] = None,
+) -> None:
+    """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
+    settings = _settings(context)
+    if name is not None:
+        print_line(str(find_stored(name, settings).path))
+        return
+    planner = resolve_planner(settings)
+    print_line(planner.model if planner.kind == "llama" else settings["conductor.model"])
