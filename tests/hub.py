@@ -3,10 +3,6 @@
 The hub answers `HEAD` and `GET /REPO/resolve/REVISION/FILE`: for large files with commit, SHA-256 and size in headers
 and a signed redirect to the host that has the bytes (`localhost` instead of `127.0.0.1`, so that it is another one to
 every client); for small files with a relative redirect and git's hash. The other host knows ranges (206, 416).
-
-With `xet` set the hub offers Xet, too, its storage of chunks that many files share: a third host says which runs of
-chunks (xorbs) a file is made of, and serves them, here uncompressed and shared by nothing. It stops answering at the
-xorb `xet_stall`, which is how Xet is known to hang.
 """
 
 from __future__ import annotations
@@ -22,24 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import Loopback, SeenStep, Wire, loopback
+from tests.servers import SeenStep, Wire, loopback
 
 SMALL = 1024
 """Files below this many bytes are kept in git, as the hub does with what is not in large file storage."""
-
-
-CHUNK = 64 * 1024
-XORB = 8 * CHUNK
-
-
-def chunked(data: bytes) -> list[bytes]:
-    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
-
-
-def chunk(data: bytes) -> bytes:
-    """A chunk as Xet sends it: version, size as sent, compression (none), size; then the bytes."""
-    size = len(data).to_bytes(3, "little")
-    return b"\0" + size + b"\0" + size + data
 
 
 def sha256(data: bytes) -> str:
@@ -88,8 +70,6 @@ class Hub:
         self.refusals: list[Refusal] = []
         self.cdn_refusals: list[Refusal] = []
         self.faults: list[Fault] = []
-        self.xet = False
-        self.xet_stall: int | None = None
         self.go_on = threading.Event()
         self.location = ""
         self.logins: dict[str, str] = {}
@@ -99,7 +79,6 @@ class Hub:
         self.cdn_etag = True
         self.front = loopback(self._front)
         self.back = loopback(self._back)
-        self.cas = loopback(self._cas)
 
     @property
     def url(self) -> str:
@@ -137,10 +116,7 @@ class Hub:
         if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
             await self._say(wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"})
             return
-        if path.startswith("/api/xet/"):
-            headers = {"X-Xet-Cas-Url": self.cas.url, "X-Xet-Access-Token": "x", "X-Xet-Token-Expiration": "9999999999"}
-            await self._say(wire, 200, headers)
-        elif found := re.fullmatch(r"/(?:api/resolve-cache/models/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path):
+        if found := re.fullmatch(r"/(?:api/resolve-cache/models/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path):
             await self._resolve(seen, wire, *found.groups())
         else:
             await self._say(wire, 404)
@@ -179,8 +155,6 @@ class Hub:
             "X-Linked-Size": str(len(data) if self.size is None else self.size),
             "Location": self.location or f"http://localhost:{self.back.port}/{sha256(data)}?signature=s3cret",
         }
-        if self.xet:
-            headers |= {"X-Xet-Hash": sha256(data), "X-Xet-Refresh-Route": f"{self.url}/api/xet/token"}
         await self._say(wire, 302, headers)
 
     async def _back(self, seen: SeenStep, wire: Wire) -> None:
@@ -239,36 +213,6 @@ class Hub:
                 await asyncio.sleep(fault.pause)
                 await wire.raw(body[place : place + 64 * 1024])
 
-    async def _cas(self, seen: SeenStep, wire: Wire) -> None:
-        key, _, number = urlsplit(seen.path).path.removeprefix("/v2/reconstructions/").lstrip("/").partition("/")
-        data = self._data(key)
-        pieces = [data[at : at + XORB] for at in range(0, len(data), XORB)]
-        if number and int(number) == self.xet_stall:
-            await wire.stall()
-        elif number:
-            body = b"".join(map(chunk, chunked(pieces[int(number)])))
-            headers = {"Content-Range": f"bytes 0-{len(body) - 1}/{len(body)}"}
-            await self._say(wire, 206, headers, body)
-        elif seen.path.startswith("/v2/reconstructions/"):
-            await self._say(wire, 200, {"Content-Type": "application/json"}, self._plan(key, pieces))
-        else:
-            await self._say(wire, 404)
-
-    def _plan(self, key: str, pieces: list[bytes]) -> bytes:
-        """Which chunks of which xorbs make the file, and where they are."""
-        terms, xorbs = [], {}
-        for number, piece in enumerate(pieces):
-            name, count = sha256(piece), len(chunked(piece))
-            chunks = {"start": 0, "end": count}
-            terms.append({"hash": name, "unpacked_length": len(piece), "range": chunks})
-            ranges = [{"chunks": chunks, "bytes": {"start": 0, "end": len(piece) + 8 * count - 1}}]
-            xorbs[name] = [{"url": f"{self.cas.url}/{key}/{number}", "ranges": ranges}]
-        return json.dumps({"offset_into_first_range": 0, "terms": terms, "xorbs": xorbs}).encode()
-
-    def _data(self, key: str) -> bytes:
-        files = (files for repo in self.repos.values() for files in repo.commits.values())
-        return next(data for known in files for data in known.values() if sha256(data) == key)
-
     async def _say(self, wire: Wire, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         await self._head(wire, status, {"Content-Length": str(len(body))} | (headers or {}))
         await wire.raw(body)
@@ -283,8 +227,7 @@ class Hub:
 def hub() -> Iterator[Hub]:
     """A hub without repositories."""
     server = Hub()
-    parts: list[Loopback] = [server.front, server.back, server.cas]
-    with parts[0], parts[1], parts[2]:
+    with server.front, server.back:
         try:
             yield server
         finally:

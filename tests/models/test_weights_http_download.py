@@ -16,11 +16,14 @@ from conductor_cli.models.weights.http_download import RetryPolicy, download_byt
 from conductor_cli.models.weights.hub import Download, HubRefusal, RemoteFile, read_remote_file
 from conductor_cli.models.weights.hub import Hub as Address
 from conductor_cli.models.weights.progress import Progress, ProgressMeter
-from tests.hub import XORB, Fault, Hub, Refusal, hub, sha256
+from tests.hub import Fault, Hub, Refusal, hub, sha256
 
 REPO = "maker/model"
 FILE = "model.gguf"
-DATA = random.Random(3).randbytes(3 * XORB + 12_345)
+BREAK = 512 * 1024
+"""Where a connection breaks in these tests."""
+
+DATA = random.Random(3).randbytes(3 * BREAK + 12_345)
 QUICK = RetryPolicy(stall=20.0, waits=(0.0, 0.0, 0.0))
 SHORT = RetryPolicy(stall=4.0, waits=(0.0, 0.0, 0.0))
 
@@ -86,11 +89,11 @@ def test_a_download_goes_on_at_any_byte(line: Line, begun: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cut", "stall"])
-@pytest.mark.parametrize("after", [0, 1, XORB, len(DATA) - 1])
+@pytest.mark.parametrize("after", [0, 1, BREAK, len(DATA) - 1])
 def test_a_download_goes_on_after_a_break(line: Line, kind: Literal["cut", "stall"], after: int) -> None:
     """A connection that is cut or silent, at any byte, is opened again there."""
     line.hub.faults = [Fault(kind=kind, after=after)]
-    line.download_all(RetryPolicy(stall=0.2, waits=(0.0, 0.0, 0.0)))
+    line.download_all(RetryPolicy(stall=0.3, waits=(0.0, 0.0, 0.0)))
     assert line.part.read_bytes() == DATA
     assert line.hub.ranges == ["", f"bytes={after}-" if after else ""]
     assert len(line.notes) == 1
@@ -99,7 +102,7 @@ def test_a_download_goes_on_after_a_break(line: Line, kind: Literal["cut", "stal
 def test_a_download_does_not_wait_for_an_answer_for_ever(line: Line) -> None:
     """A host that takes the request and says nothing is asked again."""
     line.hub.faults = [Fault(kind="mute")]
-    line.download_all(RetryPolicy(stall=0.2, waits=(0.0,)))
+    line.download_all(RetryPolicy(stall=0.3, waits=(0.0,)))
     assert line.part.read_bytes() == DATA
     assert line.notes == [f"no data from localhost:{line.hub.back.port} for 0 s: trying again in 0 s"]
 
@@ -133,7 +136,7 @@ def test_a_download_begins_anew_where_no_ranges_are_known(line: Line) -> None:
 
 def test_a_download_does_not_join_two_contents(line: Line) -> None:
     """The ETag of the first piece is sent with the next; a host that has another content by then sends it whole."""
-    line.hub.faults = [Fault(kind="cut", after=XORB), Fault(kind="changed")]
+    line.hub.faults = [Fault(kind="cut", after=BREAK), Fault(kind="changed")]
     line.download_all()
     assert line.part.read_bytes() == DATA
     first, second = line.hub.fetched
@@ -144,10 +147,10 @@ def test_a_download_does_not_join_two_contents(line: Line) -> None:
 def test_a_download_needs_no_etag(line: Line) -> None:
     """Where the host of the bytes sends none, as the hub's own does, a part is continued all the same."""
     line.hub.cdn_etag = False
-    line.hub.faults = [Fault(kind="cut", after=XORB)]
+    line.hub.faults = [Fault(kind="cut", after=BREAK)]
     line.download_all()
     assert line.part.read_bytes() == DATA
-    assert line.hub.ranges == ["", f"bytes={XORB}-"]
+    assert line.hub.ranges == ["", f"bytes={BREAK}-"]
 
 
 def test_a_download_drops_a_part_that_is_longer_than_the_file(line: Line) -> None:
