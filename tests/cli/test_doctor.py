@@ -81,7 +81,7 @@ def test_a_damaged_entry_of_the_model_store_is_seen(stage: Stage, tiny: Path) ->
     done = stage.inside("doctor", "--json")
     check = next(check for check in done.json["checks"] if check["name"] == "model mine")
     assert check["state"] == "warning"
-    assert "manifest.toml cannot be read" in check["found"]
+    assert "models/mine/manifest.toml: " in check["found"]
     assert "conductor model rm mine" in check["hint"]
 
 

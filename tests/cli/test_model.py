@@ -788,5 +788,5 @@ def test_a_pull_that_finds_no_room_is_refused_before_it_begins(desk: Stage, tiny
     assert "Research only is not Apache-2.0" in done.err
     assert "too little" in done.err
     assert "smaller: conductor model pull other" in done.err
-    assert "free the disk" in done.err
+    assert "free some space" in done.err
     assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not installed"

@@ -755,7 +755,7 @@ def test_a_disk_that_is_too_small_is_told_before_a_byte_is_fetched(desk: Desk) -
     """What is still to come and what is free are named."""
     desk.hub.size = 10**15
     error = desk.fails()
-    assert "1,000,000,000,000,000 bytes more do not fit" in error.message
+    assert "1,000,000,000,000,000 more bytes do not fit" in error.message
     assert "HF_HOME" in error.hint
     assert desk.hub.fetched == []
 
