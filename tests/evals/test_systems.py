@@ -15,7 +15,7 @@ from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.evals import baselines
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.routing import GENERAL, best_on, by_keyword, tag_of
+from conductor_cli.evals.routing import GENERAL, best_worker_on, find_tag, worker_by_keyword
 from conductor_cli.evals.storage import Evaluation
 from conductor_cli.evals.systems import NAMES, System, ranking_notes, select_systems
 from tests.evals.kit import ALL, case, cases, conductor, evaluated, pool, worker_model
@@ -216,7 +216,7 @@ def test_a_reader_is_told_how_the_best_was_found() -> None:
 )  # fmt: skip
 def test_words_betray_a_tag(text: str, tag: str) -> None:
     """Whole words in any case; nothing where no word is known."""
-    assert tag_of(text, GENERAL) == tag
+    assert find_tag(text, GENERAL) == tag
 
 
 def test_a_keyword_router_asks_the_best_on_the_tag() -> None:
@@ -224,10 +224,10 @@ def test_a_keyword_router_asks_the_best_on_the_tag() -> None:
     ann = Worker(name="ann", kind="scripted", card=Card(strengths={"code": 0.9, "math": 0.2}))
     bob = Worker(name="bob", kind="scripted", card=Card(strengths={"code": 0.7, "math": 0.8}))
     words = {"code": ("python",), "math": ("sum",), "poems": ("rhyme",), "none": ()}
-    assert [by_keyword(text, (ann, bob), words).name for text in ("Python!", "a sum", "rhyme", "?")] == [
+    assert [worker_by_keyword(text, (ann, bob), words).name for text in ("Python!", "a sum", "rhyme", "?")] == [
         "ann", "bob", "bob", "bob",
     ]  # fmt: skip
-    assert best_on((ann, bob), "code") is ann
+    assert best_worker_on((ann, bob), "code") is ann
 
 
 def test_a_pool_may_bring_its_own_words(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMiss
 from conductor_cli.evals.cases import Case, hash_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, check_prices_known, estimate_cost, is_free, skips
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.routing import best_of
+from conductor_cli.evals.routing import best_worker
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec, spec_differences
 from conductor_cli.evals.systems import ALONE, BEST_WORKER, System, available_workers, ranking_notes, select_systems
@@ -161,7 +161,7 @@ def _make_spec(
     names = tuple(system.name for system in systems)
     workers, best_by_card = available_workers(conductor), ""
     if any(worker.card.strengths for worker in workers):
-        candidates = (f"{ALONE}:{best_of(workers).name}", BEST_WORKER)
+        candidates = (f"{ALONE}:{best_worker(workers).name}", BEST_WORKER)
         best_by_card = next((name for name in candidates if name in names), "")
     return EvaluationSpec(
         source=request.source, hash=hash_cases(request.cases), case_count=len(request.cases), systems=names,

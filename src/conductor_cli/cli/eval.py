@@ -75,7 +75,6 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random se
 From = Annotated[
     str | None, typer.Option("--from", metavar="SET", help="Read FILE as math500, mmlu, aime25 or gpqa-diamond.")
 ]
-Parallel = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="ID|last", help="Continue an evaluation and retry failed cases.")
 ]
@@ -86,7 +85,6 @@ Scorer = Annotated[
     str | None, typer.Option("--scorer", metavar="NAME", help="With --rescore: override every case's scorer.")
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
 MaxCost = Annotated[
     str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
 ]
@@ -107,13 +105,13 @@ def evaluate(
     deny: opt.Deny = None,
     local_only: opt.LocalOnly = False,
     form: From = None,
-    parallel: Parallel = 8,
+    parallel: opt.ParallelRuns = 8,
     resume: Resume = None,
     rescore: Rescore = None,
     scorer: Scorer = None,
     html: Html = None,
     json: opt.Json = False,
-    yes: Yes = False,
+    yes: opt.YesToCost = False,
     max_cost: MaxCost = None,
     progress: opt.ProgressOption = None,
     list_: List = False,

@@ -137,6 +137,8 @@ Rehearsal = Annotated[
     bool, typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download.")
 ]
 NoTrace = Annotated[bool, typer.Option("--no-trace", help="Do not store a trace of this run.")]
+YesToCost = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
+ParallelRuns = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -66,7 +66,6 @@ Minutes = Annotated[
 Export = Annotated[bool, typer.Option("--export", help="Write a GGUF file for conductor model use at the end.")]
 Merged = Annotated[bool, typer.Option("--merged", help="With --lora: export a whole model instead of an adapter.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
 
 OUT: Final = Path("build/conductor")
 
@@ -91,7 +90,7 @@ def train(
     export: Export = False,
     merged: Merged = False,
     dry_run: DryRun = False,
-    yes: Yes = False,
+    yes: opt.YesToCost = False,
     json: opt.Json = False,
 ) -> None:
     """Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers."""

@@ -1,5 +1,5 @@
-"""Whether conducting pays: the same cases and the same workers, used in every way, scored alike.
+"""Does conducting pay? The same cases and the same workers, used in every way, scored alike.
 
-`cases` and `scorers` say what is asked and what is right, `systems` in which ways the workers are used, `running` puts
-every case to every system and keeps what it cost, `summary` counts, `table` and `page` show it.
+`cases` and `scorers` define questions and right answers, `systems` the ways to use the workers. `runner` runs every
+case under every system, `storage` stores the results, `summary` counts them, `report` and `html_report` show them.
 """

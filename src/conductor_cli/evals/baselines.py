@@ -75,11 +75,12 @@ def pipeline_plan(planner: Worker, executor: Worker, verifier: Worker) -> Plan:
     return Plan(steps=(plan, execute, Step(worker=verifier.name, subtask=VERIFY, access=(1, 2))))
 
 
-def gold_plan(case: Case, best_on: Callable[[str], Worker]) -> Plan:
-    """The case's known decomposition; `best_on` chooses the worker for a skill."""
+def gold_plan(case: Case, best_worker_on: Callable[[str], Worker]) -> Plan:
+    """The case's known decomposition; `best_worker_on` chooses the worker for a skill."""
     return Plan(
         steps=tuple(
-            Step(worker=best_on(step.skill).name, subtask=step.subtask, access=step.access) for step in case.steps
+            Step(worker=best_worker_on(step.skill).name, subtask=step.subtask, access=step.access)
+            for step in case.steps
         )
     )
 

@@ -1,7 +1,7 @@
-"""A small set of our own for measuring workers: five skills, every answer computed by the code that wrote the question.
+"""A small built-in set for measuring workers: five skills, with answers computed by the code that writes the questions.
 
-It tells workers apart by kind of task and costs little; it is no benchmark, and says nothing of long or open questions.
-The same seed gives the same cases. Pure.
+It tells workers apart by kind of task and costs little. It is not a benchmark, and has no long or open questions. The
+same seed gives the same cases. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 from conductor_cli.evals.cases import Case
 
 NAME: Final = "basics"
-"""What the set is called on a command line."""
+"""The set's name on the command line."""
 
 COUNT: Final = 60
-"""Cases where no number is asked for: ten a kind of question."""
+"""Default number of cases: ten of each kind."""
 
 _WORDS: Final = (
     "amber", "bridge", "cactus", "dolphin", "engine", "feather", "glacier", "harbour", "island", "jacket", "kettle",
@@ -27,35 +27,32 @@ _WORDS: Final = (
 )  # fmt: skip
 _NAMES: Final = ("Ada", "Ben", "Cora", "Dan", "Eva", "Finn", "Gita", "Hugo", "Iris", "Jon")
 
-Asked = tuple[str, str, str]
+QuestionParts = tuple[str, str, str]
 """A question, its answer, and the scorer."""
 
 
 def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
-    """`count` cases, the kinds in turn, no question twice. Raises `ValueError` where no more differ than there are."""
-    random = Random(seed)  # noqa: S311 - a reproducible draw, no secret
+    """`count` cases, the kinds in turn, no question twice. Raises `ValueError` if there are not so many."""
+    random = Random(seed)  # noqa: S311 - reproducible, no secret
     cases: dict[str, Case] = {}
-    for tag, make in islice(cycle(SKILLS), count):
-        question, answer, scorer = _fresh(make, random, cases)
+    for tag, make_question in islice(cycle(SKILLS), count):
+        # The kinds have thousands of questions each, so a thousand repetitions mean that a kind is used up.
+        drawn = (make_question(random) for _ in range(1000))
+        parts = next((parts for parts in drawn if parts[0] not in cases), None)
+        if parts is None:
+            raise ValueError(f"{NAME} has only about {len(cases):,} different cases")
+        question, answer, scorer = parts
         name = f"{NAME}-{seed}-{len(cases) + 1}"
         cases[question] = Case(id=name, question=question, answer=answer, scorer=scorer, tags=(tag,))
     return tuple(cases.values())
 
 
-def _fresh(make: Callable[[Random], Asked], random: Random, known: dict[str, Case]) -> Asked:
-    for _ in range(1000):
-        asked = make(random)
-        if asked[0] not in known:
-            return asked
-    raise ValueError(f"more cases are asked for than differ: {len(known)} were found")
-
-
-def _arithmetic(random: Random) -> Asked:
+def _arithmetic(random: Random) -> QuestionParts:
     one, two, three = random.randint(12, 97), random.randint(12, 97), random.randint(100, 999)
     return f"What is {one} * {two} - {three}? Reply with the number only.", str(one * two - three), "number"
 
 
-def _units(random: Random) -> Asked:
+def _units(random: Random) -> QuestionParts:
     hours, minutes, seconds = random.randint(1, 9), random.randint(1, 59), random.randint(1, 59)
     metres, centimetres, millimetres = random.randint(1, 40), random.randint(1, 99), random.randint(1, 9)
     time = (
@@ -69,7 +66,7 @@ def _units(random: Random) -> Asked:
     return *random.choice((time, length)), "number"
 
 
-def _letters(random: Random) -> Asked:
+def _letters(random: Random) -> QuestionParts:
     word, other = random.sample(_WORDS, 2)
     kinds = (
         (f'Spell the word "{word}{other}" backwards. Reply with the result only.', (word + other)[::-1], "exact"),
@@ -85,18 +82,18 @@ def _letters(random: Random) -> Asked:
     return random.choice(kinds)
 
 
-def _ordering(random: Random) -> Asked:
-    """A chain of comparisons told in a mixed order."""
-    names = random.sample(_NAMES, 5)  # from the tallest
-    told = [f"{taller} is taller than {smaller}." for taller, smaller in pairwise(names)]
-    random.shuffle(told)
+def _ordering(random: Random) -> QuestionParts:
+    """A chain of comparisons in random order."""
+    names = random.sample(_NAMES, 5)  # the tallest first
+    facts = [f"{taller} is taller than {smaller}." for taller, smaller in pairwise(names)]
+    random.shuffle(facts)
     place = random.randrange(5)
     ordinal = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")[place]
-    return f"{' '.join(told)} Who is the {ordinal} of the five? Reply with the name only.", names[place], "exact"
+    return f"{' '.join(facts)} Who is the {ordinal} of the five? Reply with the name only.", names[place], "exact"
 
 
-def _json(random: Random) -> Asked:
-    """What stands at a place in a document."""
+def _json(random: Random) -> QuestionParts:
+    """Values looked up in a document."""
     shelves = [
         {"shelf": number, "items": {word: random.randint(1, 99) for word in random.sample(_WORDS, 4)}}
         for number in random.sample(range(1, 20), 3)
@@ -109,7 +106,7 @@ def _json(random: Random) -> Asked:
     return f"{json.dumps(shelves)}\n{asked} Reply with the number only.", str(items[one] + items[two]), "number"
 
 
-def _code(random: Random) -> Asked:
+def _code(random: Random) -> QuestionParts:
     """What a few lines of Python print."""
     start, stop, factor, modulus = (
         random.randint(2, 9),
@@ -129,8 +126,8 @@ def _code(random: Random) -> Asked:
     return f"What does this Python program print? Reply with the number only.\n\n{text}", str(total), "number"
 
 
-SKILLS: Final[tuple[tuple[str, Callable[[Random], Asked]], ...]] = (
+SKILLS: Final[tuple[tuple[str, Callable[[Random], QuestionParts]], ...]] = (
     ("math", _arithmetic), ("letters", _letters), ("reasoning", _ordering), ("math", _units), ("json", _json),
     ("code", _code),
 )  # fmt: skip
-"""Tags, and how a question is made."""
+"""Tags, and the function that makes a question."""

@@ -1,4 +1,4 @@
-"""Which worker for which question: by the words in it, and by cards. Pure."""
+"""Choose a worker for a question by its words and by the workers' cards. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from conductor_cli.core.pool import Pool, Worker
 
 Keywords = Mapping[str, Sequence[str]]
-"""For each tag, the words that betray a question of its kind."""
+"""For each tag, the words that indicate a question of its kind."""
 
 GENERAL: Final[Keywords] = {
     "code": (
@@ -37,22 +37,22 @@ GENERAL: Final[Keywords] = {
         "who", "when", "where", "capital", "history", "president", "year", "country", "author", "law", "war", "founded",
     ),
 }  # fmt: skip
-"""For pools that say nothing better. A tag that no card knows leads to the best worker over all."""
+"""The default. A tag that is on no card leads to the best worker overall."""
 
 
-def best_of(workers: Sequence[Worker]) -> Worker:
-    """The worker with the highest mean strength by its card; the first in order where cards say nothing."""
+def best_worker(workers: Sequence[Worker]) -> Worker:
+    """The worker with the highest mean strength on its card; the first one if no card says anything."""
     return Pool(workers=tuple(workers)).best()
 
 
-def best_on(workers: Sequence[Worker], tag: str) -> Worker:
-    """The worker that is strongest on `tag`; where no card knows it, the best over all."""
+def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
+    """The strongest worker on `tag`; the best overall if the tag is on no card."""
     known = [worker for worker in workers if tag in worker.card.strengths]
-    return max(known, key=lambda worker: worker.card.strengths[tag]) if known else best_of(workers)
+    return max(known, key=lambda worker: worker.card.strengths[tag]) if known else best_worker(workers)
 
 
-def tag_of(text: str, keywords: Keywords) -> str:
-    """The tag whose words stand most often in `text`, the first of equals; empty where none does."""
+def find_tag(text: str, keywords: Keywords) -> str:
+    """The tag whose words occur most often in `text`, the first one in a tie; empty if no word occurs."""
     hits = {tag: len(_pattern(tuple(words)).findall(text)) for tag, words in keywords.items() if words}
     best = max(hits, key=lambda tag: hits[tag], default="")
     return best if hits.get(best) else ""
@@ -63,7 +63,7 @@ def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
 
 
-def by_keyword(text: str, workers: Sequence[Worker], keywords: Keywords) -> Worker:
-    """The worker that is best, by card, at what the words of a question say it is about."""
-    tag = tag_of(text, keywords)
-    return best_on(workers, tag) if tag else best_of(workers)
+def worker_by_keyword(text: str, workers: Sequence[Worker], keywords: Keywords) -> Worker:
+    """The best worker by card for the tag that the words of a question indicate."""
+    tag = find_tag(text, keywords)
+    return best_worker_on(workers, tag) if tag else best_worker(workers)

@@ -18,7 +18,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals import baselines
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.routing import GENERAL, Keywords, best_of, best_on, by_keyword
+from conductor_cli.evals.routing import GENERAL, Keywords, best_worker, best_worker_on, worker_by_keyword
 from conductor_cli.run import Conductor
 
 ALONE: Final = "alone"
@@ -31,14 +31,6 @@ NAMES: Final = (
 """The names that a user may give, besides `alone:NAME`."""
 ANSWERS: Final[Mapping[str, Callable[[Trace, Case], str]]] = {"vote": baselines.majority_answer}
 """How the answer is taken from a stored run, for systems that do not use the run's own answer."""
-
-
-def _run_answer(trace: Trace, _: Case) -> str:
-    return trace.answer
-
-
-def _unchanged(conductor: Conductor) -> Conductor:
-    return conductor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +46,8 @@ class System:
     name: str
     missing: str = ""
     plan: Callable[[Case, Random], Plan | None] | None = None
-    configure: Callable[[Conductor], Conductor] = _unchanged
-    answer: Callable[[Trace, Case], str] = _run_answer
+    configure: Callable[[Conductor], Conductor]
+    answer: Callable[[Trace, Case], str] = lambda trace, _: trace.answer
     independent_steps: bool = False
 
 
@@ -115,64 +107,64 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     workers = available_workers(conductor)
     if not workers:
         raise UsageError("no worker of the pool is available", hint="conductor doctor says why")
-    best = best_of(workers)
-    all_workers = partial(baselines.without_planner, workers=workers)
-    best_only = partial(baselines.without_planner, workers=(best,))
+    best = best_worker(workers)
+    over_all = partial(baselines.without_planner, workers=workers)
+    over_best = partial(baselines.without_planner, workers=(best,))
     too_few = "" if len(workers) > 1 else "needs at least two workers"
     no_planner = "" if conductor.model is not None else "there is no conductor model"
+    # A profile with its own prompt means that the model was trained on that prompt alone.
     plans_only = "" if conductor.profile.render is None else "this conductor model was trained only to plan"
-    most_steps = max((len(case.steps) for case in cases), default=0)
-
-    def alone(worker: Worker) -> System:
-        reason = conductor.absent.get(worker.name)
-        return System(
-            name=f"{ALONE}:{worker.name}", plan=lambda _case, _random: baselines.direct_plan(worker),
-            configure=partial(baselines.without_planner, workers=(worker,)),
-            missing="" if reason is None else reason.message,
-        )  # fmt: skip
+    gold_steps = max((len(case.steps) for case in cases), default=0)
 
     def keyword_worker(case: Case) -> Worker:
-        return by_keyword(case.question, workers, keywords)
+        return worker_by_keyword(case.question, workers, keywords)
 
-    def pipeline_plan(case: Case, _: Random) -> Plan:
+    def direct(choose: Callable[[Case, Random], Worker]) -> Callable[[Case, Random], Plan]:
+        return lambda case, random: baselines.direct_plan(choose(case, random))
+
+    def pipeline(case: Case, _: Random) -> Plan:
         executor = keyword_worker(case)
         others = [worker for worker in workers if worker.name != executor.name]
-        return baselines.pipeline_plan(best, executor, best_of(others or [executor]))
+        return baselines.pipeline_plan(best, executor, best_worker(others or [executor]))
 
-    def gold_plan(case: Case, _: Random) -> Plan | None:
-        return baselines.gold_plan(case, partial(best_on, workers)) if case.steps else None
+    def gold(case: Case, _: Random) -> Plan | None:
+        return baselines.gold_plan(case, partial(best_worker_on, workers)) if case.steps else None
 
-    def conducting(mode: Mode, recursion: int = 0) -> Callable[[Conductor], Conductor]:
-        return partial(baselines.with_planner, mode=mode, recursion=recursion)
+    def planned(name: str, mode: Mode, recursion: int = 0) -> System:
+        missing = no_planner or (plans_only if mode == "ultra" or recursion else "")
+        return System(
+            name=name, configure=partial(baselines.with_planner, mode=mode, recursion=recursion), missing=missing
+        )  # fmt: skip
 
     return [
-        *(alone(worker) for worker in conductor.pool if worker.kind != SELF),
-        System(name=BEST_WORKER, plan=lambda _case, _random: baselines.direct_plan(best), configure=best_only),
-        System(
-            name="random", plan=lambda _, random: baselines.direct_plan(random.choice(workers)), configure=all_workers,
-            missing=too_few,
-        ),
-        System(
-            name="keyword", plan=lambda case, _: baselines.direct_plan(keyword_worker(case)), configure=all_workers,
-            missing=too_few,
-        ),
-        System(name="reflection", plan=lambda _case, _random: baselines.reflection_plan(best), configure=best_only),
+        *(_alone(worker, conductor) for worker in conductor.pool if worker.kind != SELF),
+        System(name=BEST_WORKER, plan=direct(lambda _case, _random: best), configure=over_best),
+        System(name="random", plan=direct(lambda _, it: it.choice(workers)), configure=over_all, missing=too_few),
+        System(name="keyword", plan=direct(lambda it, _: keyword_worker(it)), configure=over_all, missing=too_few),
+        System(name="reflection", plan=lambda _case, _random: baselines.reflection_plan(best), configure=over_best),
         System(
             name="vote", plan=lambda _case, _random: baselines.vote_plan(best), answer=ANSWERS["vote"],
             configure=partial(baselines.for_vote, worker=best), independent_steps=True,
         ),
         System(
-            name="moa", plan=lambda _case, _random: baselines.mixture_plan(workers, best), configure=all_workers,
+            name="moa", plan=lambda _case, _random: baselines.mixture_plan(workers, best), configure=over_all,
             missing=too_few,
         ),
-        System(name="pipeline", plan=pipeline_plan, configure=all_workers),
+        System(name="pipeline", plan=pipeline, configure=over_all),
         System(
-            name="best-routing", plan=gold_plan,
-            configure=partial(baselines.without_planner, workers=workers, bare_question=False, steps=most_steps),
-            missing="" if most_steps else "no case has a known decomposition",
+            name="best-routing", plan=gold, configure=partial(over_all, bare_question=False, steps=gold_steps),
+            missing="" if gold_steps else "no case has a known decomposition",
         ),
-        System(name="conductor-mini", configure=conducting("mini"), missing=no_planner),
-        System(name="conductor", configure=conducting("auto"), missing=no_planner),
-        System(name="conductor-ultra", configure=conducting("ultra", 1), missing=no_planner or plans_only),
-        System(name="conductor-recursion", configure=conducting("auto", 1), missing=no_planner or plans_only),
+        planned("conductor-mini", "mini"), planned("conductor", "auto"),
+        planned("conductor-ultra", "ultra", 1), planned("conductor-recursion", "auto", 1),
     ]  # fmt: skip
+
+
+def _alone(worker: Worker, conductor: Conductor) -> System:
+    """A single worker, which may be absent."""
+    reason = conductor.absent.get(worker.name)
+    return System(
+        name=f"{ALONE}:{worker.name}", plan=lambda _case, _random: baselines.direct_plan(worker),
+        configure=partial(baselines.without_planner, workers=(worker,)),
+        missing="" if reason is None else reason.message,
+    )  # fmt: skip
