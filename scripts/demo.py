@@ -1,7 +1,7 @@
 """`make demo`: one question, planned and answered by the models that ship with this tool, shown live.
 
-They are real models, trained by this repository, and tiny: they know nothing but the rehearsal's small world. No key,
-no network, nothing of the user's settings is read; the trace is stored like any other.
+The models are real but tiny, and were trained by this repository: they only answer the rehearsal's small questions. No
+key, no network and no settings of the user are needed; the trace is stored like any other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ QUESTION: Final = "Spell the capital of France backwards and count its letters."
 
 
 def main() -> int:
-    """Ask, as a user would."""
+    """Ask the question with the command that a user would type."""
     say("Five tiny models, trained by this repository: one plans, four work.")
     say("They know letters, sums and facts.")
     say(f"> {QUESTION}\n")
     command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", QUESTION]
     command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
     code = subprocess.run(command, check=False, env=clean_environment(), stdin=subprocess.DEVNULL).returncode
-    say("\nLook closer, or compare every way of using these models on the same questions:")
+    say("\nLook at the run, or compare every way of using these models on the same questions:")
     say("  .venv/bin/conductor trace show")
     say("  .venv/bin/conductor trace replay last --speed 0.2")
     say("  .venv/bin/conductor eval rehearsal --n 100")
@@ -30,14 +30,14 @@ def main() -> int:
 
 
 def clean_environment() -> dict[str, str]:
-    """No setting and no key of the user's takes part."""
+    """The environment without the user's settings."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_") or "_DIR" in name
     }
 
 
 def say(text: str) -> None:
-    """A line on stderr, in order with what the command writes there."""
+    """Print a line on stderr, in order with the output of the command."""
     print(text, file=sys.stderr, flush=True)
 
 

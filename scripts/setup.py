@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Set this checkout up: a virtual environment in .venv with everything that requirements.lock names.
 
-Standard library only, and readable for an older Python, so that it can say what is missing. The one long part is
-llama.cpp, which llama-cpp-python compiles (minutes): it runs beside the downloads and shows how far it is. When nothing
-has changed since the last call there is nothing to do, and it ends at once. The log is .venv/setup.log; the wheel that
-was built is kept in ~/.cache/conductor-llm for the next checkout.
+This script uses the standard library only and runs under an older Python, so that it can say what is missing. The long
+part is compiling llama.cpp (minutes), which happens during the downloads and shows its progress. When nothing has
+changed since the last call, the script ends at once. The log is .venv/setup.log. The compiled wheel is cached in
+~/.cache/conductor-llm for the next checkout.
 
-Environment: CXX names the compiler; CMAKE_ARGS goes to the build of llama.cpp (`-DGGML_CUDA=on`).
+Environment: CXX names the compiler; CMAKE_ARGS is passed to the build of llama.cpp (`-DGGML_CUDA=on`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ TOOLS = (
     "pip", "hatchling", "scikit-build-core", "cmake", "ninja", "packaging", "pathspec", "pluggy", "tomlkit",
     "trove-classifiers",
 )  # fmt: skip
-"""What builds wheels, with all it needs itself. The lock holds these too, so nothing is built by unpinned tools."""
+"""The build tools. The lock file pins these too, so nothing is built by an unpinned tool."""
 
 BEGAN = time.monotonic()
 EVERY = 15.0
-"""Seconds between two lines where there is no terminal to keep one line on."""
+"""Seconds between two progress lines when stderr is not a terminal."""
 
 NO_COMPILER = """\
-there is no C++ compiler, and llama.cpp has to be compiled. Install one and call this again:
+no C++ compiler was found, and llama.cpp has to be compiled. Install one and run this again:
   Debian, Ubuntu: apt-get install g++   Fedora: dnf install gcc-c++   macOS: xcode-select --install
-or take a ready wheel from the index of llama-cpp-python, and call this again:
+or install a prebuilt wheel from the index of llama-cpp-python, and run this again:
   {pip} install {llama}=={version} --extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu
   (whl/metal on a Mac; whl/cu121 and others for CUDA)"""
 
 NO_VENV = """\
-this Python makes no virtual environments: its module `ensurepip` is missing.
+this Python cannot create virtual environments: its module `ensurepip` is missing.
   Debian, Ubuntu: apt-get install python3-venv"""
 
 
@@ -59,7 +59,7 @@ class SetupError(Exception):
 
 
 class Job:
-    """A command at work, its output in a log of its own."""
+    """A running command with its own log file."""
 
     def __init__(self, name: str, command: list[str], total: int = 0, **variables: str) -> None:
         self.name = name
@@ -80,12 +80,12 @@ class Job:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def progress(self) -> str:
-        """Its name and how far it is."""
+        """The name and the progress of the job."""
         done = self.process.poll() is not None
         return f"{self.name}: {'done' if done else progress(self.text(), self.total)}"
 
     def end(self) -> None:
-        """Stop it, with the compilers below it, where it still runs; move its log to the end of the whole one."""
+        """Stop the command and its compilers if they still run, and append its log to the main log."""
         if self.process.poll() is None and os.name == "posix":
             os.killpg(self.process.pid, signal.SIGTERM)
         self.process.terminate()
@@ -96,7 +96,7 @@ class Job:
 
 
 def progress(log: str, total: int = 0) -> str:
-    """What pip's output says of how far it is. `total` is the number of packages to fetch."""
+    """The progress according to pip's output. `total` is the number of packages to download."""
     compiled = re.findall(r"^\s*\[(\d+)/(\d+)\] ", log, re.MULTILINE)
     if compiled:
         return "compiling, {} of {}".format(*compiled[-1])
@@ -107,7 +107,7 @@ def progress(log: str, total: int = 0) -> str:
 
 
 def watch(*jobs: Job) -> None:
-    """Wait for all of them, and show that they live. Raises `SetupError` as soon as one fails."""
+    """Wait for all jobs and show their progress. Raises `SetupError` as soon as one fails."""
     spoken = time.monotonic()
     try:
         while all(job.process.poll() in (None, 0) for job in jobs) and any(job.process.poll() is None for job in jobs):
@@ -122,11 +122,13 @@ def watch(*jobs: Job) -> None:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
     if failed:
         shown = "\n".join("  | " + line for line in tail)
-        raise SetupError(f"{failed.name} failed. Its last words, all of them are in {LOG.relative_to(ROOT)}:\n{shown}")
+        raise SetupError(
+            f"{failed.name} failed. Its last lines follow; the full log is {LOG.relative_to(ROOT)}:\n{shown}"
+        )
 
 
 def show(jobs: tuple[Job, ...], spoken: float) -> float:
-    """Show how far the jobs are: at once on a terminal, else when `spoken` is long ago. When it was last shown."""
+    """Show the progress: always on a terminal, else every EVERY seconds. Returns when it was last shown."""
     now = time.monotonic()
     elapsed = int(now - BEGAN)
     line = f"setup {elapsed // 60}:{elapsed % 60:02d}  " + "  ".join(job.progress() for job in jobs)
@@ -140,7 +142,7 @@ def show(jobs: tuple[Job, ...], spoken: float) -> float:
 
 
 def requirements(lock: str) -> dict[str, str]:
-    """The blocks of a lock file by the name of their package; where a name has two versions, both in one."""
+    """The blocks of a lock file by package name; two versions of one package share a block."""
     blocks: dict[str, str] = {}
     for block in re.findall(r"^[A-Za-z0-9].*(?:\n[ \t]+.*)*", lock, re.MULTILINE):
         name = re.split(r"[=\[ ;]", block, maxsplit=1)[0]
@@ -149,7 +151,7 @@ def requirements(lock: str) -> dict[str, str]:
 
 
 def fingerprint(lock: str) -> str:
-    """What decides what is installed: the lock, our own metadata, the Python, and where the checkout stands."""
+    """A hash of all that decides what is installed: lock file, our metadata, Python, path of the checkout."""
     import tomllib  # Python 3.11
 
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -158,7 +160,7 @@ def fingerprint(lock: str) -> str:
 
 
 def last_time() -> dict[str, str]:
-    """What the last complete call left, or nothing."""
+    """The record of the last complete installation, or an empty one."""
     try:
         found: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -172,20 +174,20 @@ def python() -> str:
 
 
 def pip(*arguments: str) -> list[str]:
-    """A call of the environment's pip."""
+    """The command line of the environment's pip."""
     return [python(), "-m", "pip", *arguments]
 
 
 def locked(name: str, blocks: dict[str, str], names: list[str]) -> list[str]:
-    """The arguments by which pip takes `names` exactly as the lock has them."""
+    """Arguments for pip that install `names` exactly as the lock file pins them."""
     path = VENV / f"setup-{name}.txt"
     path.write_text("".join(blocks[each] for each in names), encoding="utf-8")
     return ["--require-hashes", "--no-deps", "-r", str(path)]
 
 
 def require_python() -> None:
-    """Go on under a Python that is new enough, or say that there is none."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - an older one runs this to hear so
+    """Restart under a Python that is new enough. Raises `SetupError` when there is none."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - an older Python gets a clear error
         for minor in range(14, 10, -1):
             other = shutil.which(f"python3.{minor}")
             if other and subprocess.call([other, "-c", ""], stderr=subprocess.DEVNULL) == 0:
@@ -197,7 +199,7 @@ def require_python() -> None:
 
 
 def make_venv() -> None:
-    """A virtual environment of this Python at this place, the one that stands if it is that."""
+    """Create the virtual environment, unless there already is one of this Python at this path."""
     same = last_time().get("python") == sys.version and last_time().get("root") == str(ROOT)
     if same and Path(python()).exists():
         return
@@ -206,13 +208,13 @@ def make_venv() -> None:
 
 
 def installed(package: str, version: str) -> bool:
-    """Whether this version is in the environment, wherever it came from."""
+    """Whether this version is installed in the environment."""
     places = [*VENV.glob("lib/python3*/site-packages"), VENV / "Lib" / "site-packages"]
     return any((place / f"{package.replace('-', '_')}-{version}.dist-info").exists() for place in places)
 
 
 def require_compiler(version: str) -> None:
-    """Say what to do where llama.cpp cannot be compiled."""
+    """Raise `SetupError` when there is no C++ compiler."""
     named = os.environ.get("CXX", "").split()[:1]
     if os.name == "posix" and not any(shutil.which(name) for name in (*named, "c++", "g++", "clang++")):
         shown = Path(python()).relative_to(ROOT)
@@ -220,16 +222,16 @@ def require_compiler(version: str) -> None:
 
 
 def build_flags() -> str:
-    """What CMake is told: to leave out what nothing here loads (half of the work), then what the user wants."""
+    """Flags for CMake: leave out the parts that nothing here loads (half of the work), then the user's flags."""
     included = shlex.quote((ROOT / "scripts/llama.cmake").as_posix())
     ours = f"-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE={included}"
     return f"{ours} {os.environ.get('CMAKE_ARGS', '')}".strip()
 
 
-def shelf(block: str) -> Path:
-    """Where the wheel that we build is kept for the next checkout: by its source, its flags and this processor.
+def wheel_cache(block: str) -> Path:
+    """The directory of the compiled wheel for the next checkout: by its source, its flags and this processor.
 
-    Not in pip's own store, where another project would be handed it without the parts that are left out.
+    It is not in pip's own cache, because another project would then get a wheel with parts left out.
     """
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
@@ -242,29 +244,29 @@ def shelf(block: str) -> Path:
 
 
 def llama(block: str) -> list[Job]:
-    """The job that leaves the wheel of llama-cpp-python in WHEELS; none where it is there or needed no more."""
+    """The job that builds the wheel of llama-cpp-python into WHEELS; none if it is cached or installed already."""
     version = block.partition("==")[2].split()[0]
     flags = os.environ.get("CMAKE_ARGS", "")
     shutil.rmtree(WHEELS, ignore_errors=True)
     if installed(LLAMA, version) and flags in ("", last_time().get("flags", "")):
         return []
-    kept = list(shelf(block).glob("*.whl"))
-    if kept:
+    cached = list(wheel_cache(block).glob("*.whl"))
+    if cached:
         WHEELS.mkdir()
-        shutil.copy(kept[0], WHEELS)
+        shutil.copy(cached[0], WHEELS)
         return []
     wheel = pip("wheel", "-v", "--no-build-isolation", "--wheel-dir", str(WHEELS))
     wanted = locked("llama", {LLAMA: block}, [LLAMA])
     listed = subprocess.run(pip("cache", "list", LLAMA.replace("-", "_")), capture_output=True, text=True, check=False)
-    if not flags and f"-{version}-" in listed.stdout:  # built for another project: more than we need, but there
+    if not flags and f"-{version}-" in listed.stdout:  # built for another project, with parts that we do not need
         return [Job("llama.cpp", [*wheel, *wanted])]
     require_compiler(version)
     return [Job("llama.cpp", [*wheel, "--no-cache-dir", *wanted], CMAKE_ARGS=build_flags())]
 
 
 def keep(block: str) -> None:
-    """Put a wheel that was just built on the shelf; a shelf that cannot be written is done without."""
-    place = shelf(block)
+    """Cache a wheel that was just built. A cache that cannot be written is ignored."""
+    place = wheel_cache(block)
     built = list(WHEELS.glob("*.whl"))
     if built and not place.exists():
         with contextlib.suppress(OSError):
@@ -273,13 +275,13 @@ def keep(block: str) -> None:
 
 
 def install() -> None:
-    """Everything, from nothing or from what stands."""
+    """Install everything that is missing."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     wanted = fingerprint(lock)
     flags = os.environ.get("CMAKE_ARGS") or last_time().get("flags", "")
     if last_time().get("done") == wanted and last_time().get("flags") == flags:
         return
-    print("setup: installing into .venv; compiling llama.cpp, once, takes some minutes", file=sys.stderr)
+    print("setup: installing into .venv; compiling llama.cpp takes some minutes, once", file=sys.stderr)
     make_venv()
     LOG.unlink(missing_ok=True)
     blocks = requirements(lock)
@@ -299,7 +301,7 @@ def install() -> None:
 
 
 def main() -> int:
-    """Set up; 0, or 1 with a sentence on what to do, or 130 after Ctrl-C."""
+    """Run the set-up. Returns the exit code: 0, 1 with an error message, or 130 after Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         require_python()
@@ -308,7 +310,7 @@ def main() -> int:
         print(f"setup: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("setup: stopped; the next call goes on", file=sys.stderr)
+        print("setup: interrupted; the next call continues", file=sys.stderr)
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""The fences round every test, tried from inside; and the switch that forbids skips, tried on a small suite."""
+"""The protections around every test, and the switch that turns skips into failures."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def run(place: Path, suite: str, *, ignored: bool = False, **environment: str) -
     ],
 )
 def test_leaving_the_machine_fails_a_test_that_swallows_it(tmp_path: Path, call: str) -> None:
-    """Whatever the way out, it is refused, and code that swallows the refusal does not hide it: its test fails."""
+    """Every connection that leaves the machine is refused, and its test fails even if it swallows the refusal."""
     code, shown = run(tmp_path, REACHES_OUT.format(call=call))
     assert (code, "Failed: tried to reach " in shown, "refused: NetworkRefused" in shown) == (1, True, True)
 
 
 def test_a_test_marked_network_may_leave(tmp_path: Path) -> None:
-    """With the mark the fence is down: what happens then is the network's affair."""
+    """A test with the mark is not refused."""
     suite = REACHES_OUT.format(call="socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 80))")
     _, shown = run(tmp_path, suite.replace("def test", "import pytest\n@pytest.mark.network\ndef test"))
     assert "NetworkRefused" not in shown

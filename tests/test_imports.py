@@ -1,4 +1,4 @@
-"""What a start of the program pays for: heavy libraries are imported in one place, when they are used."""
+"""Start-up stays fast: each heavy library is imported in one file, when it is used."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_start_imports_nothing_heavy(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("library", ONE_DOOR)
 def test_a_heavy_library_is_imported_in_one_file_inside_a_function(library: str) -> None:
-    """Each heavy library has one door, and going through it is a choice of the moment."""
+    """Each heavy library is imported in one file, when it is needed."""
     places = {(path, inside) for path in MODULES for name, inside in imports(path) if name == library}
     assert len({path for path, _ in places}) <= 1
     assert all(inside for _, inside in places)
@@ -74,7 +74,7 @@ def test_core_imports_the_standard_library_only(path: Path) -> None:
     assert {name for name, _ in imports(path)} - {*sys.stdlib_module_names, "conductor_cli"} == set()
 
 
-def test_an_import_is_seen_where_it_stands(tmp_path: Path) -> None:
+def test_imports_at_the_top_and_inside_functions_are_told_apart(tmp_path: Path) -> None:
     """The reader of imports tells the top of a file from the inside of a function, and leaves types out."""
     path = tmp_path / "a.py"
     path.write_text(

@@ -22,7 +22,7 @@ def anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_a_link_leads_somewhere(document: Path) -> None:
+def test_every_relative_link_has_a_target(document: Path) -> None:
     """Each relative link names a file of the repository, and a heading of it where it names one."""
     for found in _LINK.findall(_CODE.sub("", document.read_text())):
         link = "".join(found)

@@ -1,4 +1,4 @@
-"""What is no command but has a page: settings and events, as values that are written as Markdown and as a man page."""
+"""Pages that describe no command: settings and events, as values for the Markdown and the man pages."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ def topics() -> tuple[Topic, ...]:
 
 
 _SETTINGS: Final = """\
-Later ones win: the default, `settings.toml` (written by `conductor config set`, `workers add`, `model use`), your own
-`config.toml` (never written; `--config FILE` names another), the environment, flags. Both files are TOML; `conductor
-config path` prints where they are, `conductor config show` what holds and where it comes from.
+A later source takes precedence: defaults, `settings.toml` (written by `conductor config set`, `workers add`, `model
+use`), your own `config.toml` (never written; `--config FILE` names another one), the environment, flags. Both files are
+TOML. `conductor config path` prints where they are, `conductor config show` prints every value and its source.
 
-In a file `limits.steps` stands as `steps` in a section `[limits]`. A value that cannot be used is an error that names
-the file, the line and what was expected. A project's `.conductor.toml`, found from the working directory upwards, and
-the flags of `policy` only narrow what the others allow."""
+In a file, `limits.steps` is the key `steps` in the section `[limits]`. An invalid value is an error that names the
+file, the line and what was expected. A project's `.conductor.toml`, found from the working directory upwards, and the
+policy flags can only narrow what the other sources allow."""
 
 _WORKERS: Final = """\
 A worker is a table `[workers.NAME]` with a `kind` and, for most kinds, a `model`; `conductor workers add` writes one.
-In both files the same name means the same worker: `config.toml` wins, key by key. Keys of every worker: {every}. Of one
-at a provider: {remote}. Of one in a GGUF file (`llama`): {local}.
+The same name in both files is the same worker; `config.toml` takes precedence key by key. Every worker has these keys:
+{every}. A worker at a provider also has: {remote}. A worker that is a GGUF file (`llama`) also has: {local}.
 
-A key of a provider never stands in a file: `key_env` names the variable that holds it, and `conductor keys` keeps keys
-in the system's keyring.
+These files never hold an API key: `key_env` names the variable that holds it, and `conductor keys` stores keys in the
+system's keyring.
 
-A pool is a table `[pools.NAME]` with its `workers`, a list of names, and `about`."""
+A pool is a table `[pools.NAME]` with `workers`, a list of names, and `about`."""
 
 _VARIABLES: Final = (
-    ("CONFIG", "Another file in place of `config.toml`."),
+    ("CONFIG", "A file to use instead of `config.toml`."),
     ("CONFIG_DIR", "The directory of `config.toml` and `settings.toml`."),
     ("DATA_DIR", "The directory of models."),
-    ("STATE_DIR", "The directory of traces and of what was spent."),
-    ("CACHE_DIR", "The directory of what can be made again."),
-    ("REGISTRY", "A TOML file in place of the table of models that `conductor model pull` knows."),
-    ("KEYRING_SECONDS", "How long all that one command asks of the keyring may take. Default: 5."),
+    ("STATE_DIR", "The directory of traces and of the daily spend."),
+    ("CACHE_DIR", "The directory of caches."),
+    ("REGISTRY", "A TOML file to use instead of the built-in table of models for `conductor model pull`."),
+    ("KEYRING_SECONDS", "How many seconds one command may wait for the keyring. Default: 5."),
 )
 
 
@@ -90,13 +90,13 @@ def settings() -> Topic:
     )
     variables = tuple((f"{PREFIX}{name}", text) for name, text in _VARIABLES)
     return Topic(
-        name="config", section=5, title="Settings", summary="the settings of conductor, and where they stand",
+        name="config", section=5, title="Settings", summary="the settings of conductor and where they are stored",
         text=_SETTINGS,
         chapters=(
             Chapter(title="Sections", parts=tuple(_section(name) for name in sections)),
             Chapter(title="Workers and pools", text=_WORKERS.format(every=every, remote=remote, local=local)),
             Chapter(
-                title="Environment", text="Beside the variable that each setting has:",
+                title="Environment", text="In addition to the variable of each setting:",
                 parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
             ),
         ),
@@ -116,13 +116,12 @@ def _setting(item: Setting) -> tuple[str, ...]:
 
 
 _EVENTS: Final = f"""\
-Everything that happens in a run is an event. A trace file (`conductor trace path`), and `--format jsonl`, hold one a
-line, as a JSON object with its `kind` and `at`, seconds since the run began. The first is `run_started`, the last
-`run_finished` or `run_failed`, also after Ctrl-C or a limit; a trace without an end was interrupted.
+Everything that happens in a run is an event. A trace file (`conductor trace path`) and `--format jsonl` hold one event
+per line, as a JSON object with its `kind` and `at`, the seconds since the run began. The first event is `run_started`;
+the last is `run_finished` or `run_failed`, also after Ctrl-C or a limit. A trace without a last event was interrupted.
 
-This is format {FORMAT}. Within a format keys are only added: ignore those that you do not know. A key that is marked as
-optional may be missing in a trace from an earlier version, and means its default then. Money is text, so that it stays
-exact."""
+This is format {FORMAT}. Within a format, keys are only added: ignore keys that you do not know. An optional key may be
+missing in a trace from an earlier version, and then has its default. Money is text, so that it stays exact."""
 
 
 def events() -> Topic:
@@ -134,7 +133,7 @@ def events() -> Topic:
         text=_EVENTS,
         chapters=(
             Chapter(title="Kinds", parts=kinds),
-            Chapter(title="Values", text="Objects that stand in events.", parts=values),
+            Chapter(title="Values", text="Objects inside events.", parts=values),
         ),
         see=("conductor(1)", "conductor-trace(1)", "conductor-ask(1)"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which words may stand as a value, and what the program is asked for the names that only it knows."""
+"""Which words a value may be, and which command lists the names that only the program knows."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "workers add --kind": kinds(),
     "workers add --reasoning-effort": EFFORTS,
 }
-"""The values that the program has in tables of its own, by command and option, or name of the argument."""
+"""Values from the program's own tables, by command and option, or by the name of an argument."""
 
 EVERY_WORKER: Final = ("workers test NAME", "workers show NAME", "pools add WORKER")
 OWN_WORKERS: Final = ("workers rm NAME", "workers enable NAME", "workers disable NAME")
 
 SELECTED: Final = ("--workers", "--worker", "--allow", "--deny")
-"""Options that name workers, whichever command they stand at."""
+"""Options that name workers, in every command."""
 
 RUNS: Final = ("ask --continue", "ask --resume", "chat --continue", "doctor --with-trace")
-"""Options that name a stored run; so do the arguments of `trace`."""
+"""Options that name a stored run, as the arguments of `trace` do."""
 
 POOLS: Final = {
     "pools show NAME": " --known",
     "pools use NAME": "",
     "pools rm NAME": " --own",
 }
-"""Arguments that are pools, and which of them may stand there."""
+"""Arguments that are pools, and the flag that lists the suitable ones."""
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")
 

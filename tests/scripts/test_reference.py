@@ -279,7 +279,7 @@ def test_zsh_offers(place: Path, line: str, offered: set[str]) -> None:
 
 
 def test_names_keep_their_order(place: Path) -> None:
-    """The program says the newest run first; a shell would sort it to the end."""
+    """The program lists the newest run first; a shell would sort it to the end."""
     shown = run(place, need("fish"), "--no-config", "-c", "source c.fish; complete -C 'conductor model pull '")
     assert shown.split() == ["small.v1", "big"]
     shell = pexpect.spawn(need("bash"), ["--norc", "-i"], cwd=str(place), encoding="utf-8", timeout=20)
@@ -350,8 +350,8 @@ def test_a_man_page_is_shown_by_man(tmp_path: Path, name: str, monkeypatch: pyte
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-def test_a_version_has_a_date() -> None:
-    """A page says of which day it is; a version that nobody gave one is refused."""
+def test_a_version_without_a_date_is_refused() -> None:
+    """A man page shows the date of its version; a version without one is refused."""
     with pytest.raises(KeyError):
         man.pages(ROOT, (), "99.0")
 
@@ -387,7 +387,7 @@ def test_a_group_has_one_page_with_its_commands() -> None:
     assert '.SH "TRACE LIST"' in PAGES["conductor-trace.1"]
 
 
-def test_the_page_for_reading_names_everything_once() -> None:
+def test_the_markdown_page_names_everything_once() -> None:
     """docs/cli.md has a heading a command, each option with its value, default and variable, and the exit codes."""
     shown = markdown.page(ROOT)
     assert re.findall(r"^#+ `(.*)`$", shown, re.MULTILINE) == [
@@ -401,7 +401,7 @@ def test_the_page_for_reading_names_everything_once() -> None:
     assert "| 130 | It was interrupted. |" in shown
 
 
-def test_what_is_hidden_is_nowhere() -> None:
+def test_hidden_commands_and_options_are_in_no_document() -> None:
     """Hidden commands and options appear in no document."""
     said = {name: text for name, text in documents(ROOT, __version__).items() if "events" not in name}
     assert [name for name, text in said.items() if "secret" in text or "hidden" in text] == []
@@ -419,7 +419,7 @@ def test_a_name_that_needs_quoting_is_refused() -> None:
         commands.read(odd, "conductor")
 
 
-def test_words_for_values_are_at_places_that_there_are() -> None:
+def test_every_place_with_known_values_exists() -> None:
     """The program has each command, option and argument that the generator knows words for, and offers these there."""
     program = commands.read(conductor, "conductor")
     offered = {
@@ -434,7 +434,7 @@ def test_words_for_values_are_at_places_that_there_are() -> None:
     assert {place: offered[place].asked for place in POOLS} == {p: f"pools names{flag}" for p, flag in POOLS.items()}
 
 
-def test_what_a_shell_asks_for_is_answered() -> None:
+def test_every_command_that_completion_calls_answers() -> None:
     """Each command that a completion script asks for names is one that answers before anything else is loaded."""
     program = commands.read(conductor, "conductor")
     asked = {each.asked for c in program.walk() for each in (*c.options, *c.arguments) if each.asked}

@@ -72,10 +72,10 @@ def test_the_lock_brings_no_torch_and_names_no_index() -> None:
 
 
 def test_the_lock_holds_all_that_the_project_asks_for() -> None:
-    """Each dependency, but those of `train`, is in the lock: it was made from the pyproject.toml that stands."""
+    """Each dependency, but those of `train`, is in the lock: it is up to date with pyproject.toml."""
     extras = PROJECT["project"]["optional-dependencies"]
     groups = [line for group in PROJECT["dependency-groups"].values() for line in group if isinstance(line, str)]
-    asked = [*PROJECT["project"]["dependencies"], *extras["serve"], *extras["eval"], *groups]
+    asked = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
     names = {line.partition(">")[0].partition("=")[0] for line in asked}
     assert names - set(setup.requirements(LOCK)) == set()
 
@@ -108,8 +108,8 @@ def test_the_output_of_pip_says_how_far_it_is(log: str, total: int, shown: str) 
     assert setup.progress(log, total) == shown
 
 
-def test_a_job_that_fails_is_shown_by_its_last_words(checkout: Path) -> None:
-    """A failed command raises with the end of its output, and the whole of it is in the log."""
+def test_a_failed_job_is_reported_with_the_end_of_its_output(checkout: Path) -> None:
+    """A failed command raises with the end of its output, and all of it is in the log."""
     job = setup.Job("tools", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
     with pytest.raises(setup.SetupError, match=r"tools failed.*\.venv/setup\.log[\s\S]*no such wheel"):
         setup.watch(job)
@@ -117,7 +117,7 @@ def test_a_job_that_fails_is_shown_by_its_last_words(checkout: Path) -> None:
 
 
 def test_when_one_job_fails_the_other_is_stopped(checkout: Path) -> None:
-    """Nothing goes on compiling after the set-up has given up."""
+    """The compiler is stopped when the set-up has failed."""
     other = setup.Job("llama.cpp", [sys.executable, "-c", "import time; time.sleep(600)"])
     with pytest.raises(setup.SetupError, match="packages failed"):
         setup.watch(other, setup.Job("packages", [sys.executable, "-c", "raise SystemExit(1)"]))
@@ -133,7 +133,7 @@ def building(checkout: Path) -> Iterator[setup.Job]:
     job.end()
 
 
-def test_without_a_terminal_a_line_is_printed_now_and_then(
+def test_without_a_terminal_progress_is_printed_every_few_seconds(
     building: setup.Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a pipe a plain line says how far each job is, and the next one only some seconds later."""
@@ -142,7 +142,7 @@ def test_without_a_terminal_a_line_is_printed_now_and_then(
     assert re.fullmatch(r"setup \d+:\d\d  llama\.cpp: compiling, 12 of 87\n", capsys.readouterr().err)
 
 
-def test_on_a_terminal_one_line_is_kept_up_to_date(building: setup.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_one_line_is_redrawn(building: setup.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the line is drawn over at once, never longer than the terminal is wide."""
     monkeypatch.setenv("COLUMNS", "30")
     shown = io.StringIO()
@@ -166,7 +166,7 @@ def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_it_says_what_to_install(no_compiler: Path) -> None:
-    """With no compiler and no wheel from before, the ways out are named, with the locked version."""
+    """With no compiler and no cached wheel, the error names the alternatives and the locked version."""
     with pytest.raises(setup.SetupError) as caught:
         setup.llama(BLOCK)
     wheel = f".venv/bin/python -m pip install llama-cpp-python=={LLAMA} --extra-index-url https://"
@@ -174,15 +174,15 @@ def test_without_a_compiler_it_says_what_to_install(no_compiler: Path) -> None:
 
 
 def test_a_wheel_that_pip_built_before_needs_no_compiler(no_compiler: Path) -> None:
-    """Where pip still has the wheel, from another project, it is asked for that."""
+    """A wheel in pip's own cache, from another project, is used."""
     no_compiler.write_text(f"#!/bin/sh\necho ' - llama_cpp_python-{LLAMA}-py3-none-linux_x86_64.whl (24 MB)'\n")
     (job,) = setup.llama(BLOCK)
     assert (job.name, job.process.wait(), "--no-cache-dir" in job.text()) == ("llama.cpp", 0, False)
     job.end()
 
 
-def test_a_wheel_that_we_built_before_is_taken_from_the_shelf(no_compiler: Path) -> None:
-    """A wheel kept by one checkout is handed to the next, without pip and without a compiler."""
+def test_a_wheel_that_we_built_before_is_taken_from_the_cache(no_compiler: Path) -> None:
+    """A wheel cached by one checkout is used by the next, without pip and without a compiler."""
     setup.WHEELS.mkdir()
     (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
     setup.keep(BLOCK)
@@ -191,7 +191,7 @@ def test_a_wheel_that_we_built_before_is_taken_from_the_shelf(no_compiler: Path)
 
 
 @pytest.mark.parametrize("change", ["source", "flags"])
-def test_a_wheel_of_something_else_stays_on_the_shelf(
+def test_a_wheel_of_another_build_is_not_taken_from_the_cache(
     no_compiler: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """Another source or other flags are another wheel."""
@@ -204,7 +204,7 @@ def test_a_wheel_of_something_else_stays_on_the_shelf(
         setup.llama(BLOCK if change == "flags" else BLOCK + "#")
 
 
-def test_what_nothing_loads_is_left_out_of_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_parts_that_nothing_loads_are_left_out_of_the_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """CMake is told to leave parts out, in a file whose path may hold a space, and then what the user wants."""
     monkeypatch.setattr(setup, "ROOT", tmp_path / "a b")
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
@@ -218,7 +218,7 @@ def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
     assert setup.llama(BLOCK) == []
 
 
-def test_a_python_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_is_too_old_gets_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old Python with no newer one beside it ends in a sentence, not in a traceback."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     monkeypatch.setenv("PATH", "")
