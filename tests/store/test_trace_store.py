@@ -148,7 +148,7 @@ def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, 
     store.path(RUN).write_bytes(content)
     assert state_of(store) == "interrupted"
     assert list(read_events(store.path(RUN))) == []
-    with pytest.raises(UsageError, match="holds no whole event"):
+    with pytest.raises(UsageError, match="has no complete event"):
         store.trace(RUN)
     store.remove(RUN)
     assert store.runs() == []
@@ -224,7 +224,7 @@ def test_runs_are_counted_back_from_the_last(tmp_path: Path, name: str, found: i
 def test_before_the_first_run_there_is_none(tmp_path: Path) -> None:
     """Counting back further than there are runs says how many there are."""
     store = stored([begun()], tmp_path)
-    with pytest.raises(UsageError, match="only 1 runs"):
+    with pytest.raises(UsageError, match="only 1 run stored"):
         store.find("last~1")
 
 
@@ -266,7 +266,7 @@ def test_an_id_is_used_once(tmp_path: Path) -> None:
 def test_a_run_is_found_by_its_beginning(tmp_path: Path) -> None:
     """`last`, an id, and the beginning of exactly one id mean a run; anything else is explained."""
     store = TraceStore(tmp_path / "traces")
-    with pytest.raises(UsageError, match="no run is stored yet"):
+    with pytest.raises(UsageError, match="no runs are stored yet"):
         store.find("last")
     for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
         stored([begun()], store.directory, run)

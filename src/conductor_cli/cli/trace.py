@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -25,8 +25,6 @@ from conductor_cli.app.traces import (
     write_export,
 )
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.keypress import Keyboard, NoAnswer
-from conductor_cli.cli.keypress import can_ask as can_read_keys
 from conductor_cli.cli.output import (
     leave_stdout,
     print_json,
@@ -36,14 +34,13 @@ from conductor_cli.cli.output import (
     print_text,
     terminal_width,
 )
-from conductor_cli.cli.plan_output import print_stored_flow
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.rerun import check_step_exists, reset_from_step
 from conductor_cli.store.fast_list import run_names
 from conductor_cli.store.run_list import NO_MATCH, describe_older, found_data, run_lines
-from conductor_cli.store.stored_run import run_data as stored_run_data
+from conductor_cli.store.stored_run import stored_run_data
 from conductor_cli.views import OutputContext, uses_color
 from conductor_cli.views.comparison import compare_traces, comparison_data, comparison_lines
 from conductor_cli.views.json_output import run_data
@@ -160,6 +157,8 @@ def show(
     store = open_trace_store()
     found = store.find(run)
     if flow:
+        from conductor_cli.cli.plan_output import print_stored_flow  # loads everything that a run needs
+
         print_stored_flow(store, found, step, color=context.obj.color, json=json)
         return
     live = store.is_running(found)
@@ -180,49 +179,23 @@ def replay(
     speed: Annotated[
         float, typer.Option("--speed", min=0, help="4 is four times as fast; 0 shows everything at once.")
     ] = 1.0,
-    step: Annotated[
-        bool, typer.Option("--step", help="Wait for a key: space shows the next event, q all the others.")
-    ] = False,
     format_: opt.FormatOption = opt.Format.answer,
     progress: opt.ProgressOption = None,
 ) -> None:
     """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
     flags = {"output.color": context.obj.color, "output.progress": progress and progress.value}
     settings, store = display_settings(context.obj.config, flags), open_trace_store()
-    with _read_keys() if step else nullcontext() as key:
-        events = store.events(store.find(run))
-        view = open_replay_view(settings, format_.value, quiet=context.obj.quiet)
-        try:
-            code = replay_events(events, view, speed, key=key)
-        except BrokenPipeError:
-            leave_stdout()
-            code = 0
-        except OSError:
-            leave_stdout()
-            raise
-    raise typer.Exit(code)
-
-
-@contextmanager
-def _read_keys() -> Iterator[Callable[[], str]]:
-    """A function that waits for a key of the terminal; it returns an empty text when none can come.
-
-    Raises `UsageError` without a terminal.
-    """
-    if not can_read_keys():
-        raise UsageError("--step needs a terminal to read keys from", hint="use --speed instead")
-    print_notice("space or Enter: next event; q: all remaining events at once")
-    keyboard = Keyboard()
-
-    def read_key() -> str:
-        with suppress(NoAnswer):
-            return keyboard.key()
-        return ""
-
+    events = store.events(store.find(run))
+    view = open_replay_view(settings, format_.value, quiet=context.obj.quiet)
     try:
-        yield read_key
-    finally:
-        keyboard.close()
+        code = replay_events(events, view, speed)
+    except BrokenPipeError:
+        leave_stdout()
+        code = 0
+    except OSError:
+        leave_stdout()
+        raise
+    raise typer.Exit(code)
 
 
 @app.command("diff")
@@ -270,13 +243,10 @@ def export(
         typer.Option("--format", help="Output format; default: by FILE's extension, else html."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of stdout.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.")] = None,
 ) -> None:
     """Export a stored run as a self-contained HTML page with a timeline, as Markdown, or as JSON."""
-    if html is not None and (out is not None or format_ not in {None, ExportFormat.html}):
-        raise UsageError("--html already sets format and file", hint="leave out --format and --out")
-    target = html or (None if out == Path("-") else out)
-    chosen = format_ or (ExportFormat.html if html or target is None else export_format(target))
+    target = None if out == Path("-") else out
+    chosen = format_ or (ExportFormat.html if target is None else export_format(target))
     store = open_trace_store()
     found = store.find(run)
     text = export_run(store.trace(found), chosen, live=store.is_running(found))

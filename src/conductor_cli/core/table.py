@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from conductor_cli.core.formatting import UNKNOWN
-from conductor_cli.core.sanitize import one_line
 
 GAP: Final = 2
 """Spaces between two columns."""
@@ -57,7 +56,7 @@ def render_rows(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0, *, stack_below: int = 0
 ) -> TableLines:
     """The table row by row. Below `stack_below` cells it is shown as blocks even if some of its columns would fit."""
-    rows = [[one_line(cell) for cell in row] for row in rows]
+    rows = [[_clean_cell(cell) for cell in row] for row in rows]
     natural = [
         max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
         for index, column in enumerate(columns)
@@ -76,6 +75,15 @@ def render_rows(
     shown = [(columns[index], sizes[index]) for index in kept]
     head = _render_row(shown, [column.head for column, _ in shown])
     return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows])
+
+
+def _clean_cell(cell: str) -> str:
+    """The cell as one line that is safe for a terminal."""
+    if cell.isprintable():
+        return cell
+    from conductor_cli.core.sanitize import one_line  # most lists are printable and never compile its patterns
+
+    return one_line(cell)
 
 
 def _least_width(column: Column, natural: int) -> int:

@@ -77,7 +77,7 @@ def _list_text(traces: str, terms: tuple[str, ...], count: int, json: bool) -> s
     from conductor_cli.store.stored_run import RunQuery, normalize_terms
 
     terms = normalize_terms(terms)
-    found, more = RunIndex(traces, reading=say_indexing).newest(RunQuery(terms=terms), count)
+    found, more = RunIndex(traces, on_indexing=say_indexing).newest(RunQuery(terms=terms), count)
     if json:
         from json import dumps
 

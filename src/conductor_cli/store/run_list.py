@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count, format_duration, format_time
 from conductor_cli.core.table import ELLIPSIS, Column, crop_text, render_rows
-from conductor_cli.store.stored_run import SEPARATOR, FoundRun, RunTexts, StoredRun, run_data
+from conductor_cli.store.stored_run import SEPARATOR, FoundRun, RunTexts, StoredRun, stored_run_data
 
 NO_MATCH: Final = "no matching runs"
 
@@ -70,7 +70,7 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
 
 def found_data(found: FoundRun, directory: str, terms: Sequence[str] = ()) -> dict[str, Any]:
     """A run as a JSON object; with `terms`, also the texts that match."""
-    data = run_data(found.row, directory)
+    data = stored_run_data(found.row, directory)
     if terms and found.texts is not None:
         data["hits"] = [{"in": place, "text": text} for place, text in matching_texts(found.texts, terms)]
     return data

@@ -1,6 +1,6 @@
-"""What a stored run is in a list, and which runs a list is to have.
+"""What a list shows of a stored run, and which runs a list asks for.
 
-Named tuples, as they come out of the index: dataclasses would double the time of a start, and a list is to be as quick.
+These are named tuples, because importing dataclasses alone would double the time that a list takes.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 SUFFIX: Final = ".jsonl"
-"""How the files of traces end."""
+"""The extension of trace files."""
 
 SEPARATOR: Final = "\x1f"
-"""Stands between texts that are kept in one column, and in none of them."""
+"""Separates texts that are stored in one column; no text contains it."""
 
 TRIGRAM: Final = 3
-"""Characters of the shortest text that the index of words can look up."""
+"""Characters of the shortest text that the full-text index can look up."""
 
 
 class StoredRun(NamedTuple):
     """A stored run as a list shows it.
 
-    Times are ISO 8601 in UTC, `seconds` how long it took, `size` bytes and `written` nanoseconds of its file. `shape`
-    counts the steps that need each other: `2 > 1` are two at once, then one. `cost` is US dollars as text, empty where
-    nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished steps it takes over. `state` is
-    finished, partial, failed, running, interrupted or unreadable, then `problem` says why.
+    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `shape` counts steps
+    per stage: `2 > 1` is two at once, then one that sees them. `cost` is US dollars as text, empty when nothing has a
+    price; `unpriced` calls had none. `resumed` is the run whose finished steps were taken over. `state` is finished,
+    partial, failed, running, interrupted or unreadable; `problem` says why a file is unreadable.
     """
 
     run: str
@@ -46,7 +46,7 @@ class StoredRun(NamedTuple):
 
 
 class RunTexts(NamedTuple):
-    """What can be searched in a run; several texts of one kind with `SEPARATOR` between them."""
+    """What can be searched in a run; texts of one kind are joined by `SEPARATOR`."""
 
     question: str = ""
     subtasks: str = ""
@@ -54,16 +54,16 @@ class RunTexts(NamedTuple):
 
 
 class FoundRun(NamedTuple):
-    """A run that is shown; its texts where they were searched."""
+    """A run that a list shows; with its texts if they were searched."""
 
     row: StoredRun
     texts: RunTexts | None = None
 
 
 class RunQuery(NamedTuple):
-    """Which runs: in one of the states, with the worker, in the mode, with each of the terms in one of its texts.
+    """Which runs: in one of the states, with the worker, in the mode, and with each term in one of their texts.
 
-    `since` is how the id of the earliest one begins.
+    `since` is the beginning of the earliest id.
     """
 
     states: tuple[str, ...] = ()
@@ -76,8 +76,8 @@ class RunQuery(NamedTuple):
 EVERY_RUN: Final = RunQuery()
 
 
-def run_data(row: StoredRun, directory: str) -> dict[str, Any]:
-    """A row as a JSON object. What is not known is null; money is text."""
+def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
+    """The run as a JSON object. Unknown values are null; money is text."""
     return {
         "run": row.run, "time": row.time, "state": row.state, "question": row.title, "mode": row.mode or None,
         "conductor": row.conductor or None, "plan": row.shape or None,
@@ -89,13 +89,13 @@ def run_data(row: StoredRun, directory: str) -> dict[str, Any]:
 
 
 def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
-    """Terms as the texts are: with one space where there is white space. A term without anything else is left out."""
+    """Search terms with single spaces, as the indexed texts have them. Blank terms are left out."""
     found = (" ".join(term.split()) for term in terms)
     return tuple(term for term in found if term)
 
 
 def sql_condition(wanted: RunQuery, *, words: bool = False) -> tuple[str, list[Any]]:
-    """The WHERE of a query and its values. With `words` the index of words says where the terms may be."""
+    """The WHERE clause of a query and its values. With `words`, it uses the full-text index."""
     grams = [term[at : at + TRIGRAM] for term in wanted.terms for at in range(len(term) - TRIGRAM + 1)] if words else []
     match = " AND ".join(f'"{gram}"' for gram in dict.fromkeys(gram.replace('"', '""') for gram in grams))
     workers = [wanted.worker] if wanted.worker else []

@@ -1,8 +1,8 @@
-"""One trace: a JSON Lines file of a run's events, written as it happens, readable by the owner only.
+"""One trace: a JSON Lines file of a run's events, written as they happen, readable by the owner only.
 
-A line is an event (`core.events`); the first one names the format. A run that was killed leaves a file that reads up to
-its last whole line. While a run is being written its file is locked, so a file without an end that nobody locks belongs
-to a run that was interrupted.
+Each line is an event (`core.events`); the first one names the format. The file of a run that was killed can be read up
+to its last complete line. A file is locked while its run is being written, so a file without an end that nobody locks
+belongs to an interrupted run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INNER_PIECES: Final = tuple(b'"event":' + piece for piece in _PIECES)
 
 
 class TraceWriter:
-    """Writes the events of one run. What the disk does not take is kept and tried again with the next event."""
+    """Writes the events of one run. Events that cannot be written are written again with the next one."""
 
     def __init__(self, path: Path) -> None:
         """Create the file. Raises `OSError`."""
@@ -37,7 +37,7 @@ class TraceWriter:
         _lock(self._file)
 
     def write(self, event: ev.Event) -> None:
-        """Append one event. A refused write shows in `error`, which a later success clears."""
+        """Append one event. `error` is set when that fails, and cleared by a later success."""
         self._pending += ev.to_line(event, KNOWN_SECRETS).encode("utf-8", "backslashreplace") + b"\n"
         try:
             while self._pending:
@@ -47,22 +47,22 @@ class TraceWriter:
             self.error = error
 
     def close(self) -> None:
-        """Close the file; anybody may see that nobody writes it any more."""
+        """Close the file, which also unlocks it."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
 
     def discard(self) -> None:
-        """Close the file and take it away: nothing worth keeping is in it."""
+        """Close and delete the file, because nothing in it is worth keeping."""
         self.close()
         self.path.unlink(missing_ok=True)
 
 
 def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The events of a trace file, up to its last whole line; none when not even the first one is whole.
+    """The events of a trace file, up to its last complete line; none when not even the first one is complete.
 
-    Without `pieces` the texts that were streamed are passed over: a step that has ended holds its whole text. Raises
-    `UsageError` when the file cannot be read, has another format, or is broken before its last line.
+    Without `pieces`, streamed texts are skipped; a finished step has its whole text. Raises `UsageError` when the file
+    cannot be read, has another format, or is damaged before its last line.
     """
     for number, line, ended in _lines(path, pieces=pieces):
         try:
@@ -73,7 +73,7 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
             raise _broken(path, number, line, error) from None
         if number == 1 and not isinstance(event, ev.RunStarted):
             raise UsageError(
-                f"{path} does not begin with the start of a run", hint="this file is no trace of conductor"
+                f"{path} does not begin with the start of a run", hint="this file is not a trace of conductor"
             )
         if isinstance(event, ev.RunStarted) and event.format != ev.FORMAT:
             raise _wrong_format(path, event.format)
@@ -84,10 +84,10 @@ def _broken(path: Path, number: int, line: str, error: DecodeError) -> UsageErro
     """A line that cannot be read. A start that names another format is reported as that, whatever else it has."""
     if number == 1 and line.startswith(_BEGINS):
         with suppress(ValueError, RecursionError):
-            told = json.loads(line).get("format")
-            if isinstance(told, int) and told != ev.FORMAT:
-                return _wrong_format(path, told)
-    return UsageError(f"{path}, line {number}: {error}", hint="this file is no trace of conductor, or was damaged")
+            version = json.loads(line).get("format")
+            if isinstance(version, int) and version != ev.FORMAT:
+                return _wrong_format(path, version)
+    return UsageError(f"{path}, line {number}: {error}", hint="the file is damaged, or not a trace of conductor")
 
 
 def _wrong_format(path: Path, number: int) -> UsageError:
@@ -101,12 +101,12 @@ _BEGINS: Final = '{"kind":"' + ev.RunStarted.kind + '"'
 
 
 def is_start(line: str) -> bool:
-    """Whether `line` is the beginning of a trace's first line, and no more than that."""
+    """Whether `line` is an incomplete first line of a trace."""
     return not line.endswith("\n") and (line.startswith(_BEGINS) or _BEGINS.startswith(line))
 
 
 def _lines(path: Path, *, pieces: bool) -> Iterator[tuple[int, str, bool]]:
-    """Number, text, and whether another line follows (only the last line may be broken)."""
+    """Number, text, and whether another line follows, because only the last line may be incomplete."""
     try:
         with path.open("rb") as file:
             held: tuple[int, str] | None = None
@@ -122,19 +122,19 @@ def _lines(path: Path, *, pieces: bool) -> Iterator[tuple[int, str, bool]]:
 
 
 def _is_piece(line: bytes) -> bool:
-    """Whether a line is a piece of text, by how it begins; that of a nested run stands behind `"event":`."""
+    """Whether a line is a streamed piece of text, judged by its beginning; in a nested run it follows `"event":`."""
     return line.startswith(_PIECES) or (line.startswith(_INNER) and any(piece in line[:400] for piece in _INNER_PIECES))
 
 
 def unreadable(path: Path, error: OSError) -> UsageError:
-    """What to say of a file or directory that the system does not let us read."""
+    """The error for a file or directory that the system does not let us read."""
     return UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are")
 
 
 def _lock(file: int) -> None:
-    """Hold the file as long as it is open. Where the system or the file system has no locks, nobody is seen as alive.
+    """Lock the file while it is open. Without locks, a run that is being written is listed as interrupted.
 
-    It waits: a list that looks at the file at this moment holds it for a moment.
+    This waits, because a list that looks at the file holds the lock for a moment.
     """
     with suppress(ImportError, OSError):
         import fcntl  # POSIX only
@@ -143,7 +143,7 @@ def _lock(file: int) -> None:
 
 
 def is_live(path: Path) -> bool:
-    """Whether another process still writes the file."""
+    """Whether another process is writing the file."""
     try:
         import fcntl  # POSIX only
 

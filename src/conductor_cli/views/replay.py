@@ -1,4 +1,4 @@
-"""Showing a stored run again: with its own timing, at once, or an event for each key."""
+"""Showing a stored run again: with its own timing, faster, or at once."""
 
 from __future__ import annotations
 
@@ -8,104 +8,93 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.core.events import Event, PlanDelta, StepDelta
+from conductor_cli.core.events import Event
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import OUTPUTS, OutputContext, OutputName, ProgressName, View, open_views
-from conductor_cli.views.run_text import innermost_event
 
 LONGEST_PAUSE: Final = 30.0
 """Seconds: a run that waited for hours is not replayed for hours."""
 
 
-ENDING: Final = frozenset({"q", "Q", "\x1b", ""})
-"""Keys after which the rest is shown at once: q, Escape, and the end of the input."""
-
-
 def fast_replay(words: Sequence[str]) -> int | None:
-    """Replay into a pipe as `conductor trace replay` does, for words that are plain: a run, `--speed`, `--format`.
+    """Do what `conductor trace replay` does into a pipe, for a run, `--speed` and `--format` alone.
 
-    Returns the exit code; None where the command itself is to do it, or to say what is wrong.
+    A replay of 50,000 events may take 15 times as long as `conductor --version`; loading Typer and the other commands
+    alone takes 20 times as long. Returns the exit code; None when the command itself has to do it or report a mistake.
     """
-    plain = _plain(words)
-    if plain is None or sys.stdout is None or sys.stderr is None or sys.stdout.isatty() or sys.stderr.isatty():
+    options = _parse_options(words)
+    if options is None or sys.stdout is None or sys.stderr is None or sys.stdout.isatty() or sys.stderr.isatty():
         return None
-    name, speed, output = plain
+    name, speed, output = options
     try:
-        # What is shown at once into a pipe is whole texts; `jsonl` is every event.
-        pieces = bool(speed) or output == "jsonl"
         settings = load_settings(os.environ)
         store = TraceStore(settings.paths.traces)
-        events = store.events(store.find(name), pieces=pieces)
+        # Only `jsonl` and a replay with pauses need the streamed pieces; otherwise whole texts do.
+        events = store.events(store.find(name), pieces=bool(speed) or output == "jsonl")
         view = open_replay_view(settings.values, output)
-        events = chain([next(events)], events)
+        events = chain([next(events)], events)  # a file that cannot be read is reported by the command
     except ConductorError:
         return None
     try:
         return replay_events(events, view, speed)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written fails nobody
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush does not fail
         return 0
-    except ConductorError as error:  # in the middle of the file
+    except ConductorError as error:  # the file is damaged further down
         sys.stderr.write(f"conductor: {one_line(error.message)}\n  {one_line(error.hint)}\n")
         return error.exit_code
 
 
-def _plain(words: Sequence[str]) -> tuple[str, float, str] | None:
-    """The run, the speed and the format that are asked for; None for anything else."""
+def _parse_options(words: Sequence[str]) -> tuple[str, float, str] | None:
+    """The run, the speed and the format; None for any other command line."""
     names, speed, output, rest = list[str](), 1.0, "answer", iter(words)
     for word in rest:
         if word == "--speed":
-            with suppress(ValueError):
+            try:
                 speed = float(next(rest, ""))
-                continue
-            return None
-        if word == "--format":
+            except ValueError:
+                return None
+        elif word == "--format":
             output = next(rest, "")
         elif word.startswith("-"):
             return None
         else:
             names.append(word)
-    fine = len(names) <= 1 and 0 <= speed < float("inf") and output in OUTPUTS
-    return (names[0] if names else "last", speed, output) if fine else None
+    valid = len(names) <= 1 and 0 <= speed < float("inf") and output in OUTPUTS
+    return (names[0] if names else "last", speed, output) if valid else None
 
 
-def open_replay_view(look: Mapping[str, Any], output: str, *, quiet: bool = False) -> View:
-    """What shows a run: of the settings in `look` those of the output are read."""
+def open_replay_view(settings: Mapping[str, Any], output: str, *, quiet: bool = False) -> View:
+    """The view of a replay, by the output settings."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
-    around = OutputContext(
-        stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=look["output.color"], quiet=quiet,
-        markdown=look["output.markdown"], brief=look["output.brief"],
+    context = OutputContext(
+        stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet,
+        markdown=settings["output.markdown"], brief=settings["output.brief"],
     )  # fmt: skip
-    return open_views(cast("OutputName", output), cast("ProgressName", look["output.progress"]), around)
+    return open_views(cast("OutputName", output), cast("ProgressName", settings["output.progress"]), context)
 
 
 def replay_events(
-    events: Iterator[Event], view: View, speed: float, sleep: Callable[[float], None] = time.sleep,
-    key: Callable[[], str] | None = None,
-) -> int:  # fmt: skip
+    events: Iterator[Event], view: View, speed: float, sleep: Callable[[float], None] = time.sleep
+) -> int:
     """Show `events`, pausing as the run did, divided by `speed`; 0 does not pause. Returns the exit code.
 
-    With `key` each event that is no piece of a text waits for a key instead. Raises `OSError` when standard output
-    takes no more, and `BrokenPipeError` when nobody reads it.
+    Raises `OSError` when standard output cannot be written, and `BrokenPipeError` when nobody reads it.
     """
-    at, keys = 0.0, None if key is None else _Keys(key)
-    pause = _Pause()
+    at, pause = 0.0, _Pause()
     pause.listen()
     try:
         for event in events:
-            if keys is not None:
-                pause.wait(partial(keys.before, event))
-            elif speed > 0 and event.at > at:
-                pause.wait(partial(sleep, min((event.at - at) / speed, LONGEST_PAUSE)))
+            if speed > 0 and event.at > at:
+                pause.wait(sleep, min((event.at - at) / speed, LONGEST_PAUSE))
             if pause.code:
                 break
             at = max(at, event.at)
@@ -113,61 +102,45 @@ def replay_events(
     finally:
         with suppress(OSError):
             view.close()
-        pause.leave()
+        pause.stop_listening()
     return pause.code
 
 
-class _Keys:
-    """Waits for a key before each event that is no piece of a text, the first one left out."""
-
-    def __init__(self, key: Callable[[], str]) -> None:
-        self._key = key
-        self._asks: bool | None = False  # None: not any more
-
-    def before(self, event: Event) -> None:
-        if self._asks is None or isinstance(innermost_event(event), (StepDelta, PlanDelta)):
-            return
-        if self._asks and self._key() in ENDING:
-            self._asks = None
-            return
-        self._asks = True
-
-
-class _Woken(BaseException):
-    """A signal came while nothing was being shown."""
+class _SignalReceived(BaseException):
+    """A signal came during a pause."""
 
 
 class _Pause:
-    """Waits between two events. A signal ends a wait at once; anywhere else it must not break the view in two."""
+    """Waits between two events. A signal ends a pause at once; at any other time the view finishes its work first."""
 
     def __init__(self) -> None:
         self.code = 0
         self._waiting = False
-        self._before: dict[signal.Signals, Any] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
         with suppress(ValueError):  # not the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._end)
+                self._handlers[number] = signal.signal(number, self._on_signal)
 
-    def leave(self) -> None:
-        for number, handler in self._before.items():
+    def stop_listening(self) -> None:
+        for number, handler in self._handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def wait(self, wait: Callable[[], None]) -> None:
+    def wait(self, sleep: Callable[[float], None], seconds: float) -> None:
         try:
             self._waiting = True
             if not self.code:
-                wait()
+                sleep(seconds)
             self._waiting = False
-        except _Woken:
+        except _SignalReceived:
             self._waiting = False
 
-    def _end(self, number: int, _: object) -> None:
-        """A second signal ends the process as it would without any handler."""
+    def _on_signal(self, number: int, _: object) -> None:
+        """A second signal ends the process as it would without a handler."""
         if self.code:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.code = 128 + number
         if self._waiting:
-            raise _Woken
+            raise _SignalReceived
