@@ -147,7 +147,7 @@ def test_prices_are_listed_with_their_source(stage: Stage) -> None:
     assert rows["alpha"].endswith("the settings")
     assert " 2.5 " in rows["gpt"]
     assert "litellm 1." in rows["gpt"]
-    assert rows["odd"].endswith("not known")
+    assert rows["odd"].endswith("unknown")
     listed = {row["name"]: row["price"] for row in stage.inside("workers", "list", "--json").json}
     assert (listed["gpt"]["input"], listed["odd"]) == ("2.5", None)
 
@@ -160,7 +160,7 @@ def test_an_evaluation_is_held_to_what_the_day_has_left(stage: Stage, tmp_path: 
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = stage.inside("eval", str(cases), "--systems", "alone", "--yes", "--parallel", "1")
     assert done.code == 6, done.err
-    assert "the day ends at midnight" in done.err
+    assert "continue tomorrow" in done.err
     assert stage.inside("cost", "--json").json["total"]["calls"] < 6
 
 
@@ -180,4 +180,4 @@ def test_a_price_table_that_cannot_be_read_stops_nothing(
     limited = stage.inside("ask", "How are you?", "--max-cost", "1")
     assert limited.code == 3
     assert "no price is known for gpt" in limited.err
-    assert stage.inside("workers", "list", "--prices").out.splitlines()[-1].endswith("not known")
+    assert stage.inside("workers", "list", "--prices").out.splitlines()[-1].endswith("unknown")

@@ -82,7 +82,7 @@ def test_the_users_own_file_is_never_written(stage: Stage) -> None:
         assert str(stage.config) in done.err
     done = stage.inside("workers", "add", "alpha", "--kind", "ollama", "--model", "x", "--base-url", stage.url)
     assert done.code == 0
-    assert "what stands there wins" in done.err
+    assert "take precedence" in done.err
     assert stage.config.read_bytes() == before
 
 

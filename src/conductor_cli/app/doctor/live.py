@@ -15,7 +15,7 @@ from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor, open_planner
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
-from conductor_cli.cli.workers.testing import test_worker
+from conductor_cli.app.worker_tests import run_worker_test
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConductorError, Failure
@@ -160,7 +160,7 @@ async def _check_worker(item: ConfiguredWorker, settings: Settings, stored: KeyS
             return check
         if objection := policy_objection(settings, worker):
             return replace(check, found=f"{check.found}: {objection}")
-        tested = await test_worker(worker, settings.environ, stored)
+        tested = await run_worker_test(worker, settings.environ, stored)
     except ConductorError as error:
         return Check.failed(name, error)
     found = check.found.removesuffix(", not called")

@@ -137,10 +137,10 @@ def _price(worker: Worker) -> dict[str, Any] | None:
 
 def price_text(worker: Worker) -> str:
     """What it costs in words, or that this is not known."""
-    from conductor_cli.cli.workers import pricing
+    from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 
     price = known_price(worker)
-    return f"price {pricing.NOT_KNOWN}" if price is None else pricing.price_text(price)
+    return f"price {UNKNOWN_PRICE}" if price is None else describe_price(price)
 
 
 def as_worker(step: Step) -> Worker:
