@@ -22,7 +22,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import Case, GoldStep, hash_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import Evaluation, EvaluationSpec
+from conductor_cli.evals.storage import SPEC, Evaluation, EvaluationSpec
 from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.base import Model
 from conductor_cli.models.scripted import ScriptedModel
@@ -104,7 +104,10 @@ def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fiel
 def evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> tuple[Evaluation, tuple[System, ...]]:
+    """A new evaluation, or the one that is there."""
     systems = select_systems(names, by, cases=asked)
+    if (directory / SPEC).exists():
+        return Evaluation(directory), systems
     return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems
 
 

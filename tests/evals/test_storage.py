@@ -16,7 +16,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas
+from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas, spec_differences
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import all_of, case, cases, conductor, evaluated, evaluation, pool, spec, untimed
@@ -93,19 +93,19 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_another_evaluation_is_not_mixed_in(tmp_path: Path, change: dict[str, Any], name: str) -> None:
-    """Where something else was evaluated, what differs is named, and nothing is touched."""
-    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), model_ids={"ann": "1", "bob": "2"})
-    with pytest.raises(UsageError, match=f"other {name}$"):
-        Evaluation.create(tmp_path / "e", replace(made.spec, **change), cases(2))
-    assert Evaluation(tmp_path / "e").spec == made.spec
+def test_a_difference_between_two_specs_is_named(change: dict[str, Any], name: str) -> None:
+    """What differs is named in words that the user knows, so that nothing else is mixed in."""
+    by = conductor()
+    first = spec(select_systems("all", by, cases=cases(2)), cases(2), by, model_ids={"ann": "1", "bob": "2"})
+    assert spec_differences(first, first) == ()
+    assert spec_differences(first, replace(first, **change)) == (name,)
 
 
-def test_an_evaluation_may_go_on_later(tmp_path: Path) -> None:
-    """Time and version may differ, and what a reader is told; all stays as it was at first."""
-    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), time="then", version="1", notes=("left out",))
-    again = Evaluation.create(tmp_path / "e", replace(made.spec, time="now", version="2", notes=()), cases(2))
-    assert (again.spec.time, again.spec.notes) == ("then", ("left out",))
+def test_time_version_and_notes_may_differ() -> None:
+    """An evaluation that is continued later keeps its own."""
+    by = conductor()
+    first = spec(select_systems("all", by, cases=cases(2)), cases(2), by, time="then", version="1", notes=("a",))
+    assert spec_differences(first, replace(first, time="now", version="2", notes=(), best_by_card="x")) == ()
 
 
 def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None:

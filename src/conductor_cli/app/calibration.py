@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from conductor_cli.app.case_sets import load_basics, load_cases
+from conductor_cli.app.case_sets import load_cases
 from conductor_cli.app.evaluation import EvaluationRequest
 from conductor_cli.app.rehearsal import CALIBRATION_CASES, draw_training_cases, rehearsal_pool
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
 from conductor_cli.config import Settings
-from conductor_cli.config.cards import MeasuredCard, Strength, cards_file, worker_key, write_cards
+from conductor_cli.config.cards import MeasuredCard, Strength, cards_file, check_cards_file, worker_key, write_cards
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.evals import builtin
@@ -24,92 +24,88 @@ from conductor_cli.evals.systems import ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationRequest:
-    """What to measure workers on. With `rehearsal` the demo workers are measured. `out` is a file to write instead."""
+class Calibration:
+    """The workers to measure on a set of cases, and the cards that they already have on it.
+
+    With `rehearsal` they are the demo workers. `out` is a file to write instead of the user's own.
+    """
 
     source: str
     cases: tuple[Case, ...]
     seed: int
-    workers: tuple[str, ...] = ()
+    pool: Pool
+    known: tuple[MeasuredCard, ...] = ()
     rehearsal: bool = False
-    repeat: bool = False
     out: Path | None = None
 
     @property
     def hash(self) -> str:
         return hash_cases(self.cases)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """The workers to measure (the conductor itself is not one), and the cards that they already have on these cases."""
-
-    request: CalibrationRequest
-    pool: Pool
-    known: tuple[MeasuredCard, ...]
-
     def evaluation_request(self, parallel: int) -> EvaluationRequest | None:
-        """The evaluation that measures the others; None if there are none."""
-        request, known = self.request, {card.worker for card in self.known}
+        """The evaluation that measures the workers without a card; None if there are none."""
+        known = {card.worker for card in self.known}
         names = tuple(worker.name for worker in self.pool if worker.name not in known)
         if not names:
             return None
         return EvaluationRequest(
-            source=request.source, cases=request.cases, systems=ALONE, workers=names, seed=request.seed,
-            parallel=parallel, rehearsal=request.rehearsal,
+            source=self.source, cases=self.cases, systems=ALONE, workers=names, seed=self.seed, parallel=parallel,
+            rehearsal=self.rehearsal,
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCards:
-    """Where cards were written, if they were; `damaged` is the new name of a damaged file that was there."""
+def plan_calibration(
+    settings: Settings,
+    source: str | None,
+    *,
+    workers: Sequence[str] = (),
+    count: int | None = None,
+    seed: int = 0,
+    rehearsal: bool = False,
+    repeat: bool = False,
+    out: Path | None = None,
+) -> Calibration:
+    """Choose the cases (a file, by default a built-in set) and the workers, and find what was measured before.
 
-    path: Path | None = None
-    damaged: Path | None = None
-
-
-def choose_cases(source: str | None, *, rehearsal: bool, count: int | None, seed: int) -> tuple[str, tuple[Case, ...]]:
-    """The cases of a calibration and their name: a file, by default a built-in set."""
+    Without `repeat`, workers with a card on the same cases are not measured again.
+    """
+    if out is not None:
+        check_cards_file(out)
     if rehearsal:
-        return "rehearsal practice", draw_training_cases(count or CALIBRATION_CASES, seed)
-    if source is None:
-        return builtin.NAME, load_basics(count, seed)
-    return load_cases(source, form=None, count=count, seed=seed)
-
-
-def plan_calibration(request: CalibrationRequest, settings: Settings) -> Calibration:
-    """Find the workers and what was measured before on the same cases."""
-    if request.rehearsal:
         check_no_pool(settings)
-        pool = rehearsal_pool(request.workers)
+        name, cases = "rehearsal practice", draw_training_cases(count or CALIBRATION_CASES, seed)
+        pool = rehearsal_pool(workers)
     else:
-        pool, _ = asyncio.run(resolve_pool(settings, None, request.workers))
+        name, cases = load_cases(source or builtin.NAME, form=None, count=count, seed=seed)
+        pool, _ = asyncio.run(resolve_pool(settings, None, workers))
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
     known: list[MeasuredCard] = []
-    if not (request.repeat or request.rehearsal or request.out):
-        cards = (settings.cards.of(worker, request.hash) for worker in pool)
-        known = [card for card in cards if card is not None]
-    return Calibration(request=request, pool=pool, known=tuple(known))
+    if not (repeat or rehearsal or out):
+        found = (settings.cards.of(worker, hash_cases(cases)) for worker in pool)
+        known = [card for card in found if card is not None]
+    return Calibration(
+        source=name, cases=cases, seed=seed, pool=pool, known=tuple(known), rehearsal=rehearsal, out=out
+    )  # fmt: skip
 
 
 def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[list[MeasuredCard], list[str]]:
     """A card for each worker that has answered a case, and notes about those that failed."""
-    outcomes, request = evaluation.outcomes(), calibration.request
+    outcomes = evaluation.outcomes()
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
     cards, notes = [], []
     for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
         worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
         if system.accuracy.n:
-            cards.append(_make_card(worker, system, request))
+            cards.append(_make_card(worker, system, calibration))
         if system.failed:
             result = "" if system.accuracy.n else ", so it has no card"
-            failed = f"{system.failed} of {len(request.cases)} cases failed"
+            failed = f"{system.failed} of {len(calibration.cases)} cases failed"
             notes.append(f"{worker.name}: {failed}{result}: {errors[system.name]}")
     notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
     return cards, notes
 
 
-def _make_card(worker: Worker, system: SystemSummary, request: CalibrationRequest) -> MeasuredCard:
+def _make_card(worker: Worker, system: SystemSummary, calibration: Calibration) -> MeasuredCard:
     usage, n = system.usage, system.accuracy.n
     strengths = {
         tag: Strength(
@@ -118,9 +114,10 @@ def _make_card(worker: Worker, system: SystemSummary, request: CalibrationReques
         for tag, share in system.tags.items()
     }
     return MeasuredCard(
-        worker=worker.name, kind=worker.kind, key=worker_key(worker), source=f"{request.source}, seed {request.seed}",
+        worker=worker.name, kind=worker.kind, key=worker_key(worker), hash=calibration.hash,
+        source=f"{calibration.source}, seed {calibration.seed}",
         # A card may be shared, so it does not hold a path of this machine.
-        model=Path(worker.model).name if worker.kind == "llama" else worker.model, hash=request.hash,
+        model=Path(worker.model).name if worker.kind == "llama" else worker.model,
         time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", right=system.accuracy.right, n=n, failed=system.failed,
         strengths=strengths, tokens_in=round(usage.tokens_in / n, 2), tokens_out=round(usage.tokens_out / n, 2),
         seconds=round(system.mean_seconds or 0.0, 4), cost=system.cost if not usage.unpriced else None,
@@ -128,15 +125,20 @@ def _make_card(worker: Worker, system: SystemSummary, request: CalibrationReques
     )  # fmt: skip
 
 
-def save_cards(cards: Sequence[MeasuredCard], calibration: Calibration, settings: Settings) -> SavedCards:
-    """Write the cards. Those of the demo workers are written only to a file that the user names."""
-    out = calibration.request.out
-    if not cards or (calibration.request.rehearsal and out is None):
-        return SavedCards()
+def save_cards(
+    cards: Sequence[MeasuredCard], calibration: Calibration, settings: Settings
+) -> tuple[Path | None, Path | None]:
+    """Write the cards; returns the file, and the new name of a damaged file that was in its place.
+
+    Cards of the demo workers are written only to a file that the user names.
+    """
+    out = calibration.out
+    if not cards or (calibration.rehearsal and out is None):
+        return None, None
     path = out or cards_file(settings.paths)
     # No lock file of ours stays beside a file that the user named.
     lock = None if out is None else settings.paths.state / "cards.lock"
-    return SavedCards(path=path, damaged=write_cards(path, cards, lock=lock))
+    return path, write_cards(path, cards, lock=lock)
 
 
 def overridden_workers(cards: Sequence[MeasuredCard], calibration: Calibration, settings: Settings) -> list[str]:

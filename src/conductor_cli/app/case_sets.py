@@ -28,7 +28,10 @@ def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -
     if builtin and source == rehearsal.NAME:
         return source, rehearsal.draw_test_cases(count or rehearsal.EVAL_CASES, seed)
     if builtin:
-        return source, load_basics(count, seed)
+        try:
+            return source, make_basics(count or COUNT, seed)
+        except ValueError as error:
+            raise UsageError(f"--n {count}: {error}", hint="ask for fewer") from None
 
     path = Path(source).expanduser()
     if form is not None:
@@ -42,14 +45,6 @@ def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -
     # A file that is called like a built-in set must not be taken for it when results are compared.
     name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME) else path.name
     return name, sample_cases(cases, count, seed)
-
-
-def load_basics(count: int | None, seed: int) -> tuple[Case, ...]:
-    """The cases of the set `basics`. Raises `UsageError` if it has fewer."""
-    try:
-        return make_basics(count or COUNT, seed)
-    except ValueError as error:
-        raise UsageError(f"--n {count}: {error}", hint="ask for fewer") from None
 
 
 def sample_cases(cases: Sequence[Case], count: int | None, seed: int) -> tuple[Case, ...]:

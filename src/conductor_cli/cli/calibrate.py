@@ -13,7 +13,7 @@ from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from conductor_cli.app.calibration import CalibrationRequest
+    from conductor_cli.app.calibration import Calibration
     from conductor_cli.config import Settings
     from conductor_cli.config.cards import MeasuredCard
 
@@ -39,57 +39,53 @@ def calibrate(
 ) -> None:
     """Measure what each worker is good at, and store it as the card that the conductor and the routers use."""
     # Imported here, because the other commands of this group would pay for the imports of the evaluations.
-    from conductor_cli.app.calibration import CalibrationRequest, choose_cases
+    from conductor_cli.app.calibration import plan_calibration
     from conductor_cli.config import load_settings
-    from conductor_cli.config.cards import check_cards_file
 
-    if out is not None:
-        check_cards_file(out)
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal has its own cases", hint="leave out the file, or --rehearsal")
     flags = opt.check_settings({"output.progress": progress.value if progress else None, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
-    source, chosen = choose_cases(cases, rehearsal=rehearsal, count=count, seed=seed)
-    names = opt.parse_names(workers)
-    request = CalibrationRequest(
-        source=source, cases=chosen, seed=seed, workers=names, rehearsal=rehearsal, repeat=again, out=out
-    )
-    raise typer.Exit(_calibrate(request, settings, parallel=parallel, yes=yes, quiet=context.obj.quiet, json=json))
+    calibration = plan_calibration(
+        settings, cases, workers=opt.parse_names(workers), count=count, seed=seed, rehearsal=rehearsal, repeat=again,
+        out=out,
+    )  # fmt: skip
+    raise typer.Exit(_calibrate(calibration, settings, parallel=parallel, yes=yes, quiet=context.obj.quiet, json=json))
 
 
 def _calibrate(
-    request: CalibrationRequest, settings: Settings, *, parallel: int, yes: bool, quiet: bool, json: bool
+    calibration: Calibration, settings: Settings, *, parallel: int, yes: bool, quiet: bool, json: bool
 ) -> int:
     """Measure, store and print; the exit code."""
-    from conductor_cli.app.calibration import measured_cards, overridden_workers, plan_calibration, save_cards
+    from conductor_cli.app.calibration import measured_cards, overridden_workers, save_cards
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.core.serialization import dump
 
-    calibration = plan_calibration(request, settings)
     fresh: list[MeasuredCard] = []
-    evaluation_request = calibration.evaluation_request(parallel)
-    if evaluation_request is not None:
+    request = calibration.evaluation_request(parallel)
+    if request is not None:
         evaluation, code = run_evaluation(
-            evaluation_request, settings, yes=yes, quiet=quiet, resume_command="run the same command again"
-        )
+            request, settings, yes=yes, quiet=quiet, resume_command="run the same command again"
+        )  # fmt: skip
         if code or evaluation is None:
             return code
         fresh, notes = measured_cards(calibration, evaluation)
         for note in notes:
             print_notice(note)
-    saved = save_cards(fresh, calibration, settings)
+    path, damaged = save_cards(fresh, calibration, settings)
     cards = [*calibration.known, *fresh]
     if json:
         print_json({
-            "source": request.source, "hash": request.hash, "cases": len(request.cases), "seed": request.seed,
-            "file": str(saved.path) if saved.path is not None else None, "cards": [dump(card) for card in cards],
+            "source": calibration.source, "hash": calibration.hash, "cases": len(calibration.cases),
+            "seed": calibration.seed, "file": str(path) if path is not None else None,
+            "cards": [dump(card) for card in cards],
         })  # fmt: skip
     else:
         print_table(HEADS, [row for card in cards for row in _rows(card, is_new=card in fresh)])
-    if saved.damaged is not None:
-        print_notice(f"{saved.path} was damaged; its content was moved to {saved.damaged}")
-    if saved.path is not None and not json:
-        print_notice(f"wrote the cards to {saved.path}; plans and routers use them from now on")
+    if damaged is not None:
+        print_notice(f"{path} was damaged; its content was moved to {damaged}")
+    if path is not None and not json:
+        print_notice(f"wrote the cards to {path}; plans and routers use them from now on")
     elif cards and not fresh and not json:
         print_notice("everything was measured before; --again repeats it")
     for name in overridden_workers(fresh, calibration, settings):

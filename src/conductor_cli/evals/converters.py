@@ -17,7 +17,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -36,9 +36,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedSet:
-    """A set: what it is, its file, and how a row becomes a case (with the row's number, and the seed)."""
+    """The file of a set, and how a row becomes a case (with the row's number, and the seed)."""
 
-    about: str
     file: str
     case: Callable[[Row, int, int], Case]
 
@@ -167,27 +166,22 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Any]]:
     if path.stat().st_size > MAX_FILE_SIZE:
         raise ValueError(f"the file is larger than {MAX_FILE_SIZE >> 20} MB")
     text = path.read_bytes().decode("utf-8-sig", "replace")
-    parsers = {".jsonl": _parse_json_lines, ".json": _parse_json, ".csv": _parse_csv}
-    parser = parsers.get(path.suffix.lower())
-    if parser is None:
+    kind = path.suffix.lower()
+    rows: Iterable[tuple[int, Any]]
+    if kind == ".jsonl":
+        rows = ((number, json.loads(line)) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
+    elif kind == ".json":
+        data = json.loads(text)
+        found = data.get("rows") if isinstance(data, Mapping) else data
+        if not isinstance(found, list):
+            raise ValueError("expected a list of rows")
+        rows = enumerate(found, start=1)
+    elif kind == ".csv":
+        rows = _parse_csv(text, path)
+    else:
         raise ValueError(f"cannot read files of the kind {path.suffix or path.name}")
-    for number, row in parser(text, path):
+    for number, row in rows:
         yield f"{path}, row {number}", row
-
-
-def _parse_json_lines(text: str, _: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, json.loads(line)
-
-
-def _parse_json(text: str, _: Path) -> Iterator[tuple[int, Any]]:
-    """A list of rows, or an object with a list called `rows`, as the hub's viewer gives it."""
-    data = json.loads(text)
-    rows = data.get("rows") if isinstance(data, Mapping) else data
-    if not isinstance(rows, list):
-        raise ValueError("expected a list of rows")  # noqa: TRY004 - the file's fault, not the caller's
-    yield from enumerate(rows, start=1)
 
 
 def _parse_csv(text: str, path: Path) -> Iterator[tuple[int, Any]]:
@@ -203,12 +197,11 @@ def _parse_csv(text: str, path: Path) -> Iterator[tuple[int, Any]]:
 
 
 SETS: Final[dict[str, PublishedSet]] = {
-    "math500": PublishedSet(about="500 problems of MATH", file="test.jsonl of HuggingFaceH4/MATH-500", case=_math500),
-    "aime25": PublishedSet(about="30 problems of AIME 2025", file="test.jsonl of math-ai/aime25", case=_aime25),
+    "math500": PublishedSet(file="test.jsonl of HuggingFaceH4/MATH-500", case=_math500),
+    "aime25": PublishedSet(file="test.jsonl of math-ai/aime25", case=_aime25),
     "mmlu": PublishedSet(
-        about="14,042 questions on 57 subjects",
         file="the CSV files of the original release, or cais/mmlu as JSON Lines (question, choices, answer, subject)",
         case=_mmlu,
     ),
-    "gpqa-diamond": PublishedSet(about="198 questions of GPQA", file="gpqa_diamond.csv of Idavidrein/gpqa", case=_gpqa),
+    "gpqa-diamond": PublishedSet(file="gpqa_diamond.csv of Idavidrein/gpqa", case=_gpqa),
 }

@@ -58,33 +58,27 @@ def estimate_cost(
     systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Mapping[str, frozenset[str]]
 ) -> CostEstimate:
     """The sum over all systems; `done` names the cases that each of them has finished already."""
-    runs, low, high = 0, _Total(), _Total()
+    runs, low, high = 0, Estimate(), Estimate()
     for system in systems:
         left = [case for case in cases if case.id not in done.get(system.name, ())]
         sample, configured = left[:SAMPLE], system.configure(conductor)
         ranges = [found for case in sample if (found := _estimate_case(system, case, configured)) is not None]
         factor = len(left) / len(sample) if sample else 0
         runs += sum(not skips(system, case) for case in left)
-        low.add(sum((least for least, _ in ranges), Estimate()), 0, factor)
-        high.add(sum((most for _, most in ranges), Estimate()), 1, factor)
+        low += _scale(sum((least for least, _ in ranges), Estimate()), factor)
+        high += _scale(sum((most for _, most in ranges), Estimate()), factor)
     return CostEstimate(
-        runs=runs, calls=(low.calls, high.calls), tokens=(low.tokens, high.tokens), cost=(low.cost, high.cost),
-        unpriced=high.unpriced, unknown=unpriced_models(conductor, systems),
+        runs=runs, calls=(low.calls, high.calls), tokens=(low.tokens[0], high.tokens[1]),
+        cost=(low.cost[0], high.cost[1]), unpriced=high.unpriced, unknown=unpriced_models(conductor, systems),
     )  # fmt: skip
 
 
-class _Total:
-    """One end of the range, summed over the systems."""
-
-    def __init__(self) -> None:
-        self.calls = self.tokens = self.unpriced = 0
-        self.cost = Decimal(0)
-
-    def add(self, found: Estimate, end: int, factor: float) -> None:
-        self.calls += round(found.calls * factor)
-        self.tokens += round(found.tokens[end] * factor)
-        self.cost += found.cost[end] * Decimal(factor)
-        self.unpriced += round(found.unpriced * factor)
+def _scale(found: Estimate, factor: float) -> Estimate:
+    (low, high), (least, most) = found.tokens, (cost * Decimal(factor) for cost in found.cost)
+    return Estimate(
+        calls=round(found.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
+        unpriced=round(found.unpriced * factor),
+    )  # fmt: skip
 
 
 def skips(system: System, case: Case) -> bool:

@@ -38,13 +38,16 @@ async def evaluate(  # noqa: PLR0913 - each argument is independent of the other
     """
     with evaluation.writer() as writer:
         known = {(o.system, o.case) for o in evaluation.outcomes() if not (retry and o.verdict == "failed")}
-        setups = _system_setups(evaluation, systems, conductor, writer.replies)
+        # A run has no time limit as a whole: it also waits for other runs on the same model.
+        conductor = replace(conductor, seed=evaluation.spec.seed, limits=replace(conductor.limits, seconds=None))
+        conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id)
+        setups = [(system, system.configure(conductor)) for system in systems if not system.missing]
         # Case by case, because the systems share calls on the same case.
         todo = (
-            (setup, case)
+            (system, configured, case)
             for case in evaluation.cases()
-            for setup in setups
-            if (setup.system.name, case.id) not in known
+            for system, configured in setups
+            if (system.name, case.id) not in known
         )
         runner = EvalRunner(writer=writer, seed=evaluation.spec.seed, budget=budget or Budget(), todo=todo)
         async with aclosing(runner.run(parallel)) as outcomes:
@@ -70,25 +73,6 @@ def rescore(evaluation: Evaluation, *, scorer: str = "") -> tuple[Outcome, ...]:
         return replace(outcome, answer=answer, verdict="right" if is_correct(answer, case) else "wrong")
 
     return tuple(map(rescored, evaluation.outcomes()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemSetup:
-    """A system, and the conductor that runs it."""
-
-    system: System
-    conductor: Conductor
-
-
-def _system_setups(
-    evaluation: Evaluation, systems: Sequence[System], conductor: Conductor, replies: ResponseCache
-) -> tuple[SystemSetup, ...]:
-    # A run has no time limit as a whole: it also waits for other runs on the same model.
-    conductor = replace(conductor, seed=evaluation.spec.seed, limits=replace(conductor.limits, seconds=None))
-    conductor = _with_response_cache(conductor, replies, evaluation.spec.planner_id)
-    return tuple(
-        SystemSetup(system=system, conductor=system.configure(conductor)) for system in systems if not system.missing
-    )
 
 
 def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_id: str) -> Conductor:
@@ -118,7 +102,7 @@ class EvalRunner:
     writer: ResultWriter
     seed: int
     budget: Budget
-    todo: Iterator[tuple[SystemSetup, Case]]
+    todo: Iterator[tuple[System, Conductor, Case]]
 
     async def run(self, parallel: int) -> AsyncGenerator[Outcome, None]:
         """Each outcome as it comes. An exception in one run ends all of them."""
@@ -150,15 +134,15 @@ class EvalRunner:
             workers.cancel()
             await asyncio.gather(workers, return_exceptions=True)
 
-    async def _run_case(self, setup: SystemSetup, case: Case) -> Outcome | None:
+    async def _run_case(self, system: System, conductor: Conductor, case: Case) -> Outcome | None:
         """Run one case under one system and store the outcome; None if the system skips the case."""
-        system, plan = setup.system, None
+        plan = None
         if system.plan is not None:
             # The random source depends on nothing but the seed and these names, so a resumed run draws the same.
             plan = system.plan(case, Random(f"{self.seed}/{system.name}/{case.id}"))  # noqa: S311 - reproducible
             if plan is None:
                 return None
-        run = setup.conductor.run(Question(text=case.question), plan=plan)
+        run = conductor.run(Question(text=case.question), plan=plan)
         events = [event async for event in run]
         if SCORERS[case.scorer].slow:
             outcome = await asyncio.to_thread(judge_run, system, case, run.trace, events)

@@ -184,14 +184,6 @@ def _choice_answer_error(answer: str, choices: Sequence[str]) -> str:
 # math
 
 
-def _extract_math(text: str, _: Sequence[str] = ()) -> str:
-    return mathematics.extract_expression(_tail(text))
-
-
-def _is_math(text: str, answer: str, _: Sequence[str] = ()) -> bool:
-    return mathematics.is_equivalent(_tail(text), answer)
-
-
 def _math_answer_error(answer: str, _: Sequence[str] = ()) -> str:
     """Raises `ConfigError` if the library is missing, so that the user learns it before anything runs."""
     mathematics.require_math_verify()
@@ -202,5 +194,10 @@ SCORERS: Final[dict[str, Scorer]] = {
     "exact": Scorer(extract=_extract_exact, is_correct=_is_exact, answer_error=_exact_answer_error),
     "number": Scorer(extract=_extract_number, is_correct=_is_number, answer_error=_number_answer_error),
     "choice": Scorer(extract=_extract_choice, is_correct=_is_choice, answer_error=_choice_answer_error),
-    "math": Scorer(extract=_extract_math, is_correct=_is_math, answer_error=_math_answer_error, slow=True),
+    "math": Scorer(
+        extract=lambda text, _: mathematics.extract_expression(_tail(text)),
+        is_correct=lambda text, answer, _: mathematics.is_equivalent(_tail(text), answer),
+        answer_error=_math_answer_error,
+        slow=True,
+    ),
 }

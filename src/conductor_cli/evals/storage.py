@@ -100,17 +100,9 @@ class Evaluation:
 
     @classmethod
     def create(cls, directory: Path, spec: EvaluationSpec, cases: Sequence[Case]) -> Evaluation:
-        """Create an evaluation, or open the one that is there. Raises `UsageError` if that one has another spec."""
+        """Create an evaluation in a new directory. Raises `UsageError`."""
+        # No header of a worker is stored: it may be a key.
         spec = replace(spec, pool=spec.pool.public())
-        if (directory / SPEC).exists():
-            found = cls(directory)
-            differences = spec_differences(found.spec, spec)
-            if differences:
-                raise UsageError(
-                    f"{directory} holds an evaluation with other {', '.join(differences)}",
-                    hint="use another directory",
-                )
-            return found
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
