@@ -11,9 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from conductor_cli.cli.setup.found import Found
-from conductor_cli.cli.setup.model import fitting, model_step
-from conductor_cli.cli.setup.pool import limit_steps, worker_steps
+from conductor_cli.app.setup import Findings, fitting_model, propose_limits, propose_model, propose_workers
 from conductor_cli.config import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
@@ -34,11 +32,11 @@ def fresh(stage: Stage) -> Stage:
     return stage
 
 
-def found(home: Path, **changes: object) -> Found:
+def found(home: Path, **changes: object) -> Findings:
     """A machine with room for everything."""
-    here = Found(
+    here = Findings(
         memory=Memory(total=64 * GB, available=60 * GB), cores=8, gpus=(), downloads=home, free=500 * GB, keyring="R",
-        keys=(), at_hand=(), planner="",
+        keys=(), workers=(), planner="",
     )  # fmt: skip
     return replace(here, **changes)  # type: ignore[arg-type]
 
@@ -54,7 +52,7 @@ def steps(stage: Stage) -> dict[str, dict[str, object]]:
 
 def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
     """With its size, what it needs of memory, its licence, and the command that gets it."""
-    step = model_step(
+    step = propose_model(
         found(home), load_settings(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""})
     )
     assert step is not None
@@ -78,7 +76,7 @@ def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -
 )
 def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, free: int, name: str | None) -> None:
     """The default, else the largest under a free licence that memory and disk have room for, beside everything else."""
-    entry = fitting(found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ()))
+    entry = fitting_model(found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ()))
     assert (entry.name if entry else None) == name
 
 
@@ -87,22 +85,22 @@ def test_a_provider_plans_where_no_local_model_fits(stage: Stage, home: Path) ->
     small = found(home, memory=Memory(total=GB))
     settings = load_settings(stage.environ(), {"conductor.model": ""})
     away = Worker(name="openai", kind="openai", model="some-model")
-    step = model_step(replace(small, at_hand=(away,)), settings)
+    step = propose_model(replace(small, workers=(away,)), settings)
     assert step is not None
     assert step.command == "conductor model use openai/some-model"
     assert "each question goes to openai" in step.text
-    assert model_step(small, settings) is None
+    assert propose_model(small, settings) is None
 
 
 def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
     """Those that are set up stand first and stay; a name that is taken gets a number."""
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
     hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
-    new = worker_steps(found(home, at_hand=hand), load_settings(stage.environ()))
-    assert [(step.name, step.here) for step in new] == [("openai", True), ("openai-2", False)]
+    new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
+    assert [(step.name, step.done) for step in new] == [("openai", True), ("openai-2", False)]
     assert "its key is missing: conductor keys set mistral" in new[0].text
     assert new[1].command == "conductor workers add openai-2 --kind openai --model a"
-    assert "read by openai" in new[1].text
+    assert "sends text to openai" in new[1].text
 
 
 @pytest.mark.parametrize(
@@ -118,15 +116,15 @@ def test_limits_are_in_what_can_be_held(stage: Stage, prices: tuple[Price | None
     """None where nothing costs anything; dollars where every price is known; else tokens."""
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
-    assert [step.name for step in limit_steps(kinds, settings) if not step.here] == names
+    assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
 def test_limits_that_are_set_stay(stage: Stage) -> None:
     """Whatever they limit; that of the day is a matter of its own."""
     stage.configure("[limits]\ncalls = 7")
     paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
-    new = limit_steps(paid, load_settings(stage.environ(), {"conductor.model": ""}))
-    assert [(step.name, step.here) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
+    new = propose_limits(paid, load_settings(stage.environ(), {"conductor.model": ""}))
+    assert [(step.name, step.done) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
 
 
 # for scripts
@@ -159,7 +157,7 @@ def test_yes_does_it_and_a_second_time_nothing(fresh: Stage, tiny: Path, monkeyp
     before = fresh.own.read_bytes()
     again = fresh.inside("setup", "--yes", "--json")
     assert again.json["done"] == []
-    assert {step["state"] for step in again.json["proposal"]} == {"here"}
+    assert {step["state"] for step in again.json["proposal"]} == {"done"}
     assert fresh.own.read_bytes() == before
 
 
@@ -203,9 +201,9 @@ def test_where_nothing_is_left_to_do_it_ends_well(stage: Stage) -> None:
     stage.configure("[limits]\nattempts = 1\ntokens = 1000\ntokens_day = 5000")
     done = stage.inside("setup")
     assert (done.code, done.err) == (0, "")
-    assert "here  alpha: openai-compatible alpha" in done.out
-    assert "here  limits.tokens_day: at most 5,000 tokens a day" in done.out
-    assert done.out.endswith("conductor doctor proves that all of it works\n")
+    assert "done  alpha: openai-compatible alpha" in done.out
+    assert "done  limits.tokens_day: at most 5,000 tokens a day" in done.out
+    assert done.out.endswith("conductor doctor checks that everything works\n")
 
 
 # with a person
@@ -300,7 +298,7 @@ def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
     person.program.sendintr()
     code, text = person.end()
     assert code == 130
-    assert "stopped; what was done stays; to go on: conductor setup" in text
+    assert "stopped; finished steps are kept; to continue: conductor setup" in text
     assert "Traceback" not in text
     settings = load_settings(fresh.environ())
     assert [item.worker.name for item in settings.workers] == ["gemini"]
@@ -322,8 +320,8 @@ def test_a_model_that_is_chosen_and_gone_is_not_replaced(stage: Stage, tmp_path:
     stage.configure("[limits]\ntokens = 9\ntokens_day = 9", conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("setup", "--yes", "--json")
     [step] = [step for step in done.json["proposal"] if step["step"] == "model"]
-    assert (step["state"], done.json["done"]) == ("here", [])
-    assert "gone.gguf is chosen, and cannot be used" in step["about"]
+    assert (step["state"], done.json["done"]) == ("done", [])
+    assert "gone.gguf is chosen but cannot be used" in step["about"]
     stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
     assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use"
 
@@ -348,7 +346,7 @@ def test_yes_gets_the_model_and_stdout_is_json_alone(fresh: Stage, pulls: Hub) -
     assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
     assert "the conductor model is now small" in done.err
     assert chosen(fresh) == "small"
-    assert steps(fresh)["small"]["state"] == "here"
+    assert steps(fresh)["small"]["state"] == "done"
 
 
 def test_ctrl_c_while_the_model_comes_leaves_what_the_next_goes_on_with(fresh: Stage, pulls: Hub) -> None:
@@ -361,7 +359,7 @@ def test_ctrl_c_while_the_model_comes_leaves_what_the_next_goes_on_with(fresh: S
     code, text = person.end()
     assert code == 130, text
     assert "conductor model pull small" in text
-    assert "to go on: conductor setup" in text
+    assert "to continue: conductor setup" in text
     assert chosen(fresh) == ""
     pulls.faults = []
     assert fresh.run("setup", "--yes").code == 0
