@@ -6,31 +6,39 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. `--version` alone, names for a shell and plain looks at traces come before much loads."""
-    if sys.argv[1:] == ["--version"]:
+    """Run the command line.
+
+    Importing Typer and the settings takes several times as long as starting Python. What a shell or a person waits for
+    most often is therefore answered before that, and only in this function: the version, names for completion,
+    `trace list` and `trace search` from the index, a replay into a pipe, and the first lines of a chat. Each of these
+    answers only the plain forms of its command, and leaves every other form to the command itself.
+    """
+    words = sys.argv[1:]
+    if words == ["--version"]:
         from conductor_cli import __version__
 
         print(f"conductor {__version__}")  # noqa: T201 - the command's output
         return
-    if sys.argv[2:3] == ["names"]:
+    if words[1:2] == ["names"]:
         from conductor_cli.cli.completion_names import print_names
 
-        if print_names(sys.argv[1:]):
+        if print_names(words):
             return
-    if sys.argv[1:2] == ["trace"]:
-        from conductor_cli.store import fast_list
+    if words[:1] == ["trace"]:
+        from conductor_cli.store.fast_list import print_fast_answer
 
-        if fast_list.print_fast_answer(sys.argv[1:]):
+        if print_fast_answer(words):
             return
-    if sys.argv[1:3] == ["trace", "replay"]:
+    if words[:2] == ["trace", "replay"]:
         from conductor_cli.views.replay import fast_replay
 
-        code = fast_replay(sys.argv[3:])
+        code = fast_replay(words[2:])
         if code is not None:
             sys.exit(code)
+
     from conductor_cli.cli.chat_banner import print_banner_early
 
-    greeted = print_banner_early(sys.argv[1:])
+    greeted = print_banner_early(words)
     from conductor_cli.cli.start import start
 
     start(greeted=greeted)

@@ -164,13 +164,13 @@ def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong
     edit = editor(three, wrong, mend, "sys.exit(3)")
     with terminal(three, "ask", "--approve", "hi", size=(120, 60), EDITOR=edit) as shown:
         press(shown, "e", said)
-        shown.until("e or Enter: edit on")
+        shown.until("e or Enter: keep editing")
         shown.program.send("\r")
-        shown.until(lambda screen: screen.count("e or Enter: edit on") == 2)
+        shown.until(lambda screen: screen.count("e or Enter: keep editing") == 2)
         shown.program.send("b")
         shown.until(lambda screen: screen.count("r or Enter: run it") == 2)
         shown.program.send("e")
-        shown.until("ended with 3; the plan stays as it was")
+        shown.until("exited with code 3; the plan is unchanged")
         shown.until(lambda screen: screen.count("r or Enter: run it") == 3)
         shown.program.send("q")
         assert shown.end() == 130
@@ -180,7 +180,7 @@ def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong
 def test_without_an_editor_the_rest_can_still_be_chosen(three: Stage) -> None:
     """An editor that is not there is an error with a way out."""
     with terminal(three, "ask", "--approve", "hi", size=(80, 60), EDITOR="no-such-editor", VISUAL="") as shown:
-        press(shown, "e", "there is no editor 'no-such-editor'")
+        press(shown, "e", "the editor 'no-such-editor' was not found")
         shown.until(lambda screen: screen.count(CHOICES) == 2)
         shown.program.send("r")
         assert shown.end() == 0

@@ -141,7 +141,7 @@ def test_a_flag_of_the_program_behind_the_command_is_explained(stage: Stage, fla
     """Flags that stand before the command say so when they stand behind it."""
     done = stage.inside("ask", "hi", flag)
     assert done.code == 2
-    assert f"{flag} stands before the command" in done.err
+    assert f"{flag} must come before the command" in done.err
 
 
 def error_inside(text: str) -> Script:

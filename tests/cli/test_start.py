@@ -117,7 +117,7 @@ def test_a_fault_of_ours_is_told_as_one(stage: Stage, monkeypatch: pytest.Monkey
     monkeypatch.setattr("conductor_cli.config.format_value", fail)
     done = stage.inside("config", "get", "limits.steps")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("conductor: a fault of conductor itself: ZeroDivisionError")
+    assert done.err.startswith("conductor: this is a bug in conductor: ZeroDivisionError")
     assert "--debug" in done.err
 
 

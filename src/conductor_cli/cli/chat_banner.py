@@ -1,4 +1,4 @@
-"""What a chat shows first, before anything that takes time is loaded."""
+"""The first lines of a chat, printed before anything that takes time is loaded; and what terminal there is."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import os
 import sys
 from collections.abc import Sequence
 
-HELLO = "Enter asks, Alt-Enter breaks the line, /help shows the rest, Ctrl-D leaves.\n"
+BANNER = "Enter asks, Alt-Enter starts a new line, /help lists commands and keys, Ctrl-D leaves.\n"
 REHEARSAL = (
-    "Rehearsal: tiny models that know letters, numbers and some facts, and read\neach question on its own.\n"
+    "Demo models: they know letters, small sums and some facts, and read each\nquestion on its own.\n"
     "For example: Spell the capital of France backwards and count its letters.\n"
 )
 
 
 def print_banner_early(arguments: Sequence[str]) -> bool:
-    """Show the head of a chat and its prompt, if that is what will come; whether it was shown.
+    """Print the banner and a prompt where the command line can only become a chat. Returns whether it did.
 
-    The terminal keeps what is typed meanwhile, and the real prompt takes it over. Only where nothing but a chat can
-    come of the command line, on a terminal that can redraw the line.
+    The terminal keeps what is typed meanwhile, and the real prompt takes it over.
     """
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
         return False
+    text = banner(rehearsal=len(arguments) > 1)
     try:
-        sys.stderr.write(f"{_fitting(banner(rehearsal=len(arguments) > 1))}{prompt_mark()}")
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        if 0 < columns < max(map(len, text.splitlines())):
+            from textwrap import fill  # only a narrow terminal needs it
+
+            lines = (fill(line, columns, break_on_hyphens=False) for line in text.splitlines())
+            text = "".join(f"{line}\n" for line in lines)
+        sys.stderr.write(f"{text}{prompt_mark()}")
         sys.stderr.flush()
     except (OSError, ValueError):  # ValueError: the stream is closed
         return False
@@ -30,31 +36,21 @@ def print_banner_early(arguments: Sequence[str]) -> bool:
 
 
 def banner(*, rehearsal: bool) -> str:
-    """The head of a chat."""
-    return f"{HELLO}{REHEARSAL if rehearsal else ''}"
-
-
-def _fitting(text: str) -> str:
-    """The text broken between words, where the terminal is too narrow for it."""
-    columns, lines = os.get_terminal_size(sys.stderr.fileno()).columns, text.splitlines()
-    if not 0 < columns < max(map(len, lines)):
-        return text
-    from textwrap import fill
-
-    return "".join(f"{fill(line, columns, break_on_hyphens=False)}\n" for line in lines)
+    """The first lines of a chat."""
+    return f"{BANNER}{REHEARSAL if rehearsal else ''}"
 
 
 def prompt_mark() -> str:
-    """What stands before what a person types, in a letter that the terminal has."""
+    """The mark before what a person types, in a character that the terminal has."""
     encoding = sys.stdout.encoding or "ascii"
     return "\u203a " if "\u203a".encode(encoding, "ignore") else "> "
 
 
 def is_interactive() -> bool:
-    """Whether a person sits at a terminal: types into it and reads what comes."""
+    """Whether a person sits at a terminal, types there and reads the output there."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def is_plain_terminal() -> bool:
-    """Whether lines are to be written once and left alone."""
+    """Whether lines are written once and never redrawn."""
     return os.environ.get("TERM") == "dumb" or os.environ.get("ACCESSIBLE", "") not in {"", "0"}

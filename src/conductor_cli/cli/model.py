@@ -276,9 +276,9 @@ def names(
     known: Annotated[bool, typer.Option("--known/--here", help="Add those that can be downloaded.")] = False,
 ) -> None:
     """Print the names of models, one a line, for shell completion."""
-    from conductor_cli.cli.completions import model_names
+    from conductor_cli.cli.completion_names import find_names
 
-    for name in model_names(os.environ, known=known):
+    for name in find_names("model", "--known" if known else "", os.environ):
         print_line(name)
 
 

@@ -1,4 +1,4 @@
-"""A plan in the user's editor: the plan file without what came with the question, and what became of it."""
+"""A plan in the user's editor."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ from conductor_cli.core.plan_file import format_plan_file, line_of_step, parse_p
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 
-NAME: Final = "plan.json"
-USUAL: Final = ("sensible-editor", "nano", "vi")
-"""What is taken where the environment names no editor."""
-GLANCE: Final = 0.2
-"""Seconds between two looks at whether somebody stopped the run meanwhile."""
+FILE_NAME: Final = "plan.json"
+USUAL_EDITORS: Final = ("sensible-editor", "nano", "vi")
+"""What is tried where the environment names no editor."""
+POLL: Final = 0.2
+"""Seconds between two checks whether the run was stopped while the editor is open."""
 
 
-def editor_of(environ: Mapping[str, str]) -> list[str]:
-    """The user's editor as a command. Raises `ConfigError`."""
-    named = environ.get("VISUAL") or environ.get("EDITOR") or ""
-    with suppress(ValueError):
-        command = shlex.split(named) or [name for name in USUAL if shutil.which(name)][:1]
-        if command and shutil.which(command[0]):
-            return command
-    said = f"there is no editor {named!r:.60}" if named else "no editor is known"
-    raise ConfigError(said, hint="name one: export EDITOR=nano")
-
-
-def text_of(question: Question, plan: Plan, limits: Limits) -> str:
-    """The plan as it is given to the editor."""
+def plan_as_text(question: Question, plan: Plan, limits: Limits) -> str:
+    """The plan as the editor gets it: a plan file without the attachments and history of the question."""
     return format_plan_file(Question(text=question.text), plan, limits) + "\n"
 
 
-def edited(text: str, environ: Mapping[str, str], terminal: int, stopped: Callable[[], bool]) -> str:
-    """`text` as the user's editor leaves it. Raises `ConfigError` for an editor that cannot be started or fails."""
-    with tempfile.TemporaryDirectory(prefix="conductor-") as place:
-        file = Path(place) / NAME
+def edit_text(text: str, environ: Mapping[str, str], terminal: int, stopped: Callable[[], bool]) -> str:
+    """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
+    with tempfile.TemporaryDirectory(prefix="conductor-") as directory:
+        file = Path(directory) / FILE_NAME
         file.write_text(text, encoding="utf-8")
-        command = [*editor_of(environ), str(file)]
+        command = [*find_editor(environ), str(file)]
         try:
             with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as editor:  # noqa: S603
-                code = _end_of(editor, stopped)
+                code = _wait_for(editor, stopped)
         except OSError as error:
             raise ConfigError(f"{command[0]} cannot be started: {error.strerror}", hint="export EDITOR=nano") from None
         if code:
-            raise ConfigError(f"{command[0]} ended with {code}; the plan stays as it was")
-        return _kept(file)
+            raise ConfigError(f"{command[0]} exited with code {code}; the plan is unchanged")
+        try:
+            return file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"{file.name} is gone or is no longer text; the plan is unchanged") from None
 
 
-def _end_of(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
+def find_editor(environ: Mapping[str, str]) -> list[str]:
+    """The user's editor as a command. Raises `ConfigError`."""
+    named = environ.get("VISUAL") or environ.get("EDITOR") or ""
+    with suppress(ValueError):
+        command = shlex.split(named) or [name for name in USUAL_EDITORS if shutil.which(name)][:1]
+        if command and shutil.which(command[0]):
+            return command
+    message = f"the editor {named!r:.60} was not found" if named else "no editor was found"
+    raise ConfigError(message, hint="name one, for example: export EDITOR=nano")
+
+
+def _wait_for(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
     while True:
         try:
-            return editor.wait(GLANCE)
+            return editor.wait(POLL)
         except subprocess.TimeoutExpired:
             if stopped():
                 editor.terminate()
 
 
-def _kept(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{file.name} is gone or no text any more; the plan stays as it was") from None
+def parse_edited_plan(text: str, given: str, problem: Callable[[Plan], Failure | None]) -> Plan:
+    """The plan in an edited text that was `given` to the editor. Raises `UsageError` that names the line.
 
-
-def plan_in(text: str, given: str, problem: Callable[[Plan], Failure | None]) -> Plan:
-    """The plan in an edited text, of which `given` was the first form. Raises `UsageError` that names the line."""
-    made, before = parse_plan_file(text, NAME), parse_plan_file(given, NAME)
-    if (made.question, made.limits) != (before.question, before.limits):
+    `problem` says why a plan cannot be run, None where it can.
+    """
+    edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
+    if (edited.question, edited.limits) != (before.question, before.limits):
         hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
-        raise UsageError(f"{NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
-    failure = problem(made.plan)
+        raise UsageError(f"{FILE_NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
+    failure = problem(edited.plan)
     if failure is not None:
         line = line_of_step(text, failure.message)
-        raise UsageError(f"{NAME}: {f'line {line}: ' if line else ''}{failure.message}", hint=failure.hint)
-    return made.plan
+        where = f"{FILE_NAME}: line {line}" if line else FILE_NAME
+        raise UsageError(f"{where}: {failure.message}", hint=failure.hint)
+    return edited.plan

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from conductor_cli.app.data_flow import describe_offer, planned_flow, recipients_of, stored_flow
 from conductor_cli.cli.output import print_json, print_line
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.plan_file import format_plan_file
 from conductor_cli.core.pool import Limits
-from conductor_cli.run import Run
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
@@ -19,6 +19,9 @@ from conductor_cli.views.console import Printer
 from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
+
+if TYPE_CHECKING:
+    from conductor_cli.run import Run
 
 
 def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from conductor_cli.app import pools
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.completions import pool_names
+from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.workers import format_card, format_model, format_options
 from conductor_cli.config import Settings, app_paths, load_settings
@@ -137,5 +137,6 @@ def print_names(
     known: Annotated[bool, typer.Option("--known", help="Also those that ship with this tool.")] = False,
 ) -> None:
     """Print the names of pools, one per line, for shell completion."""
-    for name in pool_names(os.environ, context.obj.config, own=own, known=known):
+    flag = "--own" if own else "--known" if known else ""
+    for name in find_names("pools", flag, os.environ, context.obj.config):
         print_line(name)

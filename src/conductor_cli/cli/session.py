@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice
-from conductor_cli.cli.plan_approval import check_terminal, open_approver
 from conductor_cli.cli.signals import stop_on_signals
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.plan import SELF, Plan
@@ -79,6 +78,8 @@ class Session:
         if resume is not None:
             self.hold(resume)
         if self.approves:
+            from conductor_cli.cli.plan_approval import check_terminal  # draws with Rich, which takes long to load
+
             check_terminal()
         self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
         given = plan or (resume.plan if resume is not None and isinstance(resume.plan, Plan) else None)
@@ -139,7 +140,13 @@ class Session:
         run = conductor.run(question, plan=plan, resume=resume, only_plan=only_plan, held=held)
         view = open_views(self.output, self.settings["output.progress"], self.around)
         store = self.store if self.keep else None
-        with stop_on_signals(run), open_approver(self.around) if held else nullcontext() as approver:
+        with ExitStack() as stack:
+            stack.enter_context(stop_on_signals(run))
+            approver = None
+            if held:
+                from conductor_cli.cli.plan_approval import open_approver
+
+                approver = stack.enter_context(open_approver(self.around))
             result = await drive(run, view, store, approver, on_output_lost=leave_stdout)
         for error in result.errors:
             print_error(error)

@@ -1,4 +1,4 @@
-"""The way in: prepares the streams, runs the command, and turns every error into three lines and an exit code."""
+"""Runs the command of a command line, and turns every error into at most three lines and an exit code."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 _RUN_ID = re.compile(r"last(~\d+)?|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
-_FIRST = ("--config", "--color", "--debug", "--quiet", "-q")
+_BEFORE_COMMAND = ("--config", "--color", "--debug", "--quiet", "-q")
 
 
-class _Redacted(logging.Formatter):
-    """A line of the log, also a traceback, without a key: libraries log what they send."""
+class _RedactingFormatter(logging.Formatter):
+    """Log lines and tracebacks without API keys, since libraries log what they send."""
 
     def format(self, record: logging.LogRecord) -> str:
         return KNOWN_SECRETS.redact(super().format(record))
 
 
 def start(*, greeted: bool = False) -> NoReturn:
-    """Run the command that `sys.argv` names and exit. `greeted`: the head of a chat stands there already."""
+    """Run the command that `sys.argv` names and exit. `greeted`: the banner of a chat is printed already."""
     arguments = with_run_id(sys.argv[1:])
     try:
         open_streams()
@@ -37,34 +37,38 @@ def start(*, greeted: bool = False) -> NoReturn:
 
 
 def run(arguments: Sequence[str], *, greeted: bool = False) -> int:
-    """Run one command and return its exit code. Errors are told on stderr. A chat that was greeted needs no Typer."""
+    """Run one command and return its exit code. Errors go to stderr. A chat that was greeted needs no Typer."""
     debug = "--debug" in arguments
     if debug:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Redacted("%(relativeCreated)7d ms %(name)s: %(message)s"))
+        handler.setFormatter(_RedactingFormatter("%(relativeCreated)7d ms %(name)s: %(message)s"))
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     try:
         if greeted:
-            from conductor_cli.cli.repl.loop import start_chat
+            from conductor_cli.cli.repl.loop import start_chat  # the prompt comes before Typer is loaded
 
             return start_chat(rehearsal="--rehearsal" in arguments)
-        from conductor_cli.cli.commands import app  # loads every command's wiring
+        from conductor_cli.cli.commands import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
     except Exception as error:
         if debug:
             logging.getLogger(__name__).exception("the command failed")
-        return _told(error)
+        return _report(error)
 
 
-def _told(error: Exception) -> int:
-    """Tell an error and return its exit code."""
+def _report(error: Exception) -> int:
+    """Print an error and return its exit code."""
     from typer.exceptions import TyperException
 
-    from conductor_cli.cli.output import leave_stdout, print_error
+    from conductor_cli.cli.output import leave_stdout, print_error, print_notice
 
     if isinstance(error, TyperException):
-        return _usage(error)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print_notice(error.format_message())
+        else:
+            print_error(_usage_error(error))
+        return UsageError("").exit_code
     if not isinstance(error, ConductorError):
         if isinstance(error, OSError):
             leave_stdout()
@@ -73,56 +77,46 @@ def _told(error: Exception) -> int:
     return error.exit_code
 
 
-def _usage(error: TyperException) -> int:
-    """What Typer finds wrong with the command line. Without a command there is nothing to tell but the help."""
-    from conductor_cli.cli.output import print_error, print_notice
-
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print_notice(error.format_message())
-        return UsageError("").exit_code
-    message = error.format_message().replace("Value error, ", "")
-    hint = f"{context.command_path if context is not None else 'conductor'} --help shows what there is"
+def _usage_error(error: TyperException) -> UsageError:
+    """What Typer finds wrong with a command line, as one of our errors."""
     option = getattr(error, "option_name", "")
-    if option in _FIRST:
-        message, hint = f"{option} stands before the command", f"for example: conductor {option} ask …"
-    print_error(UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint))
-    return UsageError("").exit_code
+    if option in _BEFORE_COMMAND:
+        return UsageError(f"{option} must come before the command", hint=f"for example: conductor {option} ask …")
+    context = getattr(error, "ctx", None)
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    command = context.command_path if context is not None else "conductor"
+    return UsageError(message[:1].lower() + message[1:], hint=f"see: {command} --help")
 
 
 def _unexpected(error: Exception) -> ConductorError:
-    """What no command foresaw: the system's refusal, else a fault of ours."""
+    """An error that no command expected: the system's refusal, else a bug of this program."""
     if isinstance(error, OSError) and error.strerror:
-        what = f"{error.filename}: " if error.filename else ""
-        return ConductorError(f"the system refused: {what}{error.strerror}", hint="check the disk and its rights")
-    said = f"a fault of conductor itself: {type(error).__name__}: {error}"
-    return ConductorError(said, hint="run again with --debug and report it")
+        file = f"{error.filename}: " if error.filename else ""
+        return ConductorError(f"{file}{error.strerror}", hint="check the disk and the file permissions")
+    message = f"this is a bug in conductor: {type(error).__name__}: {error}"
+    return ConductorError(message, hint="run it again with --debug and report what it prints")
 
 
 def open_streams() -> None:
-    """Make the three streams usable: those that are closed lead nowhere, and every character can be written.
+    """Make the three streams usable: closed ones lead to the null device, and every character can be written.
 
-    A closed one must not stay so: the next file opened, a trace for example, would take its place.
+    A closed stream must not stay closed: the next file opened, a trace for example, would get its number.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            _lead_nowhere(number)
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        # A pipe may have a narrow encoding; an answer must not die of a letter. A terminal shows its own.
+        # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal keeps its own encoding.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
 
 
-def _lead_nowhere(number: int) -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    if nowhere != number:
-        os.dup2(nowhere, number)
-        os.close(nowhere)
-
-
 def with_run_id(arguments: Sequence[str]) -> list[str]:
-    """`--continue` of `ask` and `chat` may stand without a run; then it means the last one."""
+    """The arguments, where `--continue` of `ask` and `chat` without a run means the last one."""
     given = list(arguments)
     for index, word in enumerate(given):
         if word == "--":

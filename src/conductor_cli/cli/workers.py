@@ -15,7 +15,7 @@ from conductor_cli.app.worker_tests import run_worker_tests
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
-from conductor_cli.cli.completions import worker_names
+from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.config import Settings, app_paths, load_settings
 from conductor_cli.core.errors import UsageError
@@ -251,7 +251,7 @@ def print_names(
     own: Annotated[bool, typer.Option("--own", help="Only those that were added.")] = False,
 ) -> None:
     """Print the names of workers, one per line, for shell completion."""
-    for name in worker_names(os.environ, context.obj.config, own=own):
+    for name in find_names("workers", "--own" if own else "", os.environ, context.obj.config):
         print_line(name)
 
 

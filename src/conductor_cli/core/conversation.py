@@ -1,11 +1,25 @@
-"""How much of a conversation goes along with its next question. Pure."""
+"""The next question of a conversation, and how much of the conversation goes along with it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from conductor_cli.core.prompts import CHARS_PER_TOKEN
-from conductor_cli.core.question import Turn
+from conductor_cli.core.question import Question, Turn
+from conductor_cli.core.trace import Trace
+
+
+def continue_conversation(question: Question, earlier: Trace, *, keep_system: bool) -> Question:
+    """`question` as the next one of a conversation, whose turns and files go along, and its system text if kept."""
+    before = earlier.question
+    return replace(
+        question,
+        history=(*before.history, Turn(question=before.text, answer=earlier.answer)),
+        files=tuple(dict.fromkeys((*before.files, *question.files))),
+        system=before.system if keep_system else question.system,
+        parent=earlier.run,
+    )
 
 
 def first_turn_to_send(turns: Sequence[Turn], first: int, tokens: int) -> int:

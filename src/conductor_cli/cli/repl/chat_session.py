@@ -15,11 +15,10 @@ from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
-from conductor_cli.cli.question_input import continue_conversation
 from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core import rerun
-from conductor_cli.core.conversation import first_turn_to_send
+from conductor_cli.core.conversation import continue_conversation, first_turn_to_send
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
