@@ -135,7 +135,7 @@ def test_what_was_paid_is_told_by_step_and_beside_single_workers(stage: Stage) -
     assert paid == ["0.000018", "0.000081", "0.000162", "0.000261"]
     assert found["alone"]["estimate"] is True
     assert found["alone"]["dearest"]["worker"] == "beta"
-    assert "one call alone, estimated: beta (dearest) $" in stage.inside("trace", "show").out
+    assert "one call alone, estimated: beta (most expensive) $" in stage.inside("trace", "show").out
 
 
 def test_prices_are_listed_with_their_source(stage: Stage) -> None:

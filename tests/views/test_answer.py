@@ -91,7 +91,7 @@ def test_a_terminal_sees_the_text_as_it_comes() -> None:
 def test_an_attempt_that_breaks_off_is_marked_off() -> None:
     """One line stands between the text that was lost and the text of the next attempt."""
     assert shown(retry(), terminal=True) == (
-        f"{ANSWER[:27]}\n--- this attempt broke off: gpt: 429 Too Many Requests; again in 12 s ---\n{ANSWER}\n"
+        f"{ANSWER[:27]}\n--- this attempt failed: gpt: 429 Too Many Requests; again in 12 s ---\n{ANSWER}\n"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_partial_answer_from_another_step_is_written() -> None:
 
 def test_an_answer_other_than_what_was_streamed_is_marked_off() -> None:
     """What stands is told apart from what was shown before it."""
-    assert shown(one_step(["draft"], "final"), terminal=True) == "draft\n--- what stands instead ---\nfinal\n"
+    assert shown(one_step(["draft"], "final"), terminal=True) == "draft\n--- replaced by the final answer ---\nfinal\n"
 
 
 def test_an_answer_that_goes_on_is_completed() -> None:

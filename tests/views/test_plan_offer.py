@@ -92,9 +92,9 @@ def test_the_totals_say_what_is_known_and_what_is_not() -> None:
     assert "estimate  4 calls, " in text
     assert "2 calls without a known price" in text
     assert "planning  took 340 tokens, 1 call unpriced" in text
-    assert "limits    $0.2500, 90 s at most" in text
+    assert "limits    at most $0.2500, 90 s" in text
     assert "not used  spare" in text
-    assert "another worker of the pool takes over" in text
+    assert "another worker of the pool takes over its step" in text
 
 
 def test_finished_steps_cost_nothing_any_more() -> None:
@@ -122,9 +122,11 @@ def test_the_flow_stands_by_reader() -> None:
     flat = " ".join(text.split())
     assert "file notes.txt (2,000 characters, shortened)" in flat
     assert "the answer of 1 (may carry the question and files); failed: busy" in flat
-    assert "step 3.1: dark its subtask alone" in flat
-    assert text_of(flow_lines([], Screen())) == "nobody was sent anything"
-    assert "read by here and openai." in text_of(stand_in_lines(["here", "openai", "here"], Screen(width=200)))
+    assert "step 3.1: dark only its subtask" in flat
+    assert text_of(flow_lines([], Screen())) == "nothing was sent to anybody"
+    assert "Possible readers: here and openai." in text_of(
+        stand_in_lines(["here", "openai", "here"], Screen(width=200))
+    )
 
 
 def test_the_flow_as_json_has_the_same() -> None:

@@ -14,7 +14,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.trace import StepRecord, Trace, apply_event, changed
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.views.run_text import (
-    LONGEST,
+    LONGEST_MESSAGE,
     compare_single_workers,
     describe_access,
     problem_lines,
@@ -33,10 +33,10 @@ def test_what_single_workers_would_have_cost() -> None:
         workers=(Worker(name="a\nb", kind="x", price=price), Worker(name="best", kind="x", price=cheap, card=card))
     )
     trace = Trace(state="finished", answer="x" * 350, pool=pool)
-    said = "one call alone, estimated: a b (dearest) $0.0112, best (best card) $0.0002"
+    said = "one call alone, estimated: a b (most expensive) $0.0112, best (best card) $0.0002"
     assert compare_single_workers(trace) == said
     assert compare_single_workers(changed(trace, pool=Pool(workers=pool.workers[1:]))).endswith(
-        "best (dearest and best card) $0.0002"
+        "best (most expensive and best card) $0.0002"
     )
     assert compare_single_workers(changed(trace, pool=Pool(workers=()))) == ""
 
@@ -129,5 +129,5 @@ def test_trouble_is_short_whatever_a_provider_wrote() -> None:
         trace = apply_event(trace, event)
     lines = problem_lines(trace, stored=True)
     assert len(lines) == 3
-    assert max(len(line) for line in lines) < LONGEST + 20
+    assert max(len(line) for line in lines) < LONGEST_MESSAGE + 20
     assert not [line for line in lines if "\n" in line]

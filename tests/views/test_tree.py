@@ -168,7 +168,7 @@ def test_a_run_that_breaks_off_leaves_the_terminal_as_it_was(count: int) -> None
     written = drawn.sink.getvalue()
     assert written.count(HIDE) == written.count(SHOW) == 1
     assert written.rindex(SHOW) > written.rindex(HIDE)
-    assert "conductor: the run was interrupted: it has no end" in drawn.screen()
+    assert "conductor: the run was interrupted before its end" in drawn.screen()
     assert sum(line.startswith(" 1 ") for line in drawn.screen()) == (count > 10)
 
 

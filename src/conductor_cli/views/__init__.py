@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed
-from conductor_cli.views.answer import AnswerOutput, AnswerSink, LazySink, PlainSink, answering_step
+from conductor_cli.views.answer import AnswerOutput, AnswerSink, PlainSink, answering_step
 from conductor_cli.views.base import Progress, Stderr, Stdout, View
 from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, uses_color
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
@@ -105,7 +105,7 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
 
         return MarkdownStream(console, rewraps=rewraps(context.environ))
 
-    return AnswerOutput(stdout, LazySink(open_sink))
+    return AnswerOutput(stdout, open_sink)
 
 
 OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {

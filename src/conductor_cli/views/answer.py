@@ -1,8 +1,8 @@
 """The answer and nothing else, on standard output.
 
-A pipe or a file gets the whole answer once, as the worker wrote it, with one newline at its end. A terminal gets the
-answering step's text as it comes, made safe to show, as Markdown where the terminal has colours; what was shown is not
-repeated when the run ends.
+A pipe or a file gets the whole answer once, as the worker wrote it, ending in one newline. A terminal gets the text of
+the answering step as it is written, made safe to show, as Markdown where the terminal has colours; what was shown is
+not repeated when the run ends.
 """
 
 from __future__ import annotations
@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from conductor_cli.core.events import (
-    Event,
-    RunFailed,
-    RunFinished,
-    StepDelta,
-    StepFailed,
-    StepPlanned,
-    StepStarted,
-)
+from conductor_cli.core.events import Event, RunFailed, RunFinished, StepDelta, StepFailed, StepPlanned, StepStarted
 from conductor_cli.core.sanitize import StreamSanitizer, one_line, sanitize
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt
@@ -30,7 +22,7 @@ def answering_step(event: Event, known: int) -> int:
 
 
 class AnswerSink(Protocol):
-    """What a terminal's answer is written to: pieces of clean text, then `close`; a remark stands between two texts."""
+    """Where a terminal's answer is written: pieces of sanitized text, remarks between two texts, and an end."""
 
     def write(self, text: str) -> None: ...
 
@@ -39,27 +31,8 @@ class AnswerSink(Protocol):
     def close(self) -> None: ...
 
 
-class AnswerOutput:
-    """Writes whole where nobody watches, and streams to `paper` where somebody does."""
-
-    def __init__(self, stdout: Stdout, paper: AnswerSink | None = None) -> None:
-        self._stdout = stdout
-        self._stream = _AnswerStream(paper or PlainSink(stdout)) if stdout.terminal else None
-
-    def show(self, event: Event) -> None:
-        if self._stream is not None:
-            self._stream.show(event)
-        elif isinstance(event, RunFinished) and event.answer:
-            self._stdout.write(event.answer if event.answer.endswith("\n") else event.answer + "\n")
-            self._stdout.flush()
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.end()
-
-
 class PlainSink:
-    """Text as it is, a piece as soon as it comes."""
+    """Writes every piece at once and as it is."""
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
@@ -79,77 +52,81 @@ class PlainSink:
             self.write("\n")
 
 
-class LazySink:
-    """A paper that is opened when the first text comes."""
+class AnswerOutput:
+    """Writes the whole answer to a file or pipe, and streams it to a terminal.
 
-    def __init__(self, opened: Callable[[], AnswerSink]) -> None:
-        self._opened = opened
-        self._paper: AnswerSink | None = None
+    `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
+    """
 
-    def write(self, text: str) -> None:
-        self._paper = self._paper or self._opened()
-        self._paper.write(text)
+    def __init__(self, stdout: Stdout, open_sink: Callable[[], AnswerSink] | None = None) -> None:
+        self._stdout = stdout
+        self._stream = _AnswerStream(open_sink or (lambda: PlainSink(stdout))) if stdout.terminal else None
 
-    def remark(self, text: str) -> None:
-        self._paper = self._paper or self._opened()
-        self._paper.remark(text)
+    def show(self, event: Event) -> None:
+        if self._stream is not None:
+            self._stream.show(event)
+        elif isinstance(event, RunFinished) and event.answer:
+            self._stdout.write(event.answer if event.answer.endswith("\n") else event.answer + "\n")
+            self._stdout.flush()
 
     def close(self) -> None:
-        if self._paper is not None:
-            self._paper.close()
+        if self._stream is not None:
+            self._stream.close()
 
 
 class _AnswerStream:
     """The text on the terminal: that of the current attempt at the answering step."""
 
-    def __init__(self, paper: AnswerSink) -> None:
-        self._paper = paper
+    def __init__(self, open_sink: Callable[[], AnswerSink]) -> None:
+        self._open_sink = open_sink
+        self._sink: AnswerSink | None = None
         self._step = 0
         self._pieces: list[str] = []
-        self._cleaner = StreamSanitizer()
+        self._sanitizer = StreamSanitizer()
 
     def show(self, event: Event) -> None:
         self._step = answering_step(event, self._step)
         match event:
             case StepDelta(text=text) if event.step == self._step and text:
                 self._pieces.append(text)
-                self._write(self._cleaner.feed(text))
+                self._write(self._sanitizer.feed(text))
             case StepFailed() if event.step == self._step and not event.final:
-                self._break_off(
-                    f"this attempt broke off: {describe_failure(event.error)}; {describe_next_attempt(event)}"
-                )
+                why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
+                self._discard(f"this attempt failed: {why}")
             case StepStarted() if event.step == self._step:
-                self._break_off(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
+                self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
             case RunFinished():
                 self._finish(event.answer)
             case RunFailed():
-                self.end()
+                self.close()
             case _:
                 pass
 
-    def end(self) -> None:
-        self._write(self._cleaner.close())
-        self._paper.close()
+    def close(self) -> None:
+        self._write(self._sanitizer.close())
+        if self._sink is not None:
+            self._sink.close()
 
     def _finish(self, answer: str) -> None:
+        """Write what is missing of the answer, or all of it if another text was shown."""
         shown = "".join(self._pieces)
-        if answer.strip() == shown.strip():
-            pass
-        elif answer.startswith(shown):
-            self._write(self._cleaner.feed(answer[len(shown) :]))
-        else:
-            self._break_off("what stands instead")
-            self._write(sanitize(answer))
-        self.end()
+        if answer.strip() != shown.strip():
+            if answer.startswith(shown):
+                self._write(self._sanitizer.feed(answer[len(shown) :]))
+            else:
+                self._discard("replaced by the final answer")
+                self._write(sanitize(answer))
+        self.close()
 
-    def _break_off(self, why: str) -> None:
-        """One line between text that does not stand and what comes after it."""
-        if self._pieces:
-            self.end()
-            self._paper.remark(f"--- {why} ---")
+    def _discard(self, why: str) -> None:
+        """A line between text that is no longer valid and what follows it."""
+        if self._pieces and self._sink is not None:
+            self.close()
+            self._sink.remark(f"--- {why} ---")
         self._pieces = []
-        self._cleaner = StreamSanitizer()
+        self._sanitizer = StreamSanitizer()
 
     def _write(self, text: str) -> None:
         if text:
-            self._paper.write(text)
+            self._sink = self._sink or self._open_sink()
+            self._sink.write(text)

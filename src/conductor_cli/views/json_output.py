@@ -12,8 +12,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.limit_hints import with_limit_hint
-from conductor_cli.views.run_text import apply_without_deltas
+from conductor_cli.views.run_text import apply_without_deltas, with_limit_hint
 
 
 class JsonLinesOutput:

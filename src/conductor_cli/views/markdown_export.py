@@ -1,7 +1,7 @@
 """A run as Markdown. Pure.
 
-Every text that others wrote stands in a fence that is longer than any in it, or is escaped: nothing in it becomes a
-heading, a link, an image or HTML.
+Texts that others wrote are put into a fence that is longer than any in them, or are escaped, so that nothing in them
+becomes a heading, a link, an image or HTML.
 """
 
 from __future__ import annotations
@@ -21,59 +21,54 @@ from conductor_cli.views.run_text import (
     question_line,
 )
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-]|(?<=:)/|(?<=www)\.)")
-"""What may mark something up; the last ones make addresses into links."""
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-]|(?<=:)/|(?<=www)\.)")
+"""Characters that may be markup; the last two make links of addresses."""
 
 _TICKS: Final = re.compile(r"`{3,}")
 
 
 def markdown_document(trace: Trace, *, live: bool = False) -> str:
     """The whole file."""
-    parts = [
-        f"# {_plain(question_line(trace)[:100])}", "", f"- {_plain(describe_setup(trace))}",
-        f"- {_plain(describe_outcome(trace, live=live))}", f"- {_plain(describe_totals(trace, stored=True))}",
-        f"- {_plain(trace.time)}",
+    facts = [
+        describe_setup(trace), describe_outcome(trace, live=live), describe_totals(trace, stored=True), trace.time,
+        f"resumes run {trace.resumed}" if trace.resumed else "",
     ]  # fmt: skip
-    parts += [f"- resumes run {_plain(trace.resumed)}"] if trace.resumed else []
-    parts += ["", "## Question", "", *_fenced(trace.question.text)]
+    lines = [f"# {_escape(question_line(trace)[:100])}", "", *(f"- {_escape(fact)}" for fact in facts if fact)]
+    lines += ["", "## Question", "", *_fence(trace.question.text)]
     for file in trace.question.files:
-        parts += [f"File {_plain(file.name)}:", "", *_fenced(file.text)]
-    parts += ["## Plan", "", "| step | worker | sees | state | took |", "|---|---|---|---|---|"]
-    parts += [_row(record, trace.at) for record in trace.steps]
-    parts += [""]
-    parts += [*[f"- {_plain(notice.text)}" for notice in trace.notices], ""] if trace.notices else []
-    parts += [line for record in trace.steps for line in _step(record, 2)]
-    parts += ["## Answer", "", *_fenced(trace.answer or "(none)")]
-    return "\n".join(parts).rstrip("\n") + "\n"
+        lines += [f"File {_escape(file.name)}:", "", *_fence(file.text)]
+    lines += ["## Plan", "", "| step | worker | sees | state | took |", "|---|---|---|---|---|"]
+    for record in trace.steps:
+        took, sees = format_duration(record.seconds(trace.at)), describe_access(record.step.access)
+        cells = (str(record.number), _escape(record.worker), sees.removeprefix("sees "), record.state, took)
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    if trace.notices:
+        lines += [*(f"- {_escape(notice.text)}" for notice in trace.notices), ""]
+    for record in trace.steps:
+        lines += _step_lines(record, 2)
+    lines += ["## Answer", "", *_fence(trace.answer or "(none)")]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _row(record: StepRecord, now: float) -> str:
-    took, sees = (
-        format_duration(record.seconds(now)),
-        describe_access(record.step.access).removeprefix("sees "),
-    )
-    return f"| {record.number} | {_plain(record.worker)} | {sees} | {record.state} | {took} |"
-
-
-def _step(record: StepRecord, depth: int) -> Iterator[str]:
-    yield from (f"{'#' * depth} Step {record.number}: {_plain(record.worker)}, {record.state}", "")
-    yield from _fenced(record.step.subtask)
+def _step_lines(record: StepRecord, depth: int) -> Iterator[str]:
+    yield from (f"{'#' * depth} Step {record.number}: {_escape(record.worker)}, {record.state}", "")
+    yield from _fence(record.step.subtask)
     if record.error is not None:
-        yield from (f"Failed: {_plain(record.error.message)}", "")
+        yield from (f"Failed: {_escape(record.error.message)}", "")
     for message in record.prompt:
-        yield from (f"Prompt ({message.role}):", "", *_fenced(message.content))
-    if record.nested is not None:
-        for inner in record.nested.steps:
-            yield from _step(inner, min(depth + 1, 6))
-    yield from ("Answer:", "", *_fenced(record.text or "(none)"))
+        yield from (f"Prompt ({message.role}):", "", *_fence(message.content))
+    for step in record.nested.steps if record.nested is not None else ():
+        yield from _step_lines(step, min(depth + 1, 6))
+    yield from ("Answer:", "", *_fence(record.text or "(none)"))
 
 
-def _fenced(text: str) -> list[str]:
-    shown = sanitize(text)
-    fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(shown))])
-    return [f"{fence}text", *shown.splitlines(), fence, ""]
+def _fence(text: str) -> list[str]:
+    text = sanitize(text)
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(text))])
+    return [f"{fence}text", *text.splitlines(), fence, ""]
 
 
-def _plain(text: str) -> str:
-    """Any text in one line, none of it markup."""
-    return _SPECIAL.sub(r"\\\1", one_line(text))
+def _escape(text: str) -> str:
+    """The text in one line without any markup."""
+    return _MARKUP.sub(r"\\\1", one_line(text))
