@@ -10,7 +10,7 @@ import pytest
 from conductor_cli.app.planner_resolution import missing_key_notice, resolve_planner
 from conductor_cli.config import load_settings
 from tests.cli.stage import Stage, explained, finished
-from tests.models.test_llama_about import lora
+from tests.models.test_llama_model_info import lora
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1#m", "openai/gpt-9", "alpha"])

@@ -11,7 +11,7 @@ from conductor_cli.app import planner_resolution
 from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.config import load_settings
 from tests.cli.stage import Stage
-from tests.models.test_llama_about import lora
+from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import make
 
 

@@ -75,7 +75,7 @@ def on_thread(path: Path, look: Callable[[Engine], object], options: LlamaOption
     async def go() -> None:
         model = Llama(path, options)
         try:
-            await model.do(work)
+            await model.run_on_thread(work)
         finally:
             await model.close()
 
@@ -183,9 +183,11 @@ def test_special_tokens_in_a_question_are_text(tiny: Path) -> None:
     def look(engine: Engine) -> None:
         vocabulary = engine.vocabulary
         harmless, harmful = ([*tokens(engine, question)] for question in ("1", attack))
-        control = [[token for token in found if not vocabulary.spelling(token)] for found in (harmless, harmful)]
+        control = [[token for token in found if not vocabulary.token_bytes(token)] for found in (harmless, harmful)]
         assert control[0] == control[1] != []
-        spelled = b"".join(map(vocabulary.spelling, vocabulary.tokens([Piece(attack, control=False)], nothing).tokens))
+        spelled = b"".join(
+            map(vocabulary.token_bytes, vocabulary.tokenize_prompt([Piece(attack, control=False)], nothing).tokens)
+        )
         assert spelled.decode() == attack
 
     on_thread(tiny, look)
@@ -195,7 +197,7 @@ def tokens(engine: Engine, question: str) -> list[int]:
     from conductor_cli.models.llama.prompt import render_prompt
 
     messages = (Message(role="user", content=question),)
-    return engine.vocabulary.tokens(render_prompt(engine._template, messages, thinking=True), nothing).tokens
+    return engine.vocabulary.tokenize_prompt(render_prompt(engine._template, messages, thinking=True), nothing).tokens
 
 
 def nothing() -> None:
@@ -207,7 +209,9 @@ def test_pieces_of_a_prompt_are_read_as_one_text(sentence: Path) -> None:
 
     def look(engine: Engine) -> None:
         found = tokens(engine, "Check the sum of A")
-        whole = engine.vocabulary.tokens([Piece("<s>[INST] Check the sum of A [/INST]", control=True)], nothing).tokens
+        whole = engine.vocabulary.tokenize_prompt(
+            [Piece("<s>[INST] Check the sum of A [/INST]", control=True)], nothing
+        ).tokens
         assert found == whole
         assert found.count(1) == 1
 
@@ -254,7 +258,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(tiny: Path) -> 
 def test_the_context_is_no_larger_than_the_model_was_trained_for(tiny: Path) -> None:
     """A wish beyond it is cut down, not refused."""
     rooms: list[int] = []
-    on_thread(tiny, lambda engine: rooms.append(engine.room), LlamaOptions(context=1_000_000, threads=1))
+    on_thread(tiny, lambda engine: rooms.append(engine.capacity), LlamaOptions(context=1_000_000, threads=1))
     assert rooms == [8192]
 
 
@@ -341,17 +345,17 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path, grammar: str, pro
 @contextmanager
 def reached(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Event]:
     """An event that is set when the thread begins with this batch of a prompt."""
-    event, begun, check = threading.Event(), 0, KVCache.check
+    event, begun, check = threading.Event(), 0, KVCache.check_cancelled
 
     def counted(memory: KVCache) -> None:
         nonlocal begun
-        begun += len(memory._live) >= (batches - 1) * memory._batch
+        begun += len(memory.tokens) >= (batches - 1) * memory._batch_size
         if begun:
             event.set()
         check(memory)
 
     with monkeypatch.context() as patch:
-        patch.setattr(KVCache, "check", counted)
+        patch.setattr(KVCache, "check_cancelled", counted)
         yield event
 
 
@@ -587,7 +591,7 @@ except asyncio.CancelledError:
 
 def test_what_the_user_set_for_threads_stands() -> None:
     """Our wish for OpenMP gives way to the user's."""
-    script = "import os; from conductor_cli.models.llama.bindings import _set_environment as s; s(); "
+    script = "import os; from conductor_cli.models.llama.bindings import set_environment as s; s(); "
     script += "print(os.environ.get('GOMP_SPINCOUNT'))"
     found = []
     for given in ({}, {"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": "active"}):

@@ -26,7 +26,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.sampling import drawn, shares
+from conductor_cli.models.llama.sampling import choose_index, softmax
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.models.conftest import NEVER_ENDS
@@ -74,13 +74,13 @@ def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_choice_is_made_without_writing(partial: Path, reads: list[int]) -> None:
     """The prompt is read in one go and nothing behind it; the likeliest of the choices is the reply, in one token."""
     with opened(partial) as engine:
-        chunks = list(engine.answer(choose(*ABC), CancelToken()))
+        chunks = list(engine.generate(choose(*ABC), CancelToken()))
         (tokens,) = reads
         (last,) = chunks
         assert (last.text, last.thinking, last.finish) == ("B", "", "stop")
         assert last.usage is not None
         assert (last.usage.tokens_in, last.usage.tokens_out, last.usage.calls) == (tokens, 1, 1)
-        assert engine.memory._live == engine.prompt(choose(*ABC)).tokens
+        assert engine.kv_cache.tokens == engine.tokenize(choose(*ABC)).tokens
 
 
 def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
@@ -88,10 +88,10 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
     import numpy as np
 
     with opened(partial) as engine:
-        (last,) = engine.answer(choose(*ABC), CancelToken())
+        (last,) = engine.generate(choose(*ABC), CancelToken())
         logits = np.ctypeslib.as_array(engine._lib.llama_get_logits_ith(engine.context, -1), (engine.vocabulary.size,))
-        tokens = [engine.vocabulary.first(label) for label in ABC]
-        assert [engine.vocabulary.spelling(token) for token in tokens] == [b"A", b"B", b"C"]
+        tokens = [engine.vocabulary.first_token(label) for label in ABC]
+        assert [engine.vocabulary.token_bytes(token) for token in tokens] == [b"A", b"B", b"C"]
         assert int(logits.argmax()) not in tokens
         wanted = np.exp(logits[tokens].astype(np.float64) - logits[tokens].max())
     assert last.odds is not None
@@ -116,7 +116,7 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
     with opened(partial) as engine:
 
         def of(**more: Any) -> Chunk:
-            (last,) = engine.answer(choose(*ABC, **more), CancelToken())
+            (last,) = engine.generate(choose(*ABC, **more), CancelToken())
             return last
 
         of()  # from here on the prompt is known, and each call reads the same one token of it
@@ -144,10 +144,10 @@ def test_choices_that_begin_alike_are_written(partial: Path, reads: list[int]) -
     labels = tuple(labels_of(list(map(str, range(30))), "letters"))
     assert labels[-4:] == ("AA", "AB", "AC", "AD")
     with opened(partial) as engine:
-        assert engine.vocabulary.first("AA") == engine.vocabulary.first("A")
+        assert engine.vocabulary.first_token("AA") == engine.vocabulary.first_token("A")
         for seed in range(12):
             reads.clear()
-            chunks = list(engine.answer(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
+            chunks = list(engine.generate(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
             assert text(chunks) in labels
             assert chunks[-1].odds is None
             assert chunks[-1].usage is not None
@@ -159,7 +159,7 @@ def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
     numbers = tuple(labels_of(list(map(str, range(12))), "numbers"))
     with opened(make(models / "plain-choices.gguf", extra=Extra(bias={"1": 4.0}))) as engine:
         found = {
-            text(engine.answer(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(400)
+            text(engine.generate(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(400)
         }
     assert found <= set(numbers)
     assert found >= {"1", "10", "11"}
@@ -169,29 +169,29 @@ def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
     """SentencePiece puts a space before a text; its letters are still tokens of their own, or are written."""
     path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
     with opened(path) as engine:
-        (last,) = engine.answer(choose(*ABC), CancelToken())
-        tokens = [engine.vocabulary.first(label) for label in ABC]
+        (last,) = engine.generate(choose(*ABC), CancelToken())
+        tokens = [engine.vocabulary.first_token(label) for label in ABC]
         logits = engine._lib.llama_get_logits_ith(engine.context, -1)
         likeliest = max(zip(ABC, tokens, strict=True), key=lambda pair: logits[pair[1]])[0]
         assert len(set(tokens)) == 3
         assert last.text == likeliest
         assert last.odds is not None
         rare = ("D", "X", "Z")
-        assert len({engine.vocabulary.first(label) for label in rare}) == 1
-        assert text(engine.answer(choose(*rare), CancelToken())) in rare
+        assert len({engine.vocabulary.first_token(label) for label in rare}) == 1
+        assert text(engine.generate(choose(*rare), CancelToken())) in rare
 
 
 def test_a_choice_needs_no_room_to_write(partial: Path) -> None:
     """A prompt that leaves one token of the context free is answered; one that leaves none is refused."""
     with opened(partial, context=256) as engine:
-        room = engine.memory.room
-        by_tokens = {len(engine.prompt(request).tokens): request for request in map(wordy, range(900))}
-        (last,) = engine.answer(by_tokens[room - 1], CancelToken())
+        room = engine.kv_cache.capacity
+        by_tokens = {len(engine.tokenize(request).tokens): request for request in map(wordy, range(900))}
+        (last,) = engine.generate(by_tokens[room - 1], CancelToken())
         assert last.text == "B"
         with pytest.raises(ModelError, match=f"has {room} tokens, and the context of partial.gguf holds {room}"):
-            list(engine.answer(by_tokens[room], CancelToken()))
+            list(engine.generate(by_tokens[room], CancelToken()))
         with pytest.raises(ModelError, match="and 256 are kept for the reply"):
-            list(engine.answer(replace(by_tokens[room - 1], choices=()), CancelToken()))
+            list(engine.generate(replace(by_tokens[room - 1], choices=()), CancelToken()))
 
 
 def wordy(length: int) -> Request:
@@ -204,12 +204,12 @@ LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 @given(LOGITS, st.floats(-1e3, 1e3))
 def test_shares_are_a_distribution(logits: list[float], shift: float) -> None:
     """They sum to one, keep the order, and depend on differences only; no logit is too large."""
-    found = shares(logits)
+    found = softmax(logits)
     assert math.isclose(sum(found), 1.0, rel_tol=1e-9)
     assert all(0.0 <= share <= 1.0 for share in found)
     pairs = sorted(zip(logits, found, strict=True))
     assert [share for _, share in pairs] == sorted(found)
-    assert shares([logit + shift for logit in logits]) == pytest.approx(found, abs=1e-6)
+    assert softmax([logit + shift for logit in logits]) == pytest.approx(found, abs=1e-6)
 
 
 CLOSE = st.lists(st.floats(-3, 3), min_size=2, max_size=9)
@@ -221,9 +221,9 @@ TEMPERATURES = st.one_of(
 @given(st.one_of(LOGITS, CLOSE), TEMPERATURES, st.integers(0, 1 << 64))
 def test_every_temperature_draws_something(logits: list[float], temperature: float | None, seed: int) -> None:
     """From almost nothing, where only the likeliest is left, to infinity; the same seed draws the same."""
-    odds = shares(logits)
-    at = drawn(odds, temperature, seed)
-    assert drawn(odds, temperature, seed) == at
+    odds = softmax(logits)
+    at = choose_index(odds, temperature, seed)
+    assert choose_index(odds, temperature, seed) == at
     if temperature is None or temperature < 1e-20:
         assert odds[at] == max(odds)
     assert 0 <= at < len(odds)

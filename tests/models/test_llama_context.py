@@ -12,10 +12,10 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.engine import ANSWER, Engine
+from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, Engine
 from conductor_cli.run.steps import FATAL
 from tests.models.test_llama import ask, on_thread, play, text, told
-from tests.models.test_llama_about import lora
+from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import Extra, make
 
 STEP = 512
@@ -25,7 +25,7 @@ LONG = "Check the sum of the numbers and write the answer. " * 50
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "STEP", STEP)
+    monkeypatch.setattr(loading, "CONTEXT_STEP", STEP)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def wide(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]
 
     def say(*requests: Request, options: LlamaOptions = WIDE) -> list[str]:
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "STEP", 4096)
+            patch.setattr(loading, "CONTEXT_STEP", 4096)
             return told(tiny, *requests, options=options)
 
     return say
@@ -51,10 +51,10 @@ def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[
     found: list[int] = []
 
     def look(engine: Engine) -> None:
-        found.append(engine.memory.room)
+        found.append(engine.kv_cache.capacity)
         for request in requests:
-            list(engine.answer(request, CancelToken()))
-            found.append(engine.memory.room)
+            list(engine.generate(request, CancelToken()))
+            found.append(engine.kv_cache.capacity)
 
     on_thread(path, look, options)
     return found
@@ -110,21 +110,21 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
     """Too little memory ends one question, not the model: what it had read is still there."""
 
     def look(engine: Engine) -> None:
-        before = text(engine.answer(ask(), CancelToken()))
+        before = text(engine.generate(ask(), CancelToken()))
         context = engine.context
         with monkeypatch.context() as patch:
             patch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
             with pytest.raises(ModelError, match="cannot be used") as error:
-                list(engine.answer(ask(LONG), CancelToken()))
+                list(engine.generate(ask(LONG), CancelToken()))
         assert "too little memory" in error.value.hint
         assert error.value.reason == "length"
         assert error.value.reason not in FATAL
         assert engine.context is context
-        *_, last = again = list(engine.answer(ask(), CancelToken()))
+        *_, last = again = list(engine.generate(ask(), CancelToken()))
         assert text(again) == before
         assert last.usage is not None
         assert last.usage.tokens_cached == last.usage.tokens_in - 1
-        assert len(text(engine.answer(ask(LONG), CancelToken()))) > 0
+        assert len(text(engine.generate(ask(LONG), CancelToken()))) > 0
 
     on_thread(tiny, look, WIDE)
 
@@ -136,13 +136,13 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
 
     def look(engine: Engine) -> None:
         monkeypatch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
-        *_, last = list(engine.answer(ask(max_tokens=None), CancelToken()))
+        *_, last = list(engine.generate(ask(max_tokens=None), CancelToken()))
         assert last.usage is not None
-        assert last.usage.tokens_in + last.usage.tokens_out <= STEP == engine.memory.room
+        assert last.usage.tokens_in + last.usage.tokens_out <= STEP == engine.kv_cache.capacity
         planning = ask("Check the sum. " * 60, max_tokens=None, grammar='root ::= "a"')
-        assert STEP - ANSWER < len(engine.prompt(planning).tokens) < STEP
+        assert STEP - MIN_GRAMMAR_REPLY < len(engine.tokenize(planning).tokens) < STEP
         with pytest.raises(ModelError, match="cannot be used"):
-            list(engine.answer(planning, CancelToken()))
+            list(engine.generate(planning, CancelToken()))
 
     on_thread(tiny, look, WIDE)
 
@@ -154,10 +154,10 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeyp
         opened = engine._lib.llama_init_from_model
         few = lambda model, params: opened(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
         monkeypatch.setattr(engine._lib, "llama_init_from_model", few)
-        tokens = len(engine.prompt(ask(LONG)).tokens)
+        tokens = len(engine.tokenize(ask(LONG)).tokens)
         assert STEP < tokens < 3 * STEP
-        assert text(engine.answer(ask(LONG, max_tokens=None), CancelToken()))
-        assert STEP < engine.memory.room <= 3 * STEP
+        assert text(engine.generate(ask(LONG, max_tokens=None), CancelToken()))
+        assert STEP < engine.kv_cache.capacity <= 3 * STEP
 
     on_thread(tiny, look, WIDE)
 
@@ -171,9 +171,9 @@ def test_what_cannot_be_copied_is_read_again(
     expected = wide(second)[0]
 
     def look(engine: Engine) -> None:
-        list(engine.answer(begun, CancelToken()))
+        list(engine.generate(begun, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
-        *_, last = chunks = list(engine.answer(second, CancelToken()))
+        *_, last = chunks = list(engine.generate(second, CancelToken()))
         assert last.usage is not None
         assert last.usage.tokens_cached == 0
         assert text(chunks) == expected
@@ -185,14 +185,14 @@ def test_a_flag_stops_the_work_in_the_larger_context(tiny: Path, monkeypatch: py
     """llama.cpp itself asks the flag of the call for which the context was opened."""
 
     def look(engine: Engine) -> None:
-        flag = CancelToken()
-        engine.memory.watch(flag)
-        tokens = engine.prompt(ask()).tokens
-        engine.widen(STEP + 1)
-        flag.set()
-        monkeypatch.setattr(engine.memory, "check", lambda: None)
-        with pytest.raises(loading.Stopped):
-            engine.memory.decode(tokens)
+        cancel = CancelToken()
+        engine.kv_cache.set_cancel_token(cancel)
+        tokens = engine.tokenize(ask()).tokens
+        engine.grow_context(STEP + 1)
+        cancel.set()
+        monkeypatch.setattr(engine.kv_cache, "check_cancelled", lambda: None)
+        with pytest.raises(loading.Cancelled):
+            engine.kv_cache.decode(tokens)
 
     on_thread(tiny, look, WIDE)
 

@@ -58,12 +58,12 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no-layer": (lambda data: number(data, "qwen2.block_count", "I", 0), "claims 0 layers"),
     "many-layers": (lambda data: number(data, "qwen2.block_count", "I", 1 << 31), "claims 2147483648 layers"),
     "epsilon": (lambda data: number(data, "layer_norm_rms_epsilon", "f", -1.0), "layer_norm_rms_epsilon is -1.0"),
-    "no-context": (lambda data: number(data, "qwen2.context_length", "I", 0), "is damaged, or no model"),
+    "no-context": (lambda data: number(data, "qwen2.context_length", "I", 0), "is damaged, or not a model"),
     "no-tokenizer": (lambda data: data.replace(b"gpt2", b"none", 1), "has no vocabulary"),
     "a-token-twice": (twice, "has a token twice"),
     "unknown-architecture": (lambda data: data.replace(b"qwen2", RENAMED), "unknown model architecture: 'qwen9'"),
     "other-architecture": (lambda data: data.replace(b"qwen2", b"llama"), "cannot be loaded"),
-    "not-a-number": (lambda data: weights(data, b"\xff"), "what they give is no number"),
+    "not-a-number": (lambda data: weights(data, b"\xff"), "output is not a number"),
 }
 
 

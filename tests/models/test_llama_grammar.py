@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.loading import LlamaOptions, Loaded
+from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from tests.core.strategies import terms_for_tests
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny: Path) -> Iterator[Loaded]:
-    found = Loaded(tiny, LlamaOptions(context=256), CancelToken())
+def loaded(tiny: Path) -> Iterator[LoadedModel]:
+    found = LoadedModel(tiny, LlamaOptions(context=256), CancelToken())
     yield found
     found.close()
 
 
-def compiled(loaded: Loaded, grammar: str) -> Any:
+def compiled(loaded: LoadedModel, grammar: str) -> Any:
     vocabulary = loaded.lib.llama_model_get_vocab(loaded.model)
     return loaded.lib.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
 
@@ -33,7 +33,7 @@ def compiled(loaded: Loaded, grammar: str) -> Any:
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_llama_accepts_every_grammar_that_we_generate(
-    loaded: Loaded, name: str, data: st.DataObject, capfd: pytest.CaptureFixture[str]
+    loaded: LoadedModel, name: str, data: st.DataObject, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """For 1 to 12 workers, 1 to 5 steps, with and without reasoning or an earlier answer, and without a message."""
     single = name == "native" and data.draw(st.booleans())

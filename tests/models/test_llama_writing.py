@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.gguf import check_model_file, read_header
-from conductor_cli.models.llama.loading import LlamaOptions, Loaded
+from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from conductor_cli.models.llama.writing import ALIGNMENT, Kind, Tensor, Value, write
 from tests.tiny_gguf import make
 
@@ -102,7 +102,7 @@ def test_llama_cpp_loads_a_model_that_we_wrote(models: Path, tmp_path: Path) -> 
 
 
 def logits(path: Path) -> list[float]:
-    loaded = Loaded(path, LlamaOptions(context=64), CancelToken())
+    loaded = LoadedModel(path, LlamaOptions(context=64), CancelToken())
     try:
         tokens = (loaded.lib.llama_token * 3)(5, 6, 7)
         assert loaded.lib.llama_decode(loaded.context, loaded.lib.llama_batch_get_one(tokens, 3)) == 0

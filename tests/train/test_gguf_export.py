@@ -151,7 +151,7 @@ class Runner:
         self.lib.llama_model_free(self.model)
 
     def tokens(self, text: str) -> list[int]:
-        return self.vocabulary.tokens([Piece(text, control=True)], lambda: None).tokens
+        return self.vocabulary.tokenize_prompt([Piece(text, control=True)], lambda: None).tokens
 
     def logits(self, tokens: list[int]) -> Any:
         """Those after the last of the tokens."""
@@ -223,10 +223,10 @@ def test_kinds_of_tokens(plain: Path, tmp_path: Path) -> None:
     path = export_model(plain, tmp_path / "model.gguf", name="x")
     with closing(Runner(path)) as runner:
         start, thought = runner.tokens("<|im_start|><think>")
-        assert runner.vocabulary.spelling(start) == b""
-        assert runner.vocabulary.spelling(thought) == b"<think>"
-        assert runner.vocabulary.name(ROWS - 1) == f"[PAD{ROWS - 1}]"
-        assert [token for token in range(ROWS) if runner.vocabulary.ends(token)] == runner.tokens(
+        assert runner.vocabulary.token_bytes(start) == b""
+        assert runner.vocabulary.token_bytes(thought) == b"<think>"
+        assert runner.vocabulary.token_name(ROWS - 1) == f"[PAD{ROWS - 1}]"
+        assert [token for token in range(ROWS) if runner.vocabulary.is_end(token)] == runner.tokens(
             "<|endoftext|><|im_end|>"
         )
 

@@ -46,7 +46,9 @@ async def _warm(settings: Settings) -> WarmedPrefix:
     try:
         usage = await opened.conductor.prepare()
         request = opened.conductor.asks(Question(text="-"))
-        stored = all([await model.remembers(request) for model in opened.loaded.models if isinstance(model, Llama)])
+        stored = all(
+            [await model.has_stored_prefix(request) for model in opened.loaded.models if isinstance(model, Llama)]
+        )
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     finally:

@@ -1,7 +1,8 @@
-"""A GGUF file as a `Model`. Each has a thread of its own, on which llama.cpp is imported, loads, reads and writes.
+"""A GGUF file as a `Model`.
 
-The event loop only hands calls over and takes chunks; it never waits for llama.cpp. Calls are answered one after the
-other.
+Each model has a thread on which llama.cpp is imported, loads, reads and writes. llama.cpp's calls last for seconds and
+a context may be used by one thread at a time, so the event loop only hands over calls and takes chunks, and calls are
+answered one after the other.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.gguf import one_line
-from conductor_cli.models.llama.loading import LlamaOptions, Stopped
+from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 
 T = TypeVar("T")
 
-PATIENCE: Final = 5.0
+CLOSE_TIMEOUT: Final = 5.0
 """Seconds that `close` waits for the thread, which on a CPU needs less than 0.2 to stop."""
 
-_OPEN: weakref.WeakSet[Llama] = weakref.WeakSet()
+_OPEN_MODELS: weakref.WeakSet[Llama] = weakref.WeakSet()
 
 
 class Llama:
@@ -38,46 +39,46 @@ class Llama:
         self.path = Path(path)
         self.options = options
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._open: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._open_calls: weakref.WeakSet[Call] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
-        self._ended = threading.Event()
+        self._thread_ended = threading.Event()
 
     async def load(self) -> None:
-        """Load the model now. Raises `ModelError` of kind `file` when that cannot be done."""
-        await self.do(lambda _engine, _flag: None)
+        """Load the model now. Raises `ModelError` of kind `file` if that fails."""
+        await self.run_on_thread(lambda _engine, _cancel: None)
 
-    async def remembers(self, request: Request) -> bool:
-        """Whether the fixed part of a request's prompt lies on disk, whole and sound."""
+    async def has_stored_prefix(self, request: Request) -> bool:
+        """Whether the state of the fixed part of a request's prompt is on disk, undamaged."""
 
-        def look(engine: Engine, flag: CancelToken) -> bool:
-            engine.memory.watch(flag)
-            return engine.memory.remembers(engine.prompt(request))
+        def look(engine: Engine, cancel: CancelToken) -> bool:
+            engine.kv_cache.set_cancel_token(cancel)
+            return engine.kv_cache.has_stored_prefix(engine.tokenize(request))
 
-        return await self.do(look)
+        return await self.run_on_thread(look)
 
-    async def do(self, work: Callable[[Engine, CancelToken], T]) -> T:
-        """Have the model's thread do something with the loaded model. Raises what `work` does, as a `ModelError`."""
-        found: list[T] = []
+    async def run_on_thread(self, work: Callable[[Engine, CancelToken], T]) -> T:
+        """The result of `work`, done by the model's thread with the loaded model. Raises `ModelError`."""
+        results: list[T] = []
 
-        def run(engine: Engine, flag: CancelToken) -> tuple[Chunk, ...]:
-            found.append(work(engine, flag))
+        def run(engine: Engine, cancel: CancelToken) -> tuple[Chunk, ...]:
+            results.append(work(engine, cancel))
             return ()
 
         call = self._submit(Call(run, None))
         try:
-            while await call.take():
+            while await call.get():
                 pass
         finally:
             await call.stop()
-        return found[0]
+        return results[0]
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
-        call = self._submit(Call(lambda engine, flag: engine.answer(request, flag), request.deadline))
+        call = self._submit(Call(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
         try:
-            while chunk := await call.take():
+            while chunk := await call.get():
                 yield chunk
         finally:
             await call.stop()
@@ -86,7 +87,8 @@ class Llama:
         """Stop what is being written, free the memory and end the thread. May be called again."""
         self._stop()
         if self._started:
-            await asyncio.to_thread(self._ended.wait, PATIENCE)
+            # Not thread.join(): a KeyboardInterrupt within it makes Python 3.11 believe that the thread has ended.
+            await asyncio.to_thread(self._thread_ended.wait, CLOSE_TIMEOUT)
 
     def _submit(self, call: Call) -> Call:
         with self._lock:
@@ -94,9 +96,9 @@ class Llama:
                 raise ModelError("internal", f"{self.path.name} was closed")
             if not self._started:
                 self._started = True
-                _OPEN.add(self)
+                _OPEN_MODELS.add(self)
                 threading.Thread(target=self._serve, name=f"llama {self.path.name}", daemon=True).start()
-            self._open.add(call)
+            self._open_calls.add(call)
             self._calls.put(call)
         return call
 
@@ -104,49 +106,40 @@ class Llama:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for call in self._open:
-                    call.flag.set()
+                for call in self._open_calls:
+                    call.cancel.set()
                 self._calls.put(None)
 
     def _serve(self) -> None:
-        """The thread: answers calls until there is none."""
+        """The thread: answers calls until there are no more."""
         engine: Engine | None = None
         while (call := self._calls.get()) is not None:
-            engine = self._answer(engine, call)
+            try:
+                if not call.start():
+                    raise Cancelled  # noqa: TRY301 - one place says what has happened
+                engine = engine or Engine(self.path, self.options, call.cancel)
+                for chunk in call.work(engine, call.cancel):
+                    call.put(chunk)
+            except Cancelled:
+                call.put(ModelError("broken", f"{self.path.name} was closed before it had written its answer"))
+            except ModelError as error:
+                call.put(error)
+            except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
+                reason = one_line(str(error)) or type(error).__name__
+                unforeseen = ModelError("internal", f"{self.path.name} failed: {reason}")
+                unforeseen.__cause__ = error
+                call.put(unforeseen)
+            call.put(None)
         if engine is not None:
             engine.close()
-        self._ended.set()
-
-    def _answer(self, engine: Engine | None, call: Call) -> Engine | None:
-        try:
-            if call.begin():
-                engine = engine or Engine(self.path, self.options, call.flag)
-                for chunk in call.work(engine, call.flag):
-                    call.tell(chunk)
-            else:
-                call.tell(self._gone())
-        except Stopped:
-            call.tell(self._gone())
-        except ModelError as error:
-            call.tell(error)
-        except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
-            unforeseen = ModelError(
-                "internal", f"{self.path.name} broke off: {one_line(str(error)) or 'it gave no reason'}"
-            )
-            unforeseen.__cause__ = error
-            call.tell(unforeseen)
-        call.tell(None)
-        return engine
-
-    def _gone(self) -> ModelError:
-        return ModelError("broken", f"{self.path.name} was closed before it had written its answer")
+        self._thread_ended.set()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """A thread inside llama.cpp must not outlive the interpreter."""
-    waiting = list(_OPEN)
-    for model in waiting:
+    """A thread that is inside llama.cpp while the interpreter is torn down crashes the process."""
+    models = list(_OPEN_MODELS)
+    for model in models:
         model._stop()  # noqa: SLF001
-    for model in waiting:
-        model._ended.wait(PATIENCE)  # noqa: SLF001
+    for model in models:
+        model._thread_ended.wait(CLOSE_TIMEOUT)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The door to llama.cpp: the one place that imports `llama_cpp`, and the keeper of what llama.cpp says.
+"""The one place that imports `llama_cpp`, and that receives llama.cpp's log.
 
 Everything is called through the C functions that `llama_cpp` exposes; its classes are not used. llama.cpp prints
 nothing: its log comes here, and its last error becomes the reason in a `ModelError`.
@@ -14,58 +14,61 @@ from collections import deque
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.build_info import RANGE, missing
+from conductor_cli.models.llama.build_info import RANGE, missing_names
 from conductor_cli.models.llama.gguf import one_line
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5
+"""llama.cpp's levels of a line in the log: an error; more of the line before."""
 
-_LOCK = threading.Lock()
+_LOADING = threading.Lock()
 _LOADED: list[Any] = []
-_HEARING = threading.Lock()
-_HEARD: deque[tuple[int, int, str]] = deque(maxlen=400)
+"""The module, and the callback for its log, which ctypes would free if nobody referred to it."""
+
+_LOGGING = threading.Lock()
+_LOG: deque[tuple[int, int, str]] = deque(maxlen=400)
 """The last lines of llama.cpp's log: thread, level (1 debug to 4 error), text."""
 
 
 def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
-    """The module `llama_cpp`, imported at the first call, silenced. Raises `ModelError` where it cannot be used."""
-    with _LOCK:
+    """The module `llama_cpp`, imported and silenced at the first call. Raises `ModelError` if it cannot be used."""
+    with _LOADING:
         if not _LOADED:
-            _LOADED.extend(_open())
+            _LOADED.extend(_import())
         return _LOADED[0]
 
 
 def clear_log() -> None:
-    """Drop what was heard on this thread, so that the next `reason` belongs to what comes now."""
+    """Drop what this thread has logged, so that the next `last_error` belongs to what comes now."""
     me = threading.get_ident()
-    with _HEARING:
-        kept = [line for line in _HEARD if line[0] != me]
-        _HEARD.clear()
-        _HEARD.extend(kept)
+    with _LOGGING:
+        others = [line for line in _LOG if line[0] != me]
+        _LOG.clear()
+        _LOG.extend(others)
 
 
 def last_error(otherwise: str) -> str:
-    """The error that llama.cpp gave on this thread since `forget`, in one line."""
+    """The error that llama.cpp logged on this thread since `clear_log`, in one line."""
     me = threading.get_ident()
-    with _HEARING:
-        errors = [one_line(text) for thread, level, text in _HEARD if thread == me and level == _ERROR and text.strip()]
-    told = [text for text in errors if "error loading model" in text] or errors
+    with _LOGGING:
+        errors = [one_line(text) for thread, level, text in _LOG if thread == me and level == _ERROR and text.strip()]
+    errors = [text for text in errors if "error loading model" in text] or errors
     # The first word of a line is the name of a C function, which tells a user nothing.
-    return told[0].split(": ", 1)[-1].removeprefix("error loading model: ") if told else otherwise
+    return errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
 
 
 def recent_log() -> tuple[str, ...]:
     """The last lines of llama.cpp's log in this process, from all threads, the oldest first."""
-    with _HEARING:
-        return tuple(text for _, _, text in _HEARD)
+    with _LOGGING:
+        return tuple(text for _, _, text in _LOG)
 
 
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
-    """A C function that llama.cpp asks, with the address of a `Flag`, whether to stop.
+    """A C function that llama.cpp asks, with the address of a `CancelToken`, whether to stop.
 
-    It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be asked hundreds of times a token, and
+    It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be called hundreds of times a token, and
     would wait for the interpreter's lock each time.
     """
     libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
@@ -73,7 +76,7 @@ def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C functi
 
 
 class CancelToken:
-    """One call's wish to stop, where C code can see it. Setting it is safe from any thread."""
+    """The wish to stop a call, where C code can see it. Setting it is safe from any thread."""
 
     __slots__ = ("_text",)
 
@@ -92,39 +95,39 @@ class CancelToken:
         return ctypes.addressof(self._text)
 
 
-def _open() -> tuple[Any, Any]:
-    _set_environment()
-    try:
-        import llama_cpp
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
-        raise ModelError("file", f"llama.cpp cannot be used: {one_line(str(error))}", hint=_INSTALL) from error
-    absent = missing(llama_cpp)
-    if absent:
-        what = f"llama-cpp-python {one_line(str(llama_cpp.__version__))} has no {absent}"
-        raise ModelError("file", f"llama.cpp cannot be used: {what}", hint=_INSTALL)
-    recent_log = llama_cpp.llama_log_callback(_hear)
-    llama_cpp.llama_log_set(recent_log, None)
-    llama_cpp.llama_backend_init()
-    return llama_cpp, recent_log
-
-
-def _set_environment() -> None:
-    """What C code reads from the environment when it is loaded. What the user has set stands."""
-    # ggml would start a debugger after a failed assertion to print where it happened.
+def set_environment() -> None:
+    """Set what C code reads from the environment when it is loaded. What the user has set is not changed."""
+    # After a failed assertion ggml would start a debugger to print where it happened.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    # Between two operations a thread of OpenMP spins until the others are there; where another program has the core, it
+    # Between two operations, a thread of OpenMP spins until the others are there; if another program has the core, it
     # spins for nothing. Measured on two cores, 150 million parameters, tokens a second: alone 64 to 66 both with the
     # default of 300,000 turns and with 1,000; beside one busy program 1 to 5 with the default, 26 to 37 with 1,000.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
-def _hear(level: int, text: bytes, _: object) -> None:
+def _import() -> tuple[Any, Any]:
+    set_environment()
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
+        raise ModelError("file", f"llama.cpp cannot be used: {one_line(str(error))}", hint=_INSTALL) from error
+    absent = missing_names(llama_cpp)
+    if absent:
+        problem = f"llama-cpp-python {one_line(str(llama_cpp.__version__))} has no {absent}"
+        raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
+    callback = llama_cpp.llama_log_callback(_log)
+    llama_cpp.llama_log_set(callback, None)
+    llama_cpp.llama_backend_init()
+    return llama_cpp, callback
+
+
+def _log(level: int, text: bytes, _: object) -> None:
     me = threading.get_ident()
     line = text.decode("utf-8", "replace")
-    with _HEARING:
+    with _LOGGING:
         if level != _CONTINUED:
-            _HEARD.append((me, level, line))
-        elif _HEARD and _HEARD[-1][0] == me:
-            _, before, start = _HEARD.pop()
-            _HEARD.append((me, before, (start + line)[:4000]))
+            _LOG.append((me, level, line))
+        elif _LOG and _LOG[-1][0] == me:
+            _, before, start = _LOG.pop()
+            _LOG.append((me, before, (start + line)[:4000]))

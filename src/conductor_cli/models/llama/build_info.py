@@ -1,7 +1,8 @@
 """What is used of llama-cpp-python, and what the installed build of it has: versions, functions, backends, devices.
 
-llama-cpp-python follows llama.cpp's C interface, which changes without notice. So all that is used is named here. A
-test compares this with our source, and `missing` with what is installed, before anything is called.
+llama-cpp-python follows llama.cpp's C interface, which changes without notice. So everything that is used is named
+here. A test compares the names with our source, and `missing_names` compares them with what is installed before
+anything is called.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 OLDEST: Final = (0, 3, 36)
 BEFORE: Final = (0, 4)
-"""The versions of llama-cpp-python that are supported: from the one on, and before the other."""
+"""The versions of llama-cpp-python that are supported: from the first one on, and before the second."""
 
 RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, BEFORE))}"
 """The same, as pip takes it."""
@@ -36,21 +37,21 @@ FUNCTIONS: Final = (
     "llama_vocab_bos", "llama_vocab_eos", "llama_vocab_get_add_bos", "llama_vocab_get_text", "llama_vocab_is_eog",
     "llama_vocab_n_tokens", "llama_vocab_type",
 )  # fmt: skip
-"""The names that are used of the module `llama_cpp`, private ones excepted."""
+"""The names that are used of the module `llama_cpp`."""
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "llama_model_params": ("n_gpu_layers", "use_extra_bufts", "load_mode", "progress_callback"),
     "llama_context_params": ("n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch"),
 }
-"""The fields that are set, by their structure. ctypes takes a wrong name without a word."""
+"""The fields that are set, by structure. ctypes silently accepts a field that does not exist."""
 
-_KINDS: Final = ("cpu", "gpu", "gpu", "accelerator")
+_DEVICE_KINDS: Final = ("cpu", "gpu", "gpu", "accelerator")
 """llama.cpp's types of devices by their number; the third shares the memory of the processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What llama.cpp can work on: its kind is cpu, gpu or accelerator."""
+    """Something that llama.cpp can compute on. `kind` is cpu, gpu or accelerator."""
 
     name: str
     about: str
@@ -59,9 +60,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildInfo:
-    """The installed llama.cpp. `features` are what it was built to use of the processor, or finds there.
+    """The installed llama.cpp. `features` are the features of the CPU that it uses.
 
-    `backends` and `devices` are empty where llama.cpp does not tell. `gpu` is whether layers can be put on a GPU.
+    `backends` and `devices` are empty if llama.cpp does not tell. `gpu` is whether layers can be put on a GPU.
     """
 
     version: str
@@ -81,8 +82,8 @@ def is_supported(version: str) -> bool:
     return found >= OLDEST and found[: len(BEFORE)] < BEFORE
 
 
-def missing(lib: Any) -> str:  # noqa: ANN401 - a module of C functions
-    """The first name that is used and not there, or empty."""
+def missing_names(lib: Any) -> str:  # noqa: ANN401 - a module of C functions
+    """The first name that is used and does not exist in `lib`, or an empty string."""
     absent = [name for name in FUNCTIONS if not hasattr(lib, name)]
     for structure, names in FIELDS.items():
         known = {field[0] for field in getattr(getattr(lib, structure, None), "_fields_", ())}
@@ -90,71 +91,61 @@ def missing(lib: Any) -> str:  # noqa: ANN401 - a module of C functions
     return absent[0] if absent else ""
 
 
-def read_build_info(lib: Any) -> BuildInfo:  # noqa: ANN401 - the module, as `library` gives it
+def read_build_info(lib: Any) -> BuildInfo:  # noqa: ANN401 - the module, as `load_bindings` gives it
     """What the installed build has. With a GPU backend this wakes the GPU's driver."""
-    gpu = bool(lib.llama_supports_gpu_offload())
-    said = read_system(lib.llama_print_system_info().decode("utf-8", "replace"))
-    backends, devices = _asked(Path(lib.__file__).parent / "lib")
-    names = dict.fromkeys((*backends, *said))
+    features = parse_system_info(lib.llama_print_system_info().decode("utf-8", "replace"))
+    backends, devices = _list_devices(Path(lib.__file__).parent / "lib")
     return BuildInfo(
-        version=str(lib.__version__), features=said.get("CPU", frozenset()), backends=tuple(names), devices=devices,
-        gpu=gpu,
+        version=str(lib.__version__), features=features.get("CPU", frozenset()),
+        backends=tuple(dict.fromkeys((*backends, *features))), devices=devices,
+        gpu=bool(lib.llama_supports_gpu_offload()),
     )  # fmt: skip
 
 
-def read_system(text: str) -> dict[str, frozenset[str]]:
-    """What each backend says that it has, from `CUDA : USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 |`."""
+def parse_system_info(text: str) -> dict[str, frozenset[str]]:
+    """The features of each backend, from `CUDA : USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 |`."""
     found: dict[str, set[str]] = {}
-    owner = "CPU"
+    backend = "CPU"
     for item in text.split("|"):
         head, colon, rest = item.rpartition(" : ")
         if colon:
-            owner = head.strip()
+            backend = head.strip()
         name, _, value = rest.partition("=")
         if name.strip():
-            found.setdefault(owner, set())
+            found.setdefault(backend, set())
             if value.strip() not in {"", "0"}:
-                found[owner].add(name.strip())
+                found[backend].add(name.strip())
     return {name: frozenset(values) for name, values in found.items()}
 
 
-def _asked(directory: Path) -> tuple[tuple[str, ...], tuple[Device, ...]]:
-    """Ggml's own list of backends and devices; nothing where a function or a library is not where it is expected."""
+def _list_devices(directory: Path) -> tuple[tuple[str, ...], tuple[Device, ...]]:
+    """Ggml's own list of backends and devices; nothing if a function or a library is not where it is expected.
+
+    llama_cpp does not expose these functions of ggml, so they are looked up in its libraries.
+    """
+    stems = ("ggml", "ggml-base")
+    files = [directory / name for stem in stems for name in (f"lib{stem}.so", f"lib{stem}.dylib", f"{stem}.dll")]
     with suppress(OSError, AttributeError, ValueError, StopIteration):
-        ggml = _Ggml(directory)
-        backends = tuple(ggml.text("reg_name", ggml.item("reg_get", number)) for number in range(ggml.count("reg")))
-        return backends, tuple(ggml.device(number) for number in range(ggml.count("dev")))
+        libraries = [ctypes.CDLL(str(file)) for file in files if file.exists()]
+
+        def call(name: str, result: Any, *arguments: Any) -> Any:  # noqa: ANN401 - C types and values
+            name = f"ggml_backend_{name}"
+            function = next(getattr(library, name) for library in libraries if hasattr(library, name))
+            function.restype = result
+            return function(*arguments)
+
+        def text(name: str, pointer: Any) -> str:  # noqa: ANN401 - a C pointer
+            return bytes(call(name, ctypes.c_char_p, pointer) or b"").decode("utf-8", "replace")
+
+        def pointers(what: str) -> list[Any]:
+            count = call(f"{what}_count", ctypes.c_size_t)
+            return [ctypes.c_void_p(call(f"{what}_get", ctypes.c_void_p, ctypes.c_size_t(n))) for n in range(count)]
+
+        devices = []
+        for pointer in pointers("dev"):
+            kind = int(call("dev_type", ctypes.c_int, pointer))
+            named = _DEVICE_KINDS[kind] if kind < len(_DEVICE_KINDS) else "accelerator"
+            about = text("dev_description", pointer)
+            devices.append(Device(name=text("dev_name", pointer), about=about, kind=named))
+        return tuple(text("reg_name", pointer) for pointer in pointers("reg")), tuple(devices)
     return (), ()
-
-
-class _Ggml:
-    """A few functions of ggml, which llama_cpp does not pass on."""
-
-    def __init__(self, directory: Path) -> None:
-        names = (
-            name for stem in ("ggml", "ggml-base") for name in (f"lib{stem}.so", f"lib{stem}.dylib", f"{stem}.dll")
-        )
-        self._doors = [ctypes.CDLL(str(directory / name)) for name in names if (directory / name).exists()]
-
-    def count(self, what: str) -> int:
-        return int(self._function(f"{what}_count", ctypes.c_size_t)())
-
-    def item(self, name: str, number: int) -> Any:  # noqa: ANN401 - a C pointer
-        return ctypes.c_void_p(self._function(name, ctypes.c_void_p)(ctypes.c_size_t(number)))
-
-    def text(self, name: str, pointer: Any) -> str:  # noqa: ANN401 - a C pointer
-        return bytes(self._function(name, ctypes.c_char_p)(pointer) or b"").decode("utf-8", "replace")
-
-    def device(self, number: int) -> Device:
-        pointer = self.item("dev_get", number)
-        kind = int(self._function("dev_type", ctypes.c_int)(pointer))
-        return Device(
-            name=self.text("dev_name", pointer), about=self.text("dev_description", pointer),
-            kind=_KINDS[kind] if kind < len(_KINDS) else "accelerator",
-        )  # fmt: skip
-
-    def _function(self, name: str, result: Any) -> Any:  # noqa: ANN401 - a C type and function
-        whole = f"ggml_backend_{name}"
-        function = next(getattr(door, whole) for door in self._doors if hasattr(door, whole))
-        function.restype = result
-        return function

@@ -1,22 +1,22 @@
-"""What a context has read: the tokens whose keys and values it holds, and reading more. For one thread.
+"""The keys and values in a context, and reading more into it. For one thread.
 
-A prompt that begins with tokens that were read before pays only for the rest: those of the last prompt are still in the
-context, and those of a fixed prefix may be on disk.
+A prompt that begins with tokens that were read before costs only the rest: the tokens of the last prompt are still in
+the context, and the state of a fixed prefix may be on disk.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
-from conductor_cli.models.llama.loading import Stopped
+from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.prefix_cache import PrefixCache
 from conductor_cli.models.llama.vocabulary import Prompt, common_prefix_length
 
 _ABORTED: Final = 2
+"""What `llama_decode` returns when the abort callback stopped it."""
 
 _SEQUENCE: Final = 0
 """llama.cpp's number of the only sequence in our contexts."""
@@ -25,114 +25,126 @@ _DATA_TOO: Final = (True,)
 
 
 class KVCache:
-    """The keys and values in one context. `room` is how many tokens it holds, `read` how many it holds now."""
+    """`tokens` are those whose keys and values are in the context, `capacity` is how many it can hold."""
 
-    def __init__(self, lib: Any, context: Any, flag: CancelToken, prefixes: PrefixCache | None) -> None:  # noqa: ANN401
-        """`prefixes` None remembers nothing on disk. `flag` is kept, since llama.cpp has its address."""
-        self._lib, self._flag, self._prefixes = lib, flag, prefixes
-        self._asked = abort_callback(lib)
-        self._live: list[int] = []
-        self._enter(context)
+    def __init__(self, lib: Any, context: Any, cancel: CancelToken, prefixes: PrefixCache | None) -> None:  # noqa: ANN401
+        """Without `prefixes` no state is kept on disk."""
+        self.tokens: list[int] = []
+        self._lib, self._prefixes = lib, prefixes
+        self._cancel = cancel  # llama.cpp has its address, so it must not be collected
+        self._abort_callback = abort_callback(lib)
+        self._use_context(context)
 
-    def _enter(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
+    def _use_context(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
         lib = self._lib
         self._context, self._memory = context, lib.llama_get_memory(context)
-        self.room = int(lib.llama_n_ctx(context))
-        # Smaller than asked for where the context is; llama.cpp aborts the process on a larger one.
-        self._batch = int(lib.llama_n_batch(context))
-        self._buffer = (ctypes.c_int32 * self._batch)()
-        self._tokens = lib.llama_batch_get_one(self._buffer, 0)
+        self.capacity = int(lib.llama_n_ctx(context))
+        # Smaller than what was asked for if the context is; llama.cpp aborts the process on a larger batch.
+        self._batch_size = int(lib.llama_n_batch(context))
+        # One buffer for all batches: to make one for each token would cost more than the rest of the loop.
+        self._buffer = (ctypes.c_int32 * self._batch_size)()
+        self._batch = lib.llama_batch_get_one(self._buffer, 0)
 
-    def move(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
-        """Go on in another context, with a copy of what was read; without it where none can be made."""
-        state = self._state()
-        self._enter(context)
-        self._lib.llama_set_abort_callback(context, self._asked, self._flag.address)
-        if state is None or self._lib.llama_state_seq_set_data(context, state, len(state), _SEQUENCE) != len(state):
-            self._forget()
+    def move_to(self, context: Any) -> None:  # noqa: ANN401 - a C pointer
+        """Go on in another context, with a copy of what was read, or empty if no copy can be made."""
+        state = self._copy_state()
+        self._use_context(context)
+        self._lib.llama_set_abort_callback(context, self._abort_callback, self._cancel.address)
+        if state is None or not self._set_state(state):
+            self._clear()
 
-    def watch(self, flag: CancelToken) -> None:
-        """From now on `flag` stops the work."""
+    def set_cancel_token(self, cancel: CancelToken) -> None:
+        """From now on, `cancel` stops the work."""
         clear_log()
-        self._lib.llama_set_abort_callback(self._context, self._asked, flag.address)
-        self._flag = flag
-        self.check()
+        self._lib.llama_set_abort_callback(self._context, self._abort_callback, cancel.address)
+        self._cancel = cancel  # only now: until then llama.cpp has the address of the earlier one
+        self.check_cancelled()
 
-    def check(self) -> None:
-        """Raises `Stopped` when the flag is set."""
-        if self._flag.is_set:
-            raise Stopped
+    def check_cancelled(self) -> None:
+        """Raises `Cancelled` when the token is set."""
+        if self._cancel.is_set:
+            raise Cancelled
 
     def read(self, prompt: Prompt) -> int:
         """Read a prompt, as far as it was not read before; return how many of its tokens were.
 
-        The state at each of its cuts is kept on disk, unless it came from there. Raises `ModelError` or `Stopped`.
+        The state at each of its cuts is stored on disk, unless it came from there. Raises `ModelError` or `Cancelled`.
         """
-        tokens = prompt.tokens
         cached = self.reuse(prompt)
         for cut in prompt.cuts:
-            if cut > len(self._live):
-                self.decode(tokens[len(self._live) : cut])
-                self._remember()
-        self.decode(tokens[len(self._live) :])
+            if cut > len(self.tokens):
+                self.decode(prompt.tokens[len(self.tokens) : cut])
+                self._store_state()
+        self.decode(prompt.tokens[len(self.tokens) :])
         return cached
 
     def decode(self, tokens: list[int]) -> None:
-        """Read `tokens` behind what was read. Raises `ModelError` or `Stopped`; what was read before stays."""
-        for start in range(0, len(tokens), self._batch):
-            self.check()
-            part = tokens[start : start + self._batch]
+        """Read `tokens` after those in the context. Raises `ModelError` or `Cancelled`; what was read before stays."""
+        for start in range(0, len(tokens), self._batch_size):
+            self.check_cancelled()
+            part = tokens[start : start + self._batch_size]
             self._buffer[: len(part)] = part  # type: ignore[assignment]  # ctypes takes plain numbers
-            self._tokens.n_tokens = len(part)
-            code = self._lib.llama_decode(self._context, self._tokens)
+            self._batch.n_tokens = len(part)
+            code = self._lib.llama_decode(self._context, self._batch)
             if code != 0:
-                self._fail(code)
-            self._live += part
+                # A part of the batch may be in the context: bring it back to what `tokens` says.
+                self.truncate(len(self.tokens))
+                if code == _ABORTED:
+                    raise Cancelled
+                problem = last_error(f"llama_decode returned {code}")
+                raise ModelError("internal", f"llama.cpp could not go on: {problem}")
+            self.tokens += part
 
     def reuse(self, prompt: Prompt) -> int:
-        """Keep what the context shares with a prompt, all but its last token at most, or take more from disk.
+        """Keep what the context shares with a prompt, or load more of it from disk; return how many tokens that is.
 
-        Returns how many tokens need not be read.
+        The last token of a prompt is always read again: without it there are no logits to choose the next one by.
         """
-        tokens, cuts = prompt.tokens, prompt.cuts
-        shared = common_prefix_length(self._live, tokens[:-1])
-        if not self._restore(tokens, cuts, shared):
-            self.keep(shared)
-            if len(self._live) < shared:  # a model that cannot forget a part
-                self._restore(tokens, cuts, 0)
-        return len(self._live)
+        shared = common_prefix_length(self.tokens, prompt.tokens[:-1])
+        if not self._load_state(prompt, shared):
+            self.truncate(shared)
+            if len(self.tokens) < shared:  # a model that cannot forget a part has forgotten everything
+                self._load_state(prompt, 0)
+        return len(self.tokens)
 
-    def remembers(self, prompt: Prompt) -> bool:
+    def has_stored_prefix(self, prompt: Prompt) -> bool:
         """Whether the state at the last cut of a prompt is on disk."""
         return self._prefixes is not None and self._prefixes.load(prompt.tokens[: prompt.cuts[-1]]) is not None
 
-    def _restore(self, tokens: list[int], cuts: Sequence[int], shared: int) -> bool:
-        """Put the longest state on disk that fits in place of what was read, if it saves more than `shared` tokens."""
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` tokens, or everything if the model cannot forget a part."""
+        if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
+            del self.tokens[count:]
+        else:
+            self._clear()
+
+    def _load_state(self, prompt: Prompt, shared: int) -> bool:
+        """Load the longest state on disk that fits a prompt, if it saves more than the `shared` tokens."""
         if self._prefixes is None:
             return False
-        for cut in sorted((cut for cut in cuts if shared < cut < len(tokens)), reverse=True):
-            state = self._prefixes.load(tokens[:cut])
+        for cut in sorted((cut for cut in prompt.cuts if shared < cut < len(prompt.tokens)), reverse=True):
+            prefix = prompt.tokens[:cut]
+            state = self._prefixes.load(prefix)
             if state is None:
                 continue
-            self._forget()
-            if self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE) == len(state):
-                self._live = tokens[:cut]
+            self._clear()
+            if self._set_state(state):
+                self.tokens = prefix
                 return True
-            self._forget()  # llama.cpp does not take it: it is made again
-            self._prefixes.drop(tokens[:cut])
+            self._clear()
+            self._prefixes.drop(prefix)  # llama.cpp does not take it, so it has to be made again
             return False
         return False
 
-    def _remember(self) -> None:
-        """Keep the state of what was read on disk, where there is a place for it."""
-        if self._prefixes is None or not self._prefixes.wants(self._live):
+    def _store_state(self) -> None:
+        if self._prefixes is None or not self._prefixes.wants(self.tokens):
             return
-        state = self._state(self._prefixes.most)
+        state = self._copy_state(self._prefixes.max_state_bytes)
         if state is not None:
-            self._prefixes.save(self._live, state)
+            self._prefixes.save(self.tokens, state)
 
-    def _state(self, most: int | None = None) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
-        """The keys and values of what was read; None where they take more than `most` bytes, or no memory is left."""
+    def _copy_state(self, most: int | None = None) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
+        """A copy of the keys and values; None if they take more than `most` bytes, or if there is no memory for it."""
         size = int(self._lib.llama_state_seq_get_size(self._context, _SEQUENCE))
         if size <= 0 or (most is not None and size > most):
             return None
@@ -142,20 +154,9 @@ class KVCache:
             return None
         return state if self._lib.llama_state_seq_get_data(self._context, state, size, _SEQUENCE) == size else None
 
-    def keep(self, count: int) -> None:
-        """Forget all but the first `count` tokens, or everything where the model cannot forget a part."""
-        if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
-            del self._live[count:]
-        else:
-            self._forget()
+    def _set_state(self, state: Any) -> bool:  # noqa: ANN401 - a ctypes array of bytes
+        return bool(self._lib.llama_state_seq_set_data(self._context, state, len(state), _SEQUENCE) == len(state))
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._lib.llama_memory_clear(self._memory, *_DATA_TOO)
-        self._live = []
-
-    def _fail(self, code: int) -> None:
-        """Bring the context back to what `_live` says, and raise."""
-        self.keep(len(self._live))
-        if code == _ABORTED:
-            raise Stopped
-        raise ModelError("internal", f"llama.cpp could not go on: {last_error(f'llama_decode returned {code}')}")
+        self.tokens = []

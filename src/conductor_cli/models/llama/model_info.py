@@ -1,4 +1,4 @@
-"""A model file in a few words, and the files that a divided one consists of."""
+"""What a model file is, in a few words, and the files that a split model consists of."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from conductor_cli.models.llama.gguf import (
 )
 
 _PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
-"""How the parts of a divided file are called; llama.cpp finds the others by the name of the first."""
+"""The names of the parts of a split model; llama.cpp finds the others by the name of the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """A model file in a few words. `size` is in bytes, of all parts together.
 
-    `identity` is a hash of the sizes and of the first and last mebibyte of each part, not of it all.
+    `identity` is a hash of the sizes and of the first and last mebibyte of each part: a hash of the whole file would
+    take a minute.
     """
 
     name: str
@@ -53,32 +54,31 @@ def read_model_info(path: Path) -> ModelInfo:
 
 
 def part_files(path: Path) -> tuple[Path, ...]:
-    """All files of the model whose first is `path`, by their names. Raises `ModelError` of kind `file`."""
+    """All files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
     match = _PART.fullmatch(path.name)
     if match is None or int(match["count"]) < 2:
         return (path,)
-    if int(match["count"]) > 10 * MAX_LAYERS:
-        raise ModelError("file", f"{path} says that it is one of {int(match['count'])} files", hint="name another file")
-    files = [
-        path.with_name(f"{match['name']}-{number:05}-of-{match['count']}.gguf")
-        for number in range(1, int(match["count"]) + 1)
-    ]
+    count = int(match["count"])
+    if count > 10 * MAX_LAYERS:
+        raise ModelError("file", f"the name of {path} says that it is one of {count} files", hint="name another file")
+    files = [path.with_name(f"{match['name']}-{number:05}-of-{match['count']}.gguf") for number in range(1, count + 1)]
     if int(match["number"]) != 1:
-        raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first one: {files[0]}")
+        raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first part: {files[0]}")
     missing = [file.name for file in files if not file.exists()]
     if missing:
         shown = ", ".join(missing[:3]) + (" and more" if len(missing) > 3 else "")
-        raise ModelError("file", f"{path} is divided, and not here: {shown}", hint="put all parts in one directory")
+        hint = "put all parts in one directory"
+        raise ModelError("file", f"{path} is the first part of a split model; missing: {shown}", hint=hint)
     return tuple(files)
 
 
 def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
-    """What is said of the tensors of a model, in all its parts, by name. Raises `ModelError` of kind `file`."""
+    """What the headers of all parts of a model say of its tensors, by name. Raises `ModelError` of kind `file`."""
     return {name: tensor for part in part_files(path) for name, tensor in read_header_and_tensors(part)[1].items()}
 
 
 def check_parts(path: Path, header: Header) -> None:
-    """Whether `path`, if it is divided, is whole, and llama.cpp may see its further parts.
+    """Whether the model of `path` is complete, and llama.cpp may see its further parts.
 
     Raises `ModelError` of kind `file`.
     """
@@ -107,5 +107,5 @@ def _identity(files: tuple[Path, ...]) -> str:
                 file.seek(max(0, size - MEBIBYTE))
                 digest.update(file.read(MEBIBYTE))
         except OSError as error:
-            raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
+            raise ModelError("file", f"cannot read {path}: {error.strerror}", hint="check the path") from error
     return f"sha256-ends:{digest.hexdigest()}"

@@ -1,11 +1,10 @@
 """Which token comes next: by temperature and seed, and inside a grammar.
 
-Every token has a score: its logit, or at a temperature its logit divided by that plus Gumbel noise, so that the token
-of the highest score is a draw from the softmax (Gumbel-max); the best of those that a grammar allows is a draw from the
-softmax over these. So the best token of all is looked at first and only it is checked: a grammar over the whole
-vocabulary costs 20 to 100 ms a token where there are 152,000 of them. When it is refused, the next best are checked, a
-few at a time. llama.cpp aborts the process when it accepts a token that its grammar refuses, so nothing is
-accepted here that was not checked.
+Every token has a score: its logit, or at a temperature its logit divided by the temperature plus Gumbel noise. The
+token of the highest score is then a draw from the softmax (the Gumbel-max trick), and the best of the tokens that a
+grammar allows is a draw from the softmax over these. So only the best token is checked first: to check the whole
+vocabulary of 152,000 tokens against a grammar takes 20 to 100 ms. If it is refused, the next best are checked, a few at
+a time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import last_error
 from conductor_cli.models.llama.vocabulary import Vocabulary
 
-NEXT: Final = (32, 1024)
+CANDIDATES: Final = (32, 1024)
 """How many of the best tokens are checked together once the best was refused; after these, all."""
 
 
@@ -33,14 +32,14 @@ class Sampler:
         self._lib = vocabulary.lib
         self._temperature = temperature if temperature is not None and temperature > 0 else None
         self._seed = seed
-        self._chance: Any = None
+        self._random: Any = None
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
         """The next token after what the context has decoded last."""
         return int(self._scores(context).argmax())
 
     def close(self) -> None:
-        """Give back what the reply needed."""
+        """Free what the reply needed."""
 
     def _scores(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array, for reading
         logits = self.vocabulary.logits(context)
@@ -48,10 +47,10 @@ class Sampler:
             return logits
         import numpy as np
 
-        if self._chance is None:
-            self._chance = np.random.default_rng(self._seed % (1 << 64))
-        waits = self._chance.standard_exponential(size=len(logits), dtype=np.float32)
-        # Less the logarithm of a wait is Gumbel noise, and three times as fast as numpy's own.
+        if self._random is None:
+            self._random = np.random.default_rng(self._seed % (1 << 64))
+        waits = self._random.standard_exponential(size=len(logits), dtype=np.float32)
+        # The negative logarithm of an exponential variable is Gumbel noise, three times as fast as numpy's own.
         return logits / np.float32(self._temperature) - np.log(np.maximum(waits, np.finfo(np.float32).tiny))
 
 
@@ -76,9 +75,10 @@ class GrammarSampler(Sampler):
         token = int(scores.argmax())
         if not (self._is_text(token) and self._allows(token)):
             token = self._next_best(scores)
-        if not self.vocabulary.ends(token):
+        # llama.cpp aborts the process on a token that its grammar refuses: only a checked one may be accepted.
+        if not self.vocabulary.is_end(token):
             self._lib.llama_sampler_accept(self._grammar, token)
-            self._letters.decode(self.vocabulary.spelling(token))
+            self._letters.decode(self.vocabulary.token_bytes(token))
         return token
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class GrammarSampler(Sampler):
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
 
     def _allows(self, token: int) -> bool:
-        """Whether the grammar allows a token now. What it is asked with is kept: this is done for each token."""
+        """Whether the grammar allows a token now. Done for each token, so its C structures are made only once."""
         only = self._one[0]
         only.id, only.logit = token, 1.0
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._only))
@@ -109,10 +109,10 @@ class GrammarSampler(Sampler):
         return [entry.id for entry in data if entry.logit > 0]
 
     def _is_text(self, token: int) -> bool:
-        """Whether `token` keeps the text whole: llama.cpp's grammar lets some bytes through that are no UTF-8."""
-        if self.vocabulary.ends(token):
+        """Whether the text stays valid UTF-8 with `token`: llama.cpp's grammar lets some bytes through that are not."""
+        if self.vocabulary.is_end(token):
             return not self._letters.getstate()[0]
-        spelling = self.vocabulary.spelling(token)
+        spelling = self.vocabulary.token_bytes(token)
         before = self._letters.getstate()
         try:
             self._letters.decode(spelling)
@@ -121,32 +121,33 @@ class GrammarSampler(Sampler):
             return False
         finally:
             self._letters.setstate(before)
-        # Half of a surrogate: Python's decoder waits for the rest before it refuses.
+        # The start of a surrogate, which is not valid: Python's decoder waits for the rest before it refuses.
         return bool(spelling) and not (begun[:1] == b"\xed" and begun[1:] > b"\x9f")
 
 
 def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy array
-    """The tokens by falling score, a few, then more, then all."""
+    """The tokens from the highest score down: a few, then more, then all."""
     import numpy as np
 
-    for count in NEXT:
+    for count in CANDIDATES:
         if count < len(scores):
             best = np.argpartition(scores, -count)[-count:]
             yield best[np.argsort(-scores[best], kind="stable")].tolist()
     yield np.argsort(-scores, kind="stable").tolist()
 
 
-def shares(logits: Sequence[float]) -> list[float]:
-    """The softmax of `logits`: what share of the distribution over them each has."""
+def softmax(logits: Sequence[float]) -> list[float]:
+    """The share that each of `logits` has in the distribution over them."""
     top = max(logits)
     weights = [math.exp(logit - top) for logit in logits]
     return [weight / sum(weights) for weight in weights]
 
 
-def drawn(odds: Sequence[float], temperature: float | None, seed: int) -> int:
-    """Where in `odds` the draw falls: on the likeliest without a temperature."""
+def choose_index(odds: Sequence[float], temperature: float | None, seed: int) -> int:
+    """The index of a draw from `odds`; of the likeliest without a temperature."""
     if temperature is None or not temperature > 0:
         return max(range(len(odds)), key=odds.__getitem__)
-    top = max(odds)  # a share of one half vanishes in a power of a thousand; the likeliest must not
+    # Relative to the likeliest: at a low temperature, one half to the power of a thousand would vanish.
+    top = max(odds)
     weights = [(share / top) ** (1 / temperature) for share in odds]
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Text to tokens and back, for one loaded model."""
+"""Text to tokens and back, for one loaded model: prompts become tokens, the bytes of tokens become chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conductor_cli.core.thinking import ThinkingSplitter, held_back
 from conductor_cli.models.llama.prompt import Piece, split_for_tokenizer
 
 _SPM = 1
-"""llama.cpp's number for the vocabulary of SentencePiece, whose tokenizer puts a space before each text."""
+"""llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text."""
 
 _HIDE_SPECIAL = (False,)
 
@@ -20,46 +20,52 @@ _HIDE_SPECIAL = (False,)
 class Prompt(NamedTuple):
     """The tokens of a prompt.
 
-    `cuts` are the counts of tokens after which a fixed prefix ends; `thinks` says that its last words open thinking.
+    `cuts` are the counts of tokens after which a fixed prefix ends.
     """
 
     tokens: list[int]
     cuts: tuple[int, ...] = ()
-    thinks: bool = False
+    opens_thinking: bool = False
 
 
 class Vocabulary:
-    """The vocabulary of a model. `pointer` is llama.cpp's own."""
+    """The vocabulary of a model. `pointer` is llama.cpp's own.
+
+    What is asked for each token of a reply is remembered: a call into C costs more than a look into a dictionary.
+    """
 
     def __init__(self, lib: Any, model: Any) -> None:  # noqa: ANN401 - the module and a C pointer
         self.lib = lib
         self.pointer = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self.pointer))
         self._spaced = lib.llama_vocab_type(self.pointer) == _SPM
-        self._spellings: dict[int, bytes] = {}
+        self._bytes: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
 
-    def ends(self, token: int) -> bool:
+    def is_end(self, token: int) -> bool:
         """Whether `token` ends a reply."""
         known = self._ends.get(token)
         if known is None:
             known = self._ends[token] = bool(self.lib.llama_vocab_is_eog(self.pointer, token))
         return known
 
-    def spelling(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         """The bytes that `token` stands for; none for a control token."""
-        known = self._spellings.get(token)
+        known = self._bytes.get(token)
         if known is None:
-            known = self._spellings[token] = self._spell(token)
+            known = self._bytes[token] = self._read_bytes(token)
         return known
 
-    def name(self, token: int) -> str:
+    def token_name(self, token: int) -> str:
         """The text of a special token, empty for a token that the vocabulary does not have."""
         text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
         return "" if text is None else bytes(text).decode("utf-8", "replace")
 
-    def tokens(self, prompt: Sequence[Piece], check: Callable[[], None]) -> Prompt:
-        """The tokens of a prompt, with the token that begins a text where the model wants one. `check` may raise."""
+    def tokenize_prompt(self, prompt: Sequence[Piece], check: Callable[[], None]) -> Prompt:
+        """The tokens of a prompt, with the token that begins a text if the model wants one. `check` may raise.
+
+        Each piece is tokenized for itself, so that a cut is also a boundary between tokens.
+        """
         tokens: list[int] = []
         cuts: list[int] = []
         for piece in prompt:
@@ -74,12 +80,12 @@ class Vocabulary:
             cuts = [cut + 1 for cut in cuts]
         return Prompt(tokens=tokens, cuts=tuple(cuts))
 
-    def first(self, text: str) -> int:
-        """The first token of a reply that is `text`, -1 where there is none."""
+    def first_token(self, text: str) -> int:
+        """The first token of a reply that is `text`, -1 if it has none."""
         return next(iter(self._tokenize(text, control=False)), -1)
 
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
-        """The logits of all tokens, where llama.cpp has them: they change with what is decoded next."""
+        """The logits of all tokens, in llama.cpp's own memory: the next decode overwrites them."""
         import numpy as np
 
         return np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
@@ -87,7 +93,7 @@ class Vocabulary:
     def _split(self, text: str, *, control: bool, first: bool) -> list[int]:
         if first or not self._spaced:
             return self._tokenize(text, control=control)
-        # Without this, each piece of a prompt would begin with a space that nobody wrote.
+        # The tokenizer puts a space before each text. Behind a newline, which is cut off again, it puts none.
         mark = self._tokenize("\n", control=False)
         both = self._tokenize("\n" + text, control=control)
         return both[len(mark) :] if both[: len(mark)] == mark else self._tokenize(text, control=control)
@@ -100,29 +106,29 @@ class Vocabulary:
         count = self.lib.llama_tokenize(self.pointer, data, len(data), tokens, room, *flags)
         return tokens[: max(0, count)]
 
-    def _spell(self, token: int) -> bytes:
+    def _read_bytes(self, token: int) -> bytes:
         room = 64
         while True:
             data = ctypes.create_string_buffer(room)
             length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, *_HIDE_SPECIAL))
             if length >= 0:
                 return data.raw[:length]
-            room = -length
+            room = -length  # how much it takes
 
 
 class ReplyDecoder:
-    """Takes bytes as they come. Text that may be the start of a stop string is held back until that is known.
+    """The bytes of tokens -> chunks: whole characters, thinking apart, stop strings obeyed. Pure.
 
-    `thinking` None means that all is text, also `<think>`; otherwise it says whether the prompt has opened thinking.
-    After a stop string `stopped` is true, and what followed it is dropped. `thought` counts the calls of `feed` that
-    ended inside thinking.
+    Text that may be the start of a stop string is held back until that is known. `thinking` None means that all is
+    text, also `<think>`; otherwise it says whether the prompt has opened thinking. After a stop string `stopped` is
+    true, and what followed it is dropped. `thinking_tokens` counts the tokens that ended inside thinking.
     """
 
     def __init__(self, *, stop: tuple[str, ...] = (), thinking: bool | None = None) -> None:
         self.stopped = False
-        self.thought = 0
+        self.thinking_tokens = 0
         self._stop = tuple(mark for mark in stop if mark)
-        self._letters = codecs.getincrementaldecoder("utf-8")("replace")
+        self._letters = codecs.getincrementaldecoder("utf-8")("replace")  # a token may end within a character
         self._splitter = None if thinking is None else ThinkingSplitter(inside=thinking)
         self._held = ""
 
@@ -130,7 +136,7 @@ class ReplyDecoder:
         """What is certain after `data`; often empty."""
         letters = self._letters.decode(data)
         text, thinking = self._part(letters)
-        self.thought += self._splitter is not None and self._splitter.inside
+        self.thinking_tokens += self._splitter is not None and self._splitter.inside
         return Chunk(text=self._until_stop(text), thinking=thinking)
 
     def end(self) -> Chunk:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from conductor_cli.models.llama import build_info
-from conductor_cli.models.llama.build_info import FIELDS, FUNCTIONS, is_supported, missing, read_build_info, read_system
+from conductor_cli.models.llama.build_info import (
+    FIELDS,
+    FUNCTIONS,
+    is_supported,
+    missing_names,
+    parse_system_info,
+    read_build_info,
+)
 
 HERE = Path(__file__).resolve().parents[2]
 SOURCE = HERE / "src/conductor_cli/models/llama"
@@ -46,7 +53,7 @@ def test_every_name_that_is_used_is_listed() -> None:
 
 def test_every_name_is_installed() -> None:
     """The installed llama_cpp has each function, type and constant, and each field that is set."""
-    assert missing(lib) == ""
+    assert missing_names(lib) == ""
 
 
 def test_every_field_that_is_set_is_listed() -> None:
@@ -153,6 +160,6 @@ def test_devices_that_cannot_be_asked_are_left_out(tmp_path: Path) -> None:
 def test_the_system_line_is_read_by_backend() -> None:
     """What is 0 is not there; a backend's name stands before its first feature only."""
     text = "CUDA : ARCHS = 750,800 | USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 | OPENMP = 1 | "
-    assert read_system(text) == {"CUDA": {"ARCHS", "USE_GRAPHS"}, "CPU": {"SSE3", "OPENMP"}}
-    assert read_system("AVX = 1 | AVX2 = 0 | ") == {"CPU": {"AVX"}}
-    assert read_system("") == {}
+    assert parse_system_info(text) == {"CUDA": {"ARCHS", "USE_GRAPHS"}, "CPU": {"SSE3", "OPENMP"}}
+    assert parse_system_info("AVX = 1 | AVX2 = 0 | ") == {"CPU": {"AVX"}}
+    assert parse_system_info("") == {}

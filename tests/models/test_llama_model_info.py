@@ -82,9 +82,11 @@ def test_a_part_that_is_missing_is_named(model: Path, missing: tuple[int, ...]) 
     for number in missing:
         model.with_name(NAMES[number - 1]).unlink()
     error = refused(model)
-    assert error.message.endswith("is divided, and not here: " + ", ".join(NAMES[number - 1] for number in missing))
+    assert error.message.endswith(
+        "is the first part of a split model; missing: " + ", ".join(NAMES[number - 1] for number in missing)
+    )
     assert error.hint == "put all parts in one directory"
-    with pytest.raises(ModelError, match="not here"):
+    with pytest.raises(ModelError, match="missing: "):
         read_model_info(model)
 
 
@@ -100,7 +102,7 @@ def test_a_part_that_is_not_the_first_leads_to_the_first(model: Path, number: in
     """llama.cpp wants the first one named; the hint has its path."""
     error = refused(model.with_name(NAMES[number - 1]))
     assert error.message.endswith(f"{NAMES[number - 1]} is not the first part of its model")
-    assert error.hint == f"name the first one: {model}"
+    assert error.hint == f"name the first part: {model}"
 
 
 @pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 2), (1, 4)])

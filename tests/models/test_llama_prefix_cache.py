@@ -24,13 +24,13 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.loading import Stopped
+from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.prefix_cache import (
-    ABANDONED,
-    BYTES,
-    FILES,
+    ABANDONED_SECONDS,
     FORMAT,
-    LEAST,
+    MAX_BYTES,
+    MAX_FILES,
+    MIN_TOKENS,
     PrefixCache,
     delete_states,
     trim,
@@ -69,13 +69,13 @@ def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[Engin
 
 def answered(engine: Engine, request: Request) -> tuple[str, int]:
     """The reply, and how many tokens were not read for it."""
-    chunks = list(engine.answer(request, CancelToken()))
+    chunks = list(engine.generate(request, CancelToken()))
     assert chunks[-1].usage is not None
     return text(chunks), chunks[-1].usage.tokens_cached
 
 
 def cuts(engine: Engine, request: Request) -> tuple[int, ...]:
-    return engine.prompt(request).cuts
+    return engine.tokenize(request).cuts
 
 
 def states(cache: Path) -> list[Path]:
@@ -221,9 +221,9 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
     """The tokens before a cut spell what stands before it, whatever begins the text."""
     for path in (tiny, begins, folding):
         with opened(path) as engine:
-            prompt, other = (engine.prompt(asked(cards=cards)) for cards in (CARDS, OTHERS))
+            prompt, other = (engine.tokenize(asked(cards=cards)) for cards in (CARDS, OTHERS))
             first, second = prompt.cuts
-            spelled = [b"".join(map(engine.vocabulary.spelling, prompt.tokens[:cut])) for cut in prompt.cuts]
+            spelled = [b"".join(map(engine.vocabulary.token_bytes, prompt.tokens[:cut])) for cut in prompt.cuts]
             assert spelled[0].decode().endswith("numbers. ")
             assert spelled[1].decode().endswith("B  bob\n")
             assert prompt.tokens[:first] == other.tokens[: other.cuts[0]]
@@ -263,7 +263,7 @@ def test_each_question_of_a_process_reads_only_itself(tiny: Path, spy: Spy) -> N
     with opened(tiny) as engine:
         answered(engine, asked("What is 6*7?", max_tokens=1))
         spy.reads.clear()
-        tokens = len(engine.prompt(asked("Why?")).tokens)
+        tokens = len(engine.tokenize(asked("Why?")).tokens)
         _, cached = answered(engine, asked("Why?", max_tokens=1))
     assert cached >= cuts_of(tiny)[1]
     assert spy.reads == [tokens - cached]
@@ -280,7 +280,7 @@ def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
     ends = replace(whole, messages=whole.messages[:1])
     with opened(bare) as engine:
         (first, second), plain = cuts(engine, ends), answered(engine, ends)[0]
-        assert len(engine.prompt(ends).tokens) == second
+        assert len(engine.tokenize(ends).tokens) == second
         longer = answered(engine, whole)[0]
     for question, wanted in ((ends, (plain, 0)), (ends, (plain, first)), (whole, (longer, second))):
         with opened(bare, tmp_path) as engine:
@@ -291,7 +291,7 @@ def test_a_short_prefix_is_not_worth_a_file(tiny: Path, tmp_path: Path) -> None:
     """One token below `LEAST` nothing is kept, with one more it is."""
     with opened(tiny, tmp_path) as engine:
         by_tokens = {cuts(engine, prompt)[0]: prompt for prompt in map(short, range(50, 500))}
-        for tokens, kept in ((LEAST - 1, []), (LEAST, [LEAST])):
+        for tokens, kept in ((MIN_TOKENS - 1, []), (MIN_TOKENS, [MIN_TOKENS])):
             answered(engine, by_tokens[tokens])
             assert [head["tokens"] for head in heads(tmp_path)] == kept
 
@@ -317,7 +317,7 @@ def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(recurr
 def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy: Spy) -> None:
     """What a large context has kept serves a small one that holds the prompt, and one that does not is never asked."""
     with opened(tiny, tmp_path, context=8000) as engine:
-        plain, length = answered(engine, asked())[0], len(engine.prompt(asked()).tokens)
+        plain, length = answered(engine, asked())[0], len(engine.tokenize(asked()).tokens)
     for context in (length + 32, 8192):
         with opened(tiny, tmp_path, context=context) as engine:
             assert answered(engine, asked()) == (plain, cuts(engine, asked())[1])
@@ -369,7 +369,7 @@ def test_another_version_of_the_library_takes_no_state(
 
 def test_base_and_adapter_do_not_mix(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
     """The same file with a LoRA over it, with another one, and without, has states of its own each time."""
-    from tests.models.test_llama_about import lora
+    from tests.models.test_llama_model_info import lora
 
     adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
     plain = []
@@ -404,7 +404,7 @@ class Kept:
 
     def again(self) -> tuple[str, int]:
         """Ask it once more, with an empty context."""
-        self.engine.memory.keep(0)
+        self.engine.kv_cache.truncate(0)
         return answered(self.engine, once())
 
 
@@ -414,7 +414,7 @@ def kept(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]
     with opened(tiny, cache) as engine:
         answer, (end,) = answered(engine, once())[0], cuts(engine, once())
         (path,) = states(cache)
-        kept = Kept(engine, path, path.read_bytes(), answer, engine.prompt(once()).tokens[:end])
+        kept = Kept(engine, path, path.read_bytes(), answer, engine.tokenize(once()).tokens[:end])
         yield kept
         # The real state is taken: without this, what follows would show nothing.
         path.write_bytes(kept.whole)
@@ -531,7 +531,7 @@ def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> N
 
     for strange in (b"\0" * 64, kept.body[:12] + b"\xff\xff\xff\x7f" + kept.body[16:]):
         state = (ctypes.c_uint8 * len(strange)).from_buffer_copy(strange)
-        prefixes = kept.engine.memory._prefixes
+        prefixes = kept.engine.kv_cache._prefixes
         assert prefixes is not None
         prefixes.save(kept.tokens, state)
         spy.states.clear()
@@ -559,17 +559,17 @@ def put(store: PrefixCache, number: int, size: int = 100) -> Path:
 
 
 def key(number: int) -> list[int]:
-    return [number] * LEAST
+    return [number] * MIN_TOKENS
 
 
 def test_what_was_not_used_for_longest_goes_first(store: PrefixCache) -> None:
     """Beyond `FILES` the oldest are deleted, whatever their number was at first; to be taken from disk is a use."""
-    paths = [put(store, number) for number in range(1, FILES + 1)]
+    paths = [put(store, number) for number in range(1, MAX_FILES + 1)]
     assert all(path.exists() for path in paths)
     state = store.load(key(1))
     assert state is not None
     assert bytes(state) == b"\1" * 100
-    newest = put(store, FILES + 1)
+    newest = put(store, MAX_FILES + 1)
     assert [number for number, path in enumerate(paths, start=1) if not path.exists()] == [2]
     assert newest.exists()
 
@@ -584,7 +584,7 @@ def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
     assert [path.exists() for path in paths[3:]] == [True, False, True]
     trim(paths[0].parent, keep=paths[3], files=0, size=0)
     assert [path.exists() for path in paths[3:]] == [True, False, False]
-    assert 0 < PrefixCache.most <= BYTES
+    assert 0 < PrefixCache.max_state_bytes <= MAX_BYTES
 
 
 def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -592,8 +592,8 @@ def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monke
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, once())
         (path,) = states(tmp_path)
-        monkeypatch.setattr(PrefixCache, "most", path.stat().st_size - 400)
-        engine.memory.keep(0)
+        monkeypatch.setattr(PrefixCache, "max_state_bytes", path.stat().st_size - 400)
+        engine.kv_cache.truncate(0)
         assert answered(engine, once()) == plain
         assert states(tmp_path) == []
 
@@ -603,7 +603,7 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: P
     state = put(store, 1)
     dead, living = (state.with_name(f".{state.name}.{end}") for end in ("0123abcd", "4567cdef"))
     now = time.time()
-    for path, age in ((dead, ABANDONED + 60), (living, ABANDONED - 60)):
+    for path, age in ((dead, ABANDONED_SECONDS + 60), (living, ABANDONED_SECONDS - 60)):
         path.write_bytes(b"half")
         os.utime(path, (now - age, now - age))
     put(store, 2)
@@ -632,7 +632,7 @@ import asyncio, sys
 from pathlib import Path
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.llama import Llama, LlamaOptions
-from tests.models.test_llama_prefixes import ROOM, asked
+from tests.models.test_llama_prefix_cache import ROOM, asked
 from dataclasses import replace
 async def go():
     model = Llama(sys.argv[1], replace(ROOM, cache=Path(sys.argv[2])))
@@ -765,21 +765,21 @@ def test_a_prefix_that_is_left_in_the_middle_is_not_kept(
         plain, (end,) = answered(engine, question)[0], cuts(engine, question)
         assert end > 3 * 128
     lib, decode, begun = load_bindings(), load_bindings().llama_decode, 0
-    flag = CancelToken()
+    cancel = CancelToken()
 
     def stopped(context: Any, tokens: Any) -> Any:
         nonlocal begun
         begun += 1
         if begun == batch:
-            flag.set()
+            cancel.set()
         return decode(context, tokens)
 
     with opened(tiny, tmp_path) as engine:
-        engine.memory._batch = 128
+        engine.kv_cache._batch_size = 128
         with monkeypatch.context() as patch:
             patch.setattr(lib, "llama_decode", stopped)
-            with pytest.raises(Stopped):
-                list(engine.answer(question, flag))
+            with pytest.raises(Cancelled):
+                list(engine.generate(question, cancel))
         assert begun == batch
         assert not (tmp_path / "prefixes").exists()
         assert answered(engine, question)[1] == 128 * (batch - 1)
@@ -843,7 +843,7 @@ def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
 
 def test_the_states_of_a_model_are_forgotten_by_its_file_or_adapter(tmp_path: Path) -> None:
     """Those of others stay, and what is no state of ours, or does not say whose it is."""
-    tokens, state = list(range(LEAST)), (ctypes.c_uint8 * 1000)(*range(200))
+    tokens, state = list(range(MIN_TOKENS)), (ctypes.c_uint8 * 1000)(*range(200))
     kept = {name: PrefixCache(tmp_path, f"{name}\n1.5\nversion") for name in ("base", "base\nadapter", "other")}
     for prefixes in kept.values():
         prefixes.save(tokens, state)
