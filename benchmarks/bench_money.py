@@ -27,7 +27,7 @@ from conductor_cli.models.prices import FILE, load_prices, with_prices
 
 ROUNDS: Final = 200
 CALLS: Final = 1000
-"""Calls of the day that stand in the day book before a run begins."""
+"""Calls of the day that are recorded before a run begins."""
 
 WORKERS: Final = tuple(
     Worker(name=kind, kind=kind, model=preset.model)
@@ -95,7 +95,7 @@ def judged(workers: tuple[Worker, ...]) -> None:
 
 
 def called(place: Path, limits: DayLimits) -> float:
-    """Seconds that one call takes of the day book, from the reservation to its end."""
+    """Seconds that recording one call takes, from the reservation to its end."""
     book, ledger, worker = DailySpend(place, limits), Ledger(Limits()), WORKERS[0]
     usage = with_cost(Usage(tokens_in=100, tokens_out=50, calls=1), PRICE)
 

@@ -35,7 +35,7 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
     rows = [line.split()[2:] for line in done.out.splitlines()]
     assert [row[0] if row[0] != "machine" else row[1] for row in rows] == ["WORKER", "alpha", "beta", "planner", "3"]
     found = stage.inside("cost", "--json").json
-    assert (found["total"]["cost"], found["total"]["calls"], found["damaged"]) == ("0.000261", 3, 0)
+    assert (found["total"]["cost"], found["total"]["calls"]) == ("0.000261", 3)
     assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
 
 
@@ -53,7 +53,7 @@ def test_a_price_on_a_model_file_is_paid(stage: Stage, tiny: Path) -> None:
 def test_a_day_on_which_nothing_was_called(stage: Stage) -> None:
     """Says so, and is no error."""
     done = stage.inside("cost", "--days", "1")
-    assert (done.code, done.out, done.err) == (0, "", "nothing was called today\n")
+    assert (done.code, done.out, done.err) == (0, "", "no calls today\n")
     assert stage.inside("cost", "--json").json["total"]["cost"] is None
 
 
@@ -119,11 +119,11 @@ def test_a_book_that_cannot_be_written_stops_limits_only(stage: Stage, home: Pat
     priced(stage, "cost_day = 1")
     done = stage.inside("ask", "How are you?")
     assert done.code == 3
-    assert "the limits of a day cannot be kept" in done.err
+    assert "the limits per day cannot be enforced" in done.err
     priced(stage)
     done = stage.inside("ask", "How are you?")
     assert (done.code, done.out) == (0, "beta answers\n")
-    assert "what was spent is not written down" in done.err
+    assert "what was spent is not recorded" in done.err
     assert stage.inside("cost").code == 3
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import DayLimits, Pool
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.daily_spend import DailySpend, local_now
-from conductor_cli.models.dayfile import spent
+from conductor_cli.models.daily_spend import DailySpend, local_now, read_spent
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.run import Conductor
 from tests.run.kit import Counting, of, play, pool_of, says, setting
@@ -64,32 +65,34 @@ def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
 def test_a_day_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     """Before anything is called."""
     (tmp_path / "spending").write_text("a file")
-    with pytest.raises(ConfigError, match="the limits of a day cannot be kept"):
+    with pytest.raises(ConfigError, match="the limits per day cannot be enforced"):
         play(over(DailySpend(tmp_path / "spending", DayLimits(cost=Decimal(1)))))
 
 
 def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room that cannot be written down is not held: the run ends with what it has, and nobody waits for it."""
     book = DailySpend(tmp_path, DayLimits(calls=9))
-    append, lines = book._append, []
+    open_transaction, opened = book._transaction, []
 
-    def full(path: Path, line: Mapping[str, Any]) -> None:
-        lines.append(line)
-        if len(lines) > 4:
-            raise OSError(28, "No space left on device")
-        append(path, line)
+    @contextmanager
+    def full() -> Iterator[sqlite3.Connection]:
+        opened.append(1)
+        if len(opened) > 5:
+            raise sqlite3.OperationalError("database or disk is full")
+        with open_transaction() as database:
+            yield database
 
-    monkeypatch.setattr(book, "_append", full)
+    monkeypatch.setattr(book, "_transaction", full)
     run, _ = play(over(book))
     assert (run.trace.answer, run.trace.exit_code) == ("found", 6)
     assert run.trace.error is not None
-    assert run.trace.error.message.startswith("today's limit cannot be kept")
+    assert run.trace.error.message.startswith("today's limit cannot be enforced")
 
 
 def test_each_call_is_written_down(tmp_path: Path) -> None:
     """Those of workers and those of the conductor, also where there is no limit."""
     play(over(DailySpend(tmp_path)))
-    rows, _ = spent(tmp_path, local_now().date())
+    rows = read_spent(tmp_path, local_now().date())
     assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [("conductor", 1, 0), ("ann", 2, 2)]
     assert rows[1].usage.cost == Decimal("0.00012")
 
@@ -105,4 +108,4 @@ def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> N
         runs.append(play(conductor)[0])
     book.close()
     assert runs[0].trace.usage.cost == runs[1].trace.usage.cost
-    assert [len(spent(tmp_path / day, local_now().date())[0]) for day in ("first", "second")] == [2, 0]
+    assert [len(read_spent(tmp_path / day, local_now().date())) for day in ("first", "second")] == [2, 0]

@@ -1,23 +1,23 @@
-"""What is spent on each day: an append-only file a day, to which every process adds the calls that it makes.
+"""What all processes spend on each day, in one SQLite file, held to the limits of a day.
 
-A line is a call that has ended, with what it took, or the room that a call under way holds. Where a day has limits, a
-call takes its room under a lock and counts what all others hold, so processes side by side cannot overshoot a limit
-together. Room is held for as long as its process lives: each holds a lock on a file of its own, which the system lets
-go with the process.
+Each call is a row. With limits, a call first reserves the most that it may cost; `BEGIN IMMEDIATE` lets one process
+decide at a time, so that processes side by side cannot overshoot a limit together. A reservation counts for as long as
+its process lives: each process holds a lock on a file of its own, which the system releases when the process is killed.
 
-A day is one of the local calendar, and a call counts for the day on which it began. A clock that goes back by up to a
-day opens no new one.
+Days are those of the local calendar, and a call counts for the day on which it began. A clock that is set back by up to
+a day opens no new day.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
-from decimal import Decimal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,18 +25,56 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.dayfile import SUFFIX, Day, Entry, entry_line, hold_line
-from conductor_cli.models.disk import AppendLog, exclusive_lock
 from conductor_cli.models.presets import recipient_of
 
-TURNS: Final = 20
-"""Half seconds that a process waits for another one to write its line."""
+FILE: Final = "spending.sqlite"
+
+BUSY_SECONDS: Final = 10.0
+"""How long a process waits for another one that is writing."""
+
 CONDUCTOR: Final = "conductor"
+
+_NANO: Final = 10**9
+"""Money is stored in billionths of a dollar: SQLite adds up integers exactly."""
+
+_MOST: Final = 10**15
+"""The most that one row counts, in tokens and in billionths of a dollar. A worker that states an absurd number of
+tokens must use the limit up; it must not make the sum too large for SQLite."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY,
+    day TEXT NOT NULL,
+    owner TEXT,  -- the process of a call under way, NULL once the call has ended
+    worker TEXT NOT NULL DEFAULT '',
+    provider TEXT NOT NULL DEFAULT '',  -- who read it: a kind, a host, or this machine
+    model TEXT NOT NULL DEFAULT '',
+    worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls are not counted
+    calls INTEGER NOT NULL DEFAULT 0,
+    unpriced INTEGER NOT NULL DEFAULT 0,
+    tokens_in INTEGER NOT NULL DEFAULT 0,
+    tokens_out INTEGER NOT NULL DEFAULT 0,
+    cost INTEGER
+);
+CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
+"""
 
 
 def local_now() -> datetime:
     """The time by the local calendar."""
     return datetime.now().astimezone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentRow:
+    """What one worker used on one day. `calls` are those that limits count, `usage.calls` all."""
+
+    day: date
+    provider: str
+    worker: str
+    model: str
+    usage: Usage
+    calls: int
 
 
 class DailySpend:
@@ -49,152 +87,221 @@ class DailySpend:
         self.directory = directory
         self.limits = limits
         self.problem = ""
-        """Why something that was spent is not written down."""
+        """Why something that was spent is not recorded."""
         self._planner = planner
         self._now = now
+        # Not the process id alone: another container that shares the directory may have the same.
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._life: Any = None
-        self._days: dict[Path, Day] = {}
-        self._holds: dict[int, tuple[str, Path]] = {}
-        """Of each call under way by its reservation: the name of its hold, empty for none, and the file of its day."""
-        self._count = 0
+        self._alive: Any = None
+        self._database: sqlite3.Connection | None = None
+        self._begun: dict[int, tuple[int | None, date]] = {}
+        """For each call under way, by the id of its reservation: its row, if it has one, and its day."""
 
     def check(self) -> None:
-        """Raise `ConfigError` where there are limits of a day and no book can be kept."""
+        """Raise `ConfigError` if there are limits and spending cannot be recorded."""
         if not self.limits:
             return
         try:
-            with self._alone():
-                self._today()
-        except OSError as error:
-            said = f"the limits of a day cannot be kept: {self.directory}: {error.strerror or error}"
-            raise ConfigError(said, hint="mend its rights, or take limits.cost_day and its likes out") from None
+            with self._transaction():
+                pass
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"the limits per day cannot be enforced: {self.directory}: {_describe(error)}",
+                hint="fix its permissions, or unset limits.cost_day, limits.tokens_day and limits.calls_day",
+            ) from None
 
     def today(self) -> DayBudget:
-        """What is spent and held by now. Raises `OSError`."""
-        with self._alone():
-            return self._today()[1]
+        """What is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
+        with self._transaction() as database:
+            return self._budget(database, self._day(database))
 
     def reserve(
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None]
     ) -> Reservation | None:
-        """Have a reservation decided on, and hold its room before anybody else looks. Raises `LimitReached`.
+        """Let `decide` make a reservation, and record it before another process decides. Raises `LimitReached`.
 
-        `release` is called with one that could not be written down, and so does not hold.
+        `release` is called with a reservation that could not be recorded, and so does not hold.
         """
         if not self.limits:
-            return self._begun(decide(NO_DAY_LIMITS))
+            reservation = decide(NO_DAY_LIMITS)
+            if reservation is not None:
+                self._begun[id(reservation)] = None, self._now().date()
+            return reservation
         reservation = None
         try:
-            with self._alone():
-                day, today = self._today()
-                reservation = decide(today)
+            with self._transaction() as database:
+                day = self._day(database)
+                reservation = decide(self._budget(database, day))
                 if reservation is not None:
-                    self._hold(reservation, day.path)
-                return reservation
-        except OSError as error:
+                    self._begun[id(reservation)] = self._record_reservation(database, day, reservation), day
+        except (OSError, sqlite3.Error) as error:
             if reservation is not None:
+                self._begun.pop(id(reservation), None)
                 release(reservation)
-            said = f"today's limit cannot be kept: {self.directory}: {error.strerror or error}"
-            raise LimitReached(said, hint="mend its rights; then go on") from None
-
-    def _begun(self, reservation: Reservation | None) -> Reservation | None:
-        """A call that holds no room; it counts for the day on which it began all the same."""
-        if reservation is not None:
-            self._holds[id(reservation)] = "", self._path()
+            message = f"today's limit cannot be enforced: {self.directory}: {_describe(error)}"
+            raise LimitReached(message, hint="fix its permissions and run it again") from None
         return reservation
 
     def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None) -> None:
-        """A call of `worker`, or of the conductor where that is None, has ended. What cannot be written is told."""
-        ends, path = self._holds.pop(id(reservation))
-        if not ends and usage == NO_USAGE:
+        """A call of `worker`, or of the conductor if that is None, has ended. A failure to record it is a `problem`."""
+        row, day = self._begun.pop(id(reservation))
+        if row is None and usage == NO_USAGE:
             return
         who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
-        entry = Entry(
-            worker=who.name, provider=recipient_of(who), model=who.model, usage=usage, call=reservation.call, ends=ends
-        )
+        cost = None if usage.cost is None else _nano_dollars(usage.cost)
+        values = (
+            str(day), who.name, recipient_of(who), who.model, reservation.call, usage.calls, usage.unpriced,
+            min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost,
+        )  # fmt: skip
         try:
-            self._append(path, entry_line(entry, self._now()))
-        except OSError as error:
-            self.problem = f"what was spent is not written down: {self.directory}: {error.strerror or error}"
+            with self._transaction() as database:
+                if row is not None:
+                    database.execute("DELETE FROM calls WHERE id = ?", (row,))
+                database.execute(
+                    "INSERT INTO calls (day, worker, provider, model, worker_call, calls, unpriced, tokens_in,"
+                    " tokens_out, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    values,
+                )
+        except (OSError, sqlite3.Error) as error:
+            self.problem = f"what was spent is not recorded: {self.directory}: {_describe(error)}"
 
     def close(self) -> None:
-        """Let go of what is held."""
-        if self._life is not None:
+        """Let go of reservations and the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        if self._alive is not None:
             with suppress(OSError):
-                self._life.release()
-                Path(self._life.lock_file).unlink(missing_ok=True)
-            self._life = None
-
-    # Files
+                self._alive.release()
+                _life_file(self.directory, self._owner).unlink(missing_ok=True)
+            self._alive = None
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        turns = 0
-
-        def wait() -> None:
-            nonlocal turns
-            turns += 1
-            if turns > TURNS:
-                raise OSError(0, "another process holds it")
-
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with exclusive_lock(self.directory / ".lock", wait):
-            yield
-
-    def _path(self) -> Path:
-        """The file of today; that of tomorrow where the clock was there already."""
-        today = self._now().date()
-        tomorrow = self.directory / f"{today + timedelta(days=1)}{SUFFIX}"
-        return tomorrow if tomorrow.is_file() else self.directory / f"{today}{SUFFIX}"
-
-    def _today(self) -> tuple[Day, DayBudget]:
-        path = self._path()
-        day = self._days.setdefault(path, Day(path))
-        day.read()
-        held = [room for hold, room in day.holds.items() if self._is_held(hold)]
-        return day, DayBudget(
-            limits=self.limits,
-            cost=day.cost + sum((room.cost for room in held), Decimal(0)),
-            tokens=day.tokens + sum(room.tokens for room in held),
-            calls=day.calls + sum(room.call for room in held),
-        )
-
-    def _hold(self, reservation: Reservation, path: Path) -> None:
-        if self._life is None:
-            from filelock import FileLock
-
-            self._life = FileLock(self.directory / f".{self._owner}.life", mode=0o600)
-            with suppress(NotImplementedError):
-                self._life.acquire(timeout=0)
-        self._count += 1
-        hold = f"{self._owner}.{self._count}"
-        self._append(path, hold_line(hold, reservation))
-        self._holds[id(reservation)] = hold, path
-
-    def _is_held(self, hold: str) -> bool:
-        """Whether the process that holds this room lives."""
-        owner = hold.partition(".")[0]
-        if owner == self._owner:
-            return True
-        path = self.directory / f".{owner}.life"
-        return path.parent == self.directory and path.exists() and _is_locked(path)
-
-    def _append(self, path: Path, line: Mapping[str, Any]) -> None:
-        journal = AppendLog(path)
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """The database, which no other process writes meanwhile. Raises `OSError` and `sqlite3.Error`."""
+        path = self.directory / FILE
+        if self._database is not None and not path.exists():
+            self._database.close()
+            self._database = None  # the user removed the file: begin a new one
+        if self._database is None:
+            self._database = _open_database(path)
+        self._database.execute("BEGIN IMMEDIATE")
         try:
-            journal.append(json.dumps(line, ensure_ascii=True, separators=(",", ":")))
-        finally:
-            journal.close()
+            yield self._database
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def _day(self, database: sqlite3.Connection) -> date:
+        """Today; tomorrow if the clock was there already."""
+        today = self._now().date()
+        tomorrow = today + timedelta(days=1)
+        found = database.execute("SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)).fetchone()
+        return tomorrow if found else today
+
+    def _budget(self, database: sqlite3.Connection, day: date) -> DayBudget:
+        """What has ended on a day, and what processes that live have reserved."""
+        cost = tokens = calls = 0
+        sums = database.execute(
+            "SELECT owner, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call) FROM calls"
+            " WHERE day = ? GROUP BY owner",
+            (str(day),),
+        )
+        for owner, its_cost, its_tokens, its_calls in sums.fetchall():
+            if owner is None or self._is_alive(owner):
+                cost, tokens, calls = cost + its_cost, tokens + its_tokens, calls + its_calls
+            else:
+                database.execute("DELETE FROM calls WHERE owner = ?", (owner,))
+        return DayBudget(limits=self.limits, cost=Decimal(cost) / _NANO, tokens=tokens, calls=calls)
+
+    def _record_reservation(self, database: sqlite3.Connection, day: date, room: Reservation) -> int | None:
+        if self._alive is None:
+            from filelock import FileLock  # only with limits
+
+            self._alive = FileLock(_life_file(self.directory, self._owner), mode=0o600)
+            with suppress(NotImplementedError):  # a disk without locks
+                self._alive.acquire(timeout=0)
+        return database.execute(
+            "INSERT INTO calls (day, owner, worker_call, tokens_in, cost) VALUES (?, ?, ?, ?, ?)",
+            (str(day), self._owner, room.call, min(room.tokens, _MOST), _nano_dollars(room.cost)),
+        ).lastrowid
+
+    def _is_alive(self, owner: str) -> bool:
+        """Whether the process that made a reservation lives, and so holds its lock."""
+        from filelock import FileLock, Timeout
+
+        path = _life_file(self.directory, owner)
+        if owner == self._owner or not path.exists():
+            return owner == self._owner
+        try:
+            with FileLock(path, timeout=0):
+                path.unlink(missing_ok=True)
+        except (Timeout, NotImplementedError, OSError):
+            return True
+        return False
 
 
-def _is_locked(path: Path) -> bool:
-    """Whether another holds the lock; a file that nobody holds is taken away."""
-    from filelock import FileLock, Timeout
-
+def read_spent(directory: Path, first: date) -> tuple[SpentRow, ...]:
+    """What was used from day `first` on, by day, provider and worker. Raises `ConfigError`."""
+    path = directory / FILE
     try:
-        with FileLock(path, timeout=0):
-            path.unlink(missing_ok=True)
-    except (Timeout, NotImplementedError, OSError):
-        return True
-    return False
+        path.stat()
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
+            rows = database.execute(
+                "SELECT day, provider, worker, model, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"
+                " SUM(tokens_out), SUM(cost) FROM calls WHERE owner IS NULL AND day >= ?"
+                " GROUP BY day, provider, worker, model ORDER BY day, provider, worker, model",
+                (str(first),),
+            ).fetchall()
+        return tuple(map(_spent_row, rows))
+    except FileNotFoundError:
+        return ()
+    except (OSError, sqlite3.Error, ValueError) as error:
+        message = f"{path} cannot be read: {_describe(error)}"
+        raise ConfigError(message, hint="fix its permissions, or move it away") from None
+
+
+def _spent_row(row: tuple[Any, ...]) -> SpentRow:
+    day, provider, worker, model, worker_calls, calls, unpriced, tokens_in, tokens_out, cost = row
+    usage = Usage(
+        tokens_in=tokens_in, tokens_out=tokens_out, calls=calls, unpriced=unpriced,
+        cost=None if cost is None else Decimal(cost) / _NANO,
+    )  # fmt: skip
+    return SpentRow(
+        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, usage=usage, calls=worker_calls
+    )
+
+
+def _open_database(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it readable for everybody
+    # A run and its clean-up may be in different threads, though never at the same time.
+    database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        # In this mode a call costs no wait for the disk; what a power failure may lose is the last seconds.
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(_SCHEMA)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _life_file(directory: Path, owner: str) -> Path:
+    """The file that a process locks for as long as it lives. An owner is not trusted: it must not be a path."""
+    return directory / f".{Path(owner).name}.life"
+
+
+def _nano_dollars(amount: Decimal) -> int:
+    """Rounded up, so that many small calls are never counted as less than they cost."""
+    if not amount.is_finite() or amount * _NANO >= _MOST:
+        return _MOST
+    return int((amount * _NANO).to_integral_value(ROUND_CEILING))
+
+
+def _describe(error: Exception) -> str:
+    """`Permission denied`, `database is locked`, `file is not a database`."""
+    return getattr(error, "strerror", None) or str(error)

@@ -154,7 +154,7 @@ class ChatSession:
         self._loading = asyncio.create_task(self._load(opening))
 
     async def close(self) -> None:
-        """Close the models and leave the day book."""
+        """Close the models and stop recording spending."""
         for task in (self._opening, self._loading):
             if task is not None:
                 task.cancel()
