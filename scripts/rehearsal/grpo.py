@@ -80,7 +80,7 @@ def grpo_stage(  # noqa: PLR0913 - what a stage is made of
         if not train_conductor(model, tokenizer, school):
             return False
         path = directory / "conductor.gguf"
-        export(rounded(model), tokenizer, COURSE.size, path, name="conductor")
+        export(rounded(model), tokenizer, path, name="conductor")
     say(f"conductor: {path}, {path.stat().st_size / 1e6:.2f} MB")
     return True
 

@@ -83,7 +83,7 @@ def finish(training: Training, path: Path, *, say: Callable[[str], None]) -> Com
 def _written(training: Training, path: Path, title: str, say: Callable[[str], None]) -> Training:
     """Write the file; the training with the model that is in it."""
     course, finished = training.course, replace(training, model=rounded(training.model))
-    export(finished.model, training.tokenizer, course.size, path, name=title)
+    export(finished.model, training.tokenizer, path, name=title)
     count = sum(weight.numel() for weight in finished.model.parameters())
     say(f"{course.name}: {path}, {count / 1e6:.2f} million parameters, {path.stat().st_size / 1e6:.2f} MB")
     return finished

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.vocabulary import SPLIT
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,6 +24,11 @@ SIZE: Final = 640
 END: Final = "<|end|>"
 PAD: Final = "<|pad|>"
 SPECIAL: Final = (END, PAD)
+
+SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""The pattern of Qwen2's tokenizer, which llama.cpp calls `qwen2`. Each digit is a token."""
 
 _TEXTS: Final = 4000
 

@@ -8,8 +8,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.bindings import load_bindings
@@ -34,8 +32,7 @@ from conductor_cli.models.llama.lora_check import check_adapter
 from conductor_cli.models.llama.model_info import read_all_tensors
 from conductor_cli.models.llama.prompt import Piece
 from conductor_cli.models.llama.vocabulary import Vocabulary
-from conductor_cli.train.gguf_export import FILE_TYPES, export_adapter, export_model
-from conductor_cli.train.vocabulary import SPLIT
+from conductor_cli.train.gguf_export import SPLIT, export_adapter, export_model
 from tests.cli.stage import Stage
 from tests.tiny_gguf import CHATML, END, SPECIAL, TEXT
 
@@ -183,29 +180,27 @@ def refused(source: Path, problem: str) -> None:
     assert not out.exists() or not [*out.iterdir()]
 
 
-@pytest.mark.parametrize(("kind", "off"), [("f32", 1e-3), ("f16", 0.02), ("bf16", 0.05), ("q8_0", 0.3)])
-def test_llama_computes_what_torch_does(trained: Trained, tmp_path: Path, kind: str, off: float) -> None:
+def test_llama_computes_what_torch_does(trained: Trained, tmp_path: Path) -> None:
     """The same tokens for the same text, the same logits but for rounding, and greedily the same continuation."""
-    path = export_model(trained.directory, tmp_path / "deep" / "model.gguf", name="a model", file_type=kind)
+    path = export_model(trained.directory, tmp_path / "deep" / "model.gguf", name="a model")
     prompt = trained.prompt()
     with closing(Runner(path)) as runner:
         text = trained.tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
         assert runner.tokens(text) == prompt
         wanted = trained.logits(prompt)
         assert np.abs(wanted).max() > 2
-        assert np.abs(runner.logits(prompt) - wanted).max() < off
-        if kind != "q8_0":
-            assert runner.greedy(prompt, 24) == trained.greedy(24)
+        assert np.abs(runner.logits(prompt) - wanted).max() < 0.02
+        assert runner.greedy(prompt, 24) == trained.greedy(24)
     assert [file.name for file in path.parent.iterdir()] == ["model.gguf"]
 
 
 def test_the_file_says_what_it_is(trained: Trained, tmp_path: Path) -> None:
     """Name, sizes, rotation, types of tensors and tokens, and the template."""
-    path = export_model(trained.directory, tmp_path / "model.gguf", name="a model", file_type="q8_0")
+    path = export_model(trained.directory, tmp_path / "model.gguf", name="a model")
     header = gguf.check_model_file(path)
     tied = trained.model.config.tie_word_embeddings
     values = header.values
-    assert (values["general.name"], values["general.type"], values["general.file_type"]) == ("a model", "model", 7)
+    assert (values["general.name"], values["general.type"], values["general.file_type"]) == ("a model", "model", 1)
     assert (values["qwen2.context_length"], values["qwen2.attention.head_count_kv"]) == (8192, 2)
     assert (values["qwen2.rope.freq_base"], values["tokenizer.ggml.pre"]) == (1e6, "qwen2")
     assert values["tokenizer.chat_template"] == CHATML
@@ -215,7 +210,7 @@ def test_the_file_says_what_it_is(trained: Trained, tmp_path: Path) -> None:
     tensors = read_all_tensors(path)
     assert ("output.weight" in tensors) is not tied
     assert {tensor.kind for name, tensor in tensors.items() if name.endswith((".bias", "norm.weight"))} == {0}
-    assert {tensor.kind for name, tensor in tensors.items() if len(tensor.shape) == 2} == {8}
+    assert {tensor.kind for name, tensor in tensors.items() if len(tensor.shape) == 2} == {1}
 
 
 def test_kinds_of_tokens(plain: Path, tmp_path: Path) -> None:
@@ -256,7 +251,7 @@ def with_adapter(trained: Trained, directory: Path) -> Any:
 def test_an_adapter_computes_what_the_merged_model_does(trained: Trained, tmp_path: Path, over: str) -> None:
     """Over its base in llama.cpp; the base may be named as a GGUF file or as transformers has it."""
     merged = with_adapter(trained, tmp_path / "lora")
-    base = export_model(trained.directory, tmp_path / "base.gguf", name="base", file_type="f32")
+    base = export_model(trained.directory, tmp_path / "base.gguf", name="base")
     adapter = export_adapter(
         tmp_path / "lora", base if over == "gguf" else trained.directory, tmp_path / "out" / "lora.gguf"
     )
@@ -307,30 +302,30 @@ def test_what_was_exported_is_imported_and_plans(trained: Trained, tmp_path: Pat
 
 
 SETTINGS: list[tuple[dict[str, object], str]] = [
-    ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "its architecture is LlamaForCausalLM"),
-    ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "only Qwen2ForCausalLM can be written"),
-    ({"architectures": None, "model_type": None}, "its architecture is not told"),
-    ({"architectures": [["\x1b[31m"]]}, "its architecture is ['\\x1b[31m']"),
+    ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "the architecture is LlamaForCausalLM"),
+    ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "only Qwen2ForCausalLM can be exported"),
+    ({"architectures": None, "model_type": None}, "the architecture is not given"),
+    ({"architectures": [["\x1b[31m"]]}, "the architecture is ['\\x1b[31m']"),
     ({"use_sliding_window": True}, "a sliding window"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "a sliding window"),
-    ({"hidden_act": "gelu"}, "its activation is gelu"),
-    ({"quantization_config": {"bits": 4}}, "quantized already"),
-    ({"hidden_size": "64"}, "its hidden_size is 64, and should be a number"),
-    ({"hidden_size": -64}, "its hidden_size is -64"),
-    ({"hidden_size": 10**30}, "its hidden_size is"),
-    ({"num_hidden_layers": True}, "its num_hidden_layers is True"),
-    ({"num_hidden_layers": 10**6}, "its num_hidden_layers is 1000000"),
-    ({"num_hidden_layers": 3}, "lacks model.layers.2.input_layernorm.weight"),
-    ({"num_hidden_layers": 1}, "has model.layers.1."),
+    ({"hidden_act": "gelu"}, "the activation is gelu"),
+    ({"quantization_config": {"bits": 4}}, "the weights are quantized"),
+    ({"hidden_size": "64"}, "hidden_size is 64, and has to be a number"),
+    ({"hidden_size": -64}, "hidden_size is -64"),
+    ({"hidden_size": 10**30}, "hidden_size is"),
+    ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+    ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000"),
+    ({"num_hidden_layers": 3, "layer_types": None}, "lacks model.layers.2."),
+    ({"num_hidden_layers": 1, "layer_types": None}, "has model.layers.1."),
     ({"num_attention_heads": 5}, "do not divide a width of 64"),
     ({"num_key_value_heads": 3}, "do not divide a width of 64"),
     ({"head_dim": 32}, "do not divide a width of 64"),
-    ({"rms_norm_eps": float("nan")}, "its rms_norm_eps is nan"),
-    ({"vocab_size": 400}, "and the embedding 400 rows"),
-    ({"vocab_size": 512}, "has the shape (448, 64), and (512, 64)"),
+    ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+    ({"vocab_size": 400}, "and the embedding has 400 rows"),
+    ({"vocab_size": 512}, "has the shape (448, 64), and config.json describes (512, 64)"),
     ({"tie_word_embeddings": False}, "lacks lm_head.weight"),
-    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "its rotation (rope) is longrope"),
-    ({"rope_parameters": [1]}, "its rotation (rope) is not described"),
+    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "longrope"),
+    ({"rope_parameters": [1]}, "config.json"),
 ]
 
 
@@ -418,17 +413,17 @@ def begins(told: dict[str, Any]) -> None:
 TOKENIZERS: list[tuple[Callable[[Path], object], str]] = [
     (tokenizer_with(llama_split), "splits a text in another way"),
     (tokenizer_with(lambda told: told.update(pre_tokenizer=None)), "splits a text in another way"),
-    (tokenizer_with(lambda told: told["model"].update(byte_fallback=True)), "it is no byte-level BPE"),
+    (tokenizer_with(lambda told: told["model"].update(byte_fallback=True)), "it is not a byte-level BPE"),
     (tokenizer_with(lambda told: told["model"].update(end_of_word_suffix="</w>")), "tokenizer.json"),
     (tokenizer_with(no_byte), "no token for 1 of the 256 bytes"),
     (tokenizer_with(twice), "tokenizer.json"),
-    (tokenizer_with(begins), "more tokens round a text"),
+    (tokenizer_with(begins), "more tokens to a text"),
     (tokenizer_with(lambda told: told.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"})),
-     "it is no byte-level BPE"),
-    (settings_with(eos_token="<|nothing|>"), "its eos_token <|nothing|> is no token"),
-    (settings_with(eos_token=None), "nothing tells which token ends a reply"),
-    (settings_with(eos_token=7), "nothing tells which token ends a reply"),
-    (lambda source: (source / "chat_template.jinja").write_text("x" * 300_000), "its chat template is no text"),
+     "it is not a byte-level BPE"),
+    (settings_with(eos_token="<|nothing|>"), "no token ends a reply"),
+    (settings_with(eos_token=None), "no token ends a reply"),
+    (settings_with(eos_token=7), "no token ends a reply"),
+    (lambda source: (source / "chat_template.jinja").write_text("x" * 300_000), "its chat template is longer"),
 ]  # fmt: skip
 
 
@@ -444,39 +439,16 @@ def test_special_tokens_by_number_and_a_template_of_several(source: Path, tmp_pa
     (source / "chat_template.jinja").unlink(missing_ok=True)
     settings_with(eos_token=None, chat_template=[{"name": "tool_use", "template": "t"},
                   {"name": "default", "template": "d"}])(source)  # fmt: skip
-    (source / "generation_config.json").write_text('{"eos_token_id": [11, 12], "bos_token_id": 13}')
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "eos_token_id": 11, "bos_token_id": 13}))
     values = gguf.read_header(export_model(source, tmp_path / "model.gguf", name="x")).values
     assert values["tokenizer.chat_template"] == "d"
     assert (values["tokenizer.ggml.eos_token_id"], values["tokenizer.ggml.bos_token_id"]) == (11, 13)
 
 
-def sharded(source: Path, change: Callable[[dict[str, str]], object]) -> None:
-    (source / "model.safetensors").rename(source / "part.safetensors")
-    files = dict.fromkeys(("a", "b"), "part.safetensors")
-    change(files)
-    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-
-
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"a": "../part.safetensors"}, "does not name its files"),
-        ({"a": "/etc/passwd"}, "does not name its files"),
-        ({"a": "model.bin"}, "does not name its files"),
-        ({"a": 7}, "does not name its files"),
-        ({"a": "gone.safetensors"}, "gone.safetensors cannot be read"),
-    ],
-)
-def test_an_index_is_not_believed(source: Path, files: dict[str, str], problem: str) -> None:
-    """Its files lie beside it, and nowhere else."""
-    sharded(source, lambda known: known.update(files))
-    refused(source, problem)
-
-
 def test_weights_that_stand_twice_are_refused(source: Path) -> None:
     """In two files, which may differ."""
-    shutil.copy(source / "model.safetensors", source / "other.safetensors")
-    sharded(source, lambda known: known.update(b="other.safetensors"))
+    shutil.copy(source / "model.safetensors", source / "model-00001-of-00002.safetensors")
     refused(source, "twice")
 
 
@@ -494,11 +466,14 @@ Q = "model.layers.0.self_attn.q_proj.weight"
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda weights: weights.update({"model.layers.0.self_attn.q_proj.lora_A": torch.ones(2)}), "no part of a"),
-        (lambda weights: weights.update({Q: torch.full((64, 64), float("nan"))}), "weights that are no numbers"),
-        (lambda weights: weights.update({Q: torch.full((64, 64), 1e6)}), "numbers that are too large for f16"),
-        (lambda weights: weights.update({Q: torch.ones(64, 32)}), "has the shape (64, 32), and (64, 64)"),
-        (lambda weights: weights.update({Q: torch.ones(64, 64, dtype=torch.int8)}), "is stored as I8"),
+        (lambda weights: weights.update({"model.layers.0.self_attn.q_proj.lora_A": torch.ones(2)}), "not part of a"),
+        (lambda weights: weights.update({Q: torch.full((64, 64), float("nan"))}), "has values that are not finite"),
+        (lambda weights: weights.update({Q: torch.full((64, 64), 1e6)}), "too large for 16 bits"),
+        (
+            lambda weights: weights.update({Q: torch.ones(64, 32)}),
+            "has the shape (64, 32), and config.json describes (64, 64)",
+        ),
+        (lambda weights: weights.update({Q: torch.ones(64, 64, dtype=torch.int8)}), "is stored as torch.int8"),
         (lambda weights: weights.pop(Q), f"lacks {Q}"),
     ],
 )
@@ -506,13 +481,6 @@ def test_weights_that_are_none_are_refused(source: Path, change: Callable[[Any],
     """Another model's, an adapter's, diverged ones, too large ones; what was written until then is gone."""
     resaved(source, change)
     refused(source, problem)
-
-
-def test_large_numbers_fit_other_types(source: Path, tmp_path: Path) -> None:
-    """What 16 bits of one kind do not hold, those of the other do."""
-    resaved(source, lambda weights: weights.update({Q: torch.full((64, 64), 1e6)}))
-    for kind in ("bf16", "f32"):
-        export_model(source, tmp_path / f"{kind}.gguf", name="x", file_type=kind)
 
 
 @peft_warns
@@ -524,18 +492,11 @@ def test_an_adapter_is_no_model(trained: Trained, tmp_path: Path) -> None:
     shutil.copy(trained.directory / "tokenizer_config.json", tmp_path / "lora")
     with pytest.raises(ModelError) as error:
         export_model(tmp_path / "lora", tmp_path / "model.gguf", name="x")
-    told(error, "there is no model in it")
+    told(error, "does not contain a model")
     assert "merge" in error.value.hint
     with pytest.raises(ModelError) as error:
         export_adapter(trained.directory, trained.directory, tmp_path / "model.gguf")
     told(error, "adapter_model.safetensors cannot be read")
-
-
-def test_an_unknown_type_is_refused(source: Path, tmp_path: Path) -> None:
-    """The known ones are named."""
-    with pytest.raises(UsageError, match="no file type 'q4_k_m'") as error:
-        export_model(source, tmp_path / "model.gguf", name="x", file_type="q4_k_m")
-    assert error.value.hint == "known: " + ", ".join(FILE_TYPES)
 
 
 def test_no_room_is_told_before_anything_is_written(
@@ -568,23 +529,16 @@ def test_a_disk_that_fills_meanwhile_leaves_nothing(source: Path, tmp_path: Path
     path.write_bytes(b"before")
     with full_disk(), pytest.raises(ModelError) as error:
         export_model(source, path, name="x")
-    told(error, "cannot be written: File too large")
-    assert "make room on the disk" in error.value.hint
+    told(error, "cannot be written: ")
+    assert "are free on the disk" in error.value.hint
     assert [file.read_bytes() for file in path.parent.iterdir()] == [b"before"]
 
 
-def test_what_a_killed_export_left_is_taken_away(source: Path, tmp_path: Path) -> None:
-    """Its process is gone; what one that lives is writing stays, as does all that is called otherwise."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait()
-    left, mine, other = (
-        tmp_path / f".{name}" for name in
-        (f"model.gguf.{gone.pid}-0123abcd", f"model.gguf.{os.getpid()}-0123abcd", f"other.gguf.{gone.pid}-0123abcd")
-    )  # fmt: skip
-    for path in (left, mine, other):
-        path.touch()
+def test_a_partial_file_of_a_killed_export_is_overwritten(source: Path, tmp_path: Path) -> None:
+    """It has a fixed name, so no copies pile up."""
+    (tmp_path / ".model.gguf.part").write_bytes(b"half")
     export_model(source, tmp_path / "model.gguf", name="x")
-    assert [path.exists() for path in (left, mine, other)] == [False, True, True]
+    assert [path.name for path in tmp_path.glob("*model.gguf*")] == ["model.gguf"]
 
 
 def test_a_place_that_cannot_be_written_to_is_told(source: Path, tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def weights(directory: Path) -> dict[str, Any]:
 
     checkpoint = last_checkpoint(directory)
     assert checkpoint is not None
-    return load_file(next(checkpoint.glob("*model.safetensors")))
+    found: dict[str, Any] = load_file(next(checkpoint.glob("*model.safetensors")))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +328,7 @@ def test_an_export_without_room_leaves_nothing_and_can_be_done_again(
     usage = shutil.disk_usage(trained)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
     for merged in (False, True):
-        with pytest.raises(ConductorUnusable, match="bytes more do not fit on the disk"):
+        with pytest.raises(ConductorUnusable, match="more bytes do not fit on the disk"):
             export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
     assert sorted(trained.iterdir()) == known
 

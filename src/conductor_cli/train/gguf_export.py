@@ -1,208 +1,369 @@
-"""A trained model as transformers or PEFT saves it -> a GGUF file that llama.cpp runs. Needs `gguf`, not torch.
+"""Export of a trained model, as transformers or PEFT saved it, to a GGUF file for llama.cpp. Imports torch.
 
-The directory is not believed: what is missing, damaged, or would be another model in llama.cpp is refused. A file is
-written beside its place and gets its name when it is whole. How llama.cpp names and stores what a Qwen2 is made of:
-github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py.
+The directory is untrusted. What is missing, damaged, or would be another model in llama.cpp is refused.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import json
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError, ModelError, UsageError
+from gguf import MODEL_ARCH, LlamaFileType, RopeScalingType, SpecialVocab, TokenType, get_tensor_name_map
+from safetensors import SafetensorError, safe_open
+
+from conductor_cli.core.errors import ModelError
 from conductor_cli.models import disk
-from conductor_cli.models.llama.gguf import Header, is_matrix, one_line
-from conductor_cli.models.llama.gguf import TensorInfo as Described
-from conductor_cli.models.llama.lora import WEIGHTS, Base, convert
-from conductor_cli.models.llama.safetensors import Stored, read_index, unreadable
-from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
-from conductor_cli.train import qwen2, vocabulary
+from conductor_cli.models.llama.gguf import MAX_LAYERS, check_model_file, one_line
+from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
+from conductor_cli.models.llama.lora import WEIGHTS, LoraBase, convert_adapter, damaged, read_json_file, unreadable
+from conductor_cli.models.llama.template_sandbox import MAX_CHARACTERS
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.qwen2 import ARCHITECTURE, HEAD, Qwen2
-from conductor_cli.train.vocabulary import read_object
 
-FILE_TYPES: Final[Mapping[str, tuple[int, Kind]]] = {
-    "f32": (0, Kind.F32),
-    "f16": (1, Kind.F16),
-    "bf16": (32, Kind.BF16),
-    "q8_0": (7, Kind.Q8_0),
-}
-"""How the matrices can be stored, by the name of the file's type: llama.cpp's number of it, and theirs."""
+with require("torch"):
+    import torch
+with require("transformers"):
+    from tokenizers import Tokenizer
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
-SINGLE: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
+ARCHITECTURE: Final = "qwen2"
 
-PIECE: Final = 1 << 24
-"""Bytes of a tensor that are read at once."""
+PRE_TOKENIZER: Final = "qwen2"
+"""llama.cpp's name for splitting a text by `SPLIT` before the merges."""
 
-_HEADROOM: Final = 16 << 20
-"""Bytes for what stands before the weights: more than the largest vocabulary takes."""
+SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""The pattern of Qwen2's tokenizer. Each digit is a token."""
 
-_LARGEST: Final = {Kind.F16: 65504.0, Kind.Q8_0: 65504.0 * 127}
-"""The largest number that can be stored so."""
+COUNTS: Final = {
+    "num_hidden_layers": MAX_LAYERS, "hidden_size": 1 << 20, "num_attention_heads": 1 << 20,
+    "num_key_value_heads": 1 << 20, "intermediate_size": 1 << 20, "vocab_size": 1 << 20,
+    "max_position_embeddings": 1 << 30,
+}  # fmt: skip
+"""Settings that have to be there, and how large each may be."""
 
-_UNTOLD: Final = ("rotary_emb.inv_freq",)
-"""Ends of the names of what is computed anew and now and then saved."""
+MAX_FILE: Final = 64 << 20
+"""No file but weights is larger, in bytes."""
 
-_LEFT: Final = re.compile(r"(?P<process>[1-9][0-9]{0,9})-[0-9a-f]{8}")
-"""How `write` goes on with the name of a part file: the process that writes it, and a drawn number."""
+HEADROOM: Final = 16 << 20
+"""Bytes for what precedes the weights: more than the largest vocabulary needs."""
 
-_MERGED: Final = "merge an adapter first (merge_and_unload), and save the model with save_pretrained"
+F16_MAX: Final = 65504.0
+
+COMPUTED: Final = ("rotary_emb.inv_freq",)
+"""Ends of the names of tensors that are computed, and sometimes saved."""
+
+_SAVE: Final = "save it again with transformers (save_pretrained)"
+_MERGE: Final = "merge an adapter first (merge_and_unload), and save the model with save_pretrained"
 
 
-def export_model(source: Path, path: Path, *, name: str, file_type: str = "f16") -> Path:
-    """Write the merged model in the directory `source` to `path`; norms and biases always have 32 bits.
+def export_model(source: Path, path: Path, *, name: str) -> Path:
+    """Write the merged model in the directory `source` to `path`: matrices in 16 bits, norms and biases in 32.
 
-    Raises `UsageError` for an unknown type, `ModelError` of kind `file` for what is missing, damaged or not to be
-    written, `ConductorUnusable` where the disk has no room for it; nothing is left behind then.
+    Raises `ModelError` of kind `file` for what is missing, damaged or cannot be written, `ConductorUnusable` if the
+    disk has no room. Then nothing is left behind.
     """
-    if file_type not in FILE_TYPES:
-        raise UsageError(f"there is no file type {one_line(file_type, 40)!r}", hint=f"known: {', '.join(FILE_TYPES)}")
-    number, kind = FILE_TYPES[file_type]
-    model, told = _settings(source)
-    values: dict[str, Value] = {
-        "general.type": "model", "general.architecture": ARCHITECTURE, "general.name": name,
-        "general.file_type": number, **({"general.quantization_version": 2} if kind is Kind.Q8_0 else {}),
-        **model.values(), **vocabulary.read(source, told, model.words),
-    }  # fmt: skip
-    stored, called = _weights(source, model), qwen2.names(model.layers, tied=model.tied)
-    tensors = [_tensor(theirs, stored[ours], kind) for ours, theirs in called.items()]
-    _make_room(path, sum(tensor.size for tensor in tensors) + _HEADROOM)
-    write(path, values, tensors)
+    config = _read_config(source)
+    writer = new_writer(ARCHITECTURE)
+    writer.add_type("model")
+    writer.add_name(name)
+    writer.add_file_type(LlamaFileType.MOSTLY_F16)
+    add_hyperparameters(writer, config)
+    _add_tokenizer(writer, source, config.vocab_size)
+    tensors = _find_tensors(source, config)
+    _check_room(path, sum(tensor.bytes for tensor in tensors) + HEADROOM)
+    write_gguf(path, writer, tensors)
+    try:
+        check_model_file(path)
+    except ModelError:
+        path.unlink()
+        raise
     return path
 
 
 def export_adapter(source: Path, base: Path, path: Path) -> Path:
-    """Write the LoRA in the directory `source` to `path`, for `base`: a GGUF file, or a directory of transformers.
+    """Write the LoRA in the directory `source` to `path`, for `base`: a GGUF file or a directory of transformers.
 
-    Raises `ModelError` of kind `file` for what is missing, damaged or not to be written, `ConductorUnusable` where the
-    disk has no room for it; nothing is left behind then.
+    Raises as `export_model`.
     """
-    over = _base(base) if base.is_dir() else Base(base)
     try:
         size = 2 * (source / WEIGHTS).stat().st_size
     except OSError as error:
         raise unreadable(source / WEIGHTS, error) from error
-    _make_room(path, size)
-    convert(source, over, path)
+    _check_room(path, size)
+    convert_adapter(source, _read_base(base) if base.is_dir() else base, path)
     return path
 
 
-def _base(directory: Path) -> Base:
-    model, _ = _settings(directory)
-    values = {"general.architecture": ARCHITECTURE, **model.values()}
-    words = {"tokenizer.ggml.tokens": (8, model.words)}
-    return Base(directory, Header(version=3, tensors=0, values=values, arrays=words), tied=model.tied)
-
-
-def _settings(source: Path) -> tuple[Qwen2, dict[str, Any]]:
-    """What `config.json` tells, read and as it is."""
-    path = source / "config.json"
-    told = read_object(path)
+def _check_room(path: Path, size: int) -> None:
     try:
-        return qwen2.read(told), told
-    except ConfigError as error:
-        raise ModelError("file", f"{path}: {error.message}", hint="name a directory with a trained Qwen2") from error
+        disk.check_room(path.parent, size)
+    except OSError as error:
+        raise ModelError("file", f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
 
 
-def _weights(source: Path, model: Qwen2) -> dict[str, Stored]:
-    """Where each weight stands, by its name in transformers: all that a model needs, in the shapes it needs."""
-    found: dict[str, Stored] = {}
-    for file in _files(source):
-        index = read_index(file)
-        if twice := next((name for name in index if name in found), None):
-            raise ModelError("file", f"{source} has {one_line(twice)} twice", hint=_MERGED)
-        found |= index
-    shapes = model.shapes()
-    more = [name for name in found if name not in shapes and name != HEAD and not name.endswith(_UNTOLD)]
-    if more:
-        raise ModelError("file", f"{source} has {one_line(more[0])}, which is no part of a Qwen2", hint=_MERGED)
-    for name, shape in shapes.items():
-        if name not in found:
-            raise ModelError("file", f"{source} lacks {name}", hint="copy all files of the model")
-        if found[name].shape != shape:
-            raise ModelError(
-                "file", f"{source}: {name} has the shape {found[name].shape}, and {shape} is what config.json tells",
-                hint="copy all files of one model",
-            )  # fmt: skip
+def _read_base(directory: Path) -> LoraBase:
+    config = _read_config(directory)
+    names = gguf_names(config)
+    shapes = {names[ours]: shape for ours, shape in _expected_shapes(directory, config).items()}
+    return LoraBase(path=directory, architecture=ARCHITECTURE, layers=config.num_hidden_layers, shapes=shapes)
+
+
+# The settings
+
+
+def _read_config(source: Path) -> Any:  # noqa: ANN401 - of transformers, untyped
+    """The model's settings. Raises `ModelError` for a model that llama.cpp would run differently."""
+    path = source / "config.json"
+    values = read_json_file(path, MAX_FILE)
+    problem = _find_unsupported(values)
+    config: Any = None
+    if not problem:
+        try:
+            config = Qwen2Config.from_dict(values)
+            problem = _find_invalid(config)
+        except Exception as error:  # transformers raises many kinds for wrong values  # noqa: BLE001
+            problem = f"transformers rejects it: {one_line(str(error), 160)}"
+    if problem:
+        raise ModelError("file", f"{path}: {problem}", hint="use the directory of a trained Qwen2 model")
+    return config
+
+
+def _find_unsupported(values: Mapping[str, Any]) -> str:
+    """Why a model with these settings cannot be exported, or nothing."""
+    given = values.get("architectures") or values.get("model_type")
+    architecture = given[0] if isinstance(given, list) and given else given
+    if architecture not in ("Qwen2ForCausalLM", ARCHITECTURE) or values.get("model_type") != ARCHITECTURE:
+        shown = one_line(str(architecture or "not given"), 60)
+        return f"the architecture is {shown}, and only Qwen2ForCausalLM can be exported"
+    layers = values.get("layer_types")
+    if values.get("use_sliding_window") or (isinstance(layers, list) and "sliding_attention" in layers):
+        return "the model uses a sliding window, which llama.cpp does not support for Qwen2"
+    if values.get("hidden_act", "silu") != "silu":
+        return f"the activation is {one_line(str(values['hidden_act']), 40)}, and llama.cpp uses silu for Qwen2"
+    if values.get("quantization_config"):
+        return "the weights are quantized; save them in 16 or 32 bits"
+    # A model is built from these below. Large values would take memory or time before anything fails.
+    for key, most in COUNTS.items():
+        value = values.get(key)
+        if type(value) is not int or not 0 < value <= most:
+            return f"{key} is {one_line(str(value), 40)}, and has to be a number from 1 to {most}"
+    return ""
+
+
+def _find_invalid(config: Any) -> str:  # noqa: ANN401
+    heads, key_heads, width = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
+    head = getattr(config, "head_dim", None) or width // heads
+    if width % heads or heads % key_heads or head * heads != width or head % 2:
+        return f"{heads} heads, {key_heads} of them for keys, do not divide a width of {width}"
+    epsilon, rope = config.rms_norm_eps, config.rope_parameters
+    if not 0 < float(epsilon) < 1:
+        return f"rms_norm_eps is {epsilon}"
+    if rope["rope_type"] not in ("default", "linear", "yarn"):
+        return f"the rotary embedding is {one_line(str(rope['rope_type']), 40)}, and default, linear and yarn are known"
+    return ""
+
+
+def add_hyperparameters(writer: Any, config: Any) -> None:  # noqa: ANN401
+    """Add the settings of a Qwen2 model to the metadata of a GGUF file."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(float(rope["rope_theta"]))
+    writer.add_vocab_size(config.vocab_size)
+    if rope["rope_type"] != "default":
+        writer.add_rope_scaling_type(RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(float(rope["factor"]))
+    if rope["rope_type"] == "yarn":
+        original = rope.get("original_max_position_embeddings") or config.max_position_embeddings
+        writer.add_rope_scaling_orig_ctx_len(original)
+
+
+# The weights
+
+
+def gguf_names(config: Any) -> dict[str, str]:  # noqa: ANN401
+    """From the names of a Qwen2's weights in transformers to their names in GGUF, in the order of the model."""
+    names = get_tensor_name_map(MODEL_ARCH.QWEN2, config.num_hidden_layers)
+    found: dict[str, str] = {}
+    with torch.device("meta"):
+        weights = dict(Qwen2ForCausalLM(config).named_parameters())  # without the output of a tied model
+    for name in weights:
+        mapped = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert mapped is not None, name
+        found[name] = mapped
     return found
 
 
-def _files(source: Path) -> tuple[Path, ...]:
-    """The files with the weights. Their names come from a file, and stay in its directory."""
-    if (source / SINGLE).is_file():
-        return (source / SINGLE,)
-    if not (source / INDEX).is_file():
+def _expected_shapes(source: Path, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
+    try:
+        with torch.device("meta"):
+            model = Qwen2ForCausalLM(config)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise damaged(source / "config.json", one_line(str(error), 160)) from error
+    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+
+def _find_tensors(source: Path, config: Any) -> list[LazyTensor]:  # noqa: ANN401
+    """All weights that the model needs, in the shapes that it needs."""
+    files: dict[str, Path] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(source.glob("model*.safetensors")):
+        for name, shape in _read_shapes(file).items():
+            if name in files:
+                raise ModelError("file", f"{source} has {one_line(name)} twice", hint=_MERGE)
+            files[name], shapes[name] = file, shape
+    if not files:
         raise ModelError(
-            "file", f"{source} holds no {SINGLE}, so there is no model in it",
-            hint=_MERGED if (source / WEIGHTS).exists() else "save the model with save_pretrained",
+            "file", f"{source} has no model.safetensors, so it does not contain a model",
+            hint=_MERGE if (source / WEIGHTS).exists() else "save the model with save_pretrained",
         )  # fmt: skip
-    told = read_object(source / INDEX).get("weight_map")
-    files = set(told.values()) if isinstance(told, dict) and all(isinstance(to, str) for to in told.values()) else set()
-    if not files or any(Path(file).name != file or not file.endswith(".safetensors") for file in files):
-        raise ModelError("file", f"{source / INDEX} is damaged: it does not name its files", hint=_MERGED)
-    return tuple(source / file for file in sorted(files))
+    expected = _expected_shapes(source, config)
+    unknown = [name for name in files if name not in expected and not name.endswith(COMPUTED)]
+    if unknown and unknown != ["lm_head.weight"]:  # a tied model may have saved its output too
+        raise ModelError("file", f"{source} has {one_line(unknown[0])}, which is not part of a Qwen2", hint=_MERGE)
+    for name, shape in expected.items():
+        if name not in files:
+            raise ModelError("file", f"{source} lacks {name}", hint="copy all files of the model")
+        if shapes[name] != shape:
+            raise ModelError(
+                "file", f"{source}: {name} has the shape {shapes[name]}, and config.json describes {shape}",
+                hint="copy all files of one model",
+            )  # fmt: skip
+    return [
+        LazyTensor(
+            gguf_name, expected[name], "float16" if len(expected[name]) > 1 else "float32",
+            partial(_load, files[name], name),
+        )
+        for name, gguf_name in gguf_names(config).items()
+    ]  # fmt: skip
 
 
-def _tensor(name: str, stored: Stored, kind: Kind) -> Tensor:
-    """One tensor of the file. Its numbers are read when it is written."""
-    if not is_matrix(name, Described(shape=stored.shape, kind=0)):
-        kind = Kind.F32
-    elif stored.shape[-1] % kind.block[0]:
-        kind = Kind.F16
-    return Tensor(name=name, shape=stored.shape, kind=kind, parts=_pieces(name, stored, kind))
-
-
-def _pieces(name: str, stored: Stored, kind: Kind) -> Iterator[bytes]:
-    """Some rows after the other, so that a large matrix never stands in memory whole."""
-    import numpy as np
-
-    with require("gguf"):
-        from gguf import GGMLQuantizationType
-        from gguf.quants import quantize
-
-    row = stored.size // stored.shape[0]
-    step = max(1, PIECE // row)
-    for at in range(0, stored.shape[0], step):
-        count = min(step, stored.shape[0] - at)
-        part = replace(
-            stored, shape=(count, *stored.shape[1:]), start=stored.start + at * row, size=count * row
-        ).numbers()
-        if np.abs(part).max() > _LARGEST.get(kind, np.inf):
-            said = f"{stored.path}: {name} has numbers that are too large for {kind.name.lower()}"
-            raise ModelError("file", said, hint="write bf16 or f32 instead")
-        yield quantize(part, GGMLQuantizationType(kind)).tobytes()
-
-
-def _make_room(path: Path, size: int) -> None:
+def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        disk.check_room(path.parent, size)
+        with safe_open(file, framework="pt") as weights:
+            return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
     except OSError as error:
-        raise ModelError("file", f"{path} cannot be written: {error.strerror}", hint="name another place") from error
+        raise ModelError("file", f"{file} cannot be read: {one_line(str(error))}", hint="check the path") from error
+    except SafetensorError as error:
+        raise damaged(file, one_line(str(error))) from error
 
 
-def _sweep(path: Path) -> None:
-    """Take away the part files of exports to `path` that were killed."""
-    for left in path.parent.iterdir():
-        match = _LEFT.fullmatch(left.name.removeprefix(f".{path.name}."))
-        if match is not None and left.name.startswith(f".{path.name}.") and not _is_alive(int(match["process"])):
-            left.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # there the call below would end it
-        return True
+def _load(file: Path, name: str) -> Any:  # noqa: ANN401 - a numpy array
     try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+        with safe_open(file, framework="pt") as weights:
+            tensor = weights.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise damaged(file, one_line(str(error))) from error
+    if not tensor.is_floating_point():
+        raise ModelError("file", f"{file}: {name} is stored as {tensor.dtype}", hint="save it in 16 or 32 bits")
+    numbers = tensor.float()
+    if not torch.isfinite(numbers).all():
+        raise damaged(file, f"{name} has values that are not finite")
+    if numbers.dim() > 1 and numbers.abs().max() > F16_MAX:
+        raise ModelError(
+            "file", f"{file}: {name} has values that are too large for 16 bits",
+            hint="convert the model with llama.cpp's own script",
+        )  # fmt: skip
+    return numbers.numpy()
+
+
+# The tokenizer
+
+
+def _add_tokenizer(writer: Any, source: Path, rows: int) -> None:  # noqa: ANN401
+    """Add the vocabulary of a directory, special tokens and chat template included. Raises `ModelError`."""
+    path = source / "tokenizer.json"
+    read_json_file(path, MAX_FILE)
+    settings = source / "tokenizer_config.json"
+    if settings.exists():
+        read_json_file(settings, MAX_FILE)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+        _check_splitting(tokenizer)
+        add_vocabulary(writer, tokenizer, rows)
+        _add_special_tokens(writer, tokenizer, SpecialVocab(source, n_vocab=rows))
+    except Exception as error:  # tokenizers raises plain `Exception`
+        raise ModelError("file", f"{path} cannot be exported: {one_line(str(error), 160)}", hint=_SAVE) from error
+
+
+def _add_special_tokens(writer: Any, tokenizer: Tokenizer, special: Any) -> None:  # noqa: ANN401
+    """Add the special tokens and the chat template. Raises `ValueError`."""
+    end, begin = (special.special_token_ids.get(kind) for kind in ("eos", "bos"))
+    if end is None:
+        raise ValueError("no token ends a reply (eos_token)")
+    plain, full = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
+    if full not in (plain, [begin, *plain]):
+        raise ValueError("it adds more tokens to a text than one at its beginning")
+    if begin is None:  # llama.cpp would use token 11
+        special.special_token_ids["bos"] = end
+    special.add_special_token = {"bos": full != plain}
+    if len(str(special.chat_template or "")) > MAX_CHARACTERS:
+        raise ValueError(f"its chat template is longer than {MAX_CHARACTERS} characters")
+    special.add_to_gguf(writer, quiet=True)
+
+
+def _check_splitting(tokenizer: Tokenizer) -> None:
+    """Raise `ValueError` if llama.cpp would split a text into other tokens."""
+    settings = json.loads(tokenizer.to_str())
+    model = settings["model"]
+    if model["type"] != "BPE" or model.get("byte_fallback"):
+        raise ValueError("it is not a byte-level BPE")
+    match settings["pre_tokenizer"]:
+        case {
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ]
+        } if regex == SPLIT:
+            pass
+        case _:
+            raise ValueError("it splits a text in another way than Qwen2 does")
+    if any(model.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")):
+        raise ValueError("it merges tokens in another way than Qwen2 does")
+    tokens = tokenizer.get_vocab()
+    if missing := [letter for letter in ByteLevel.alphabet() if letter not in tokens]:
+        raise ValueError(f"it has no token for {len(missing)} of the 256 bytes")
+
+
+def add_vocabulary(writer: Any, tokenizer: Tokenizer, rows: int) -> None:  # noqa: ANN401
+    """Add tokens and merges for a model whose embedding has `rows`. Raises `ValueError` if they do not fit.
+
+    A row without a token gets a name that no token has.
+    """
+    numbers = tokenizer.get_vocab(with_added_tokens=True)
+    tokens = {number: token for token, number in numbers.items()}
+    if len(tokens) != len(numbers):
+        raise ValueError("two of its tokens have the same number")
+    if max(tokens, default=0) >= rows:
+        raise ValueError(f"it has a token {max(tokens)}, and the embedding has {rows} rows")
+    added = tokenizer.get_added_tokens_decoder()
+    texts, types = [], []
+    for number in range(rows):
+        text = tokens.get(number)
+        if text is None:
+            text = f"[PAD{number}]"
+            while text in numbers:
+                text += "_"
+            kind = TokenType.UNUSED
+        elif (token := added.get(number)) is None:
+            kind = TokenType.NORMAL
+        else:
+            is_control = token.special or (text.startswith("<|") and text.endswith("|>"))
+            kind = TokenType.CONTROL if is_control else TokenType.USER_DEFINED
+        texts.append(text)
+        types.append(int(kind))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(PRE_TOKENIZER)
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    writer.add_token_merges([" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]])

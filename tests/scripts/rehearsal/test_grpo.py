@@ -133,11 +133,11 @@ def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
 def test_a_file_of_another_size_is_refused(tmp_path: Path, tokenizer: Any) -> None:
     """As is one that is damaged or not there: said, never shown as a traceback."""
     path = tmp_path / "small.gguf"
-    export(rounded(model(tokenizer)), tokenizer, SMALL.size, path, name="small")
-    with pytest.raises(ModelError, match="is no model of this course"):
+    export(rounded(model(tokenizer)), tokenizer, path, name="small")
+    with pytest.raises(ModelError, match="is not a model of this course"):
         loaded(path, COURSE)
     path.write_bytes(b"GGUF")
-    with pytest.raises(ModelError, match="is no model of this course"):
+    with pytest.raises(ModelError, match="is not a model of this course"):
         loaded(path, SMALL)
-    with pytest.raises(ModelError, match="is no model of this course"):
+    with pytest.raises(ModelError, match="is not a model of this course"):
         loaded(tmp_path / "none.gguf", SMALL)

@@ -1,253 +1,288 @@
-"""A LoRA as PEFT saves it -> a GGUF adapter as llama.cpp reads it.
+"""Conversion of a LoRA adapter in PEFT format to a GGUF adapter for llama.cpp.
 
-PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Neither is believed, and what llama.cpp could not
-do in the same way is refused: a wrong scale or a part left out would only show in what the model writes.
+PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Both are untrusted. An adapter that llama.cpp
+would apply differently is refused: a wrong scale or a missing part would only show in what the model writes.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from gguf import MODEL_ARCH_NAMES, Keys, TensorNameMap, get_tensor_name_map
+from safetensors import SafetensorError, deserialize
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import MEBIBYTE, Header, one_line, read_header
+from conductor_cli.models.llama.gguf import MAX_LAYERS, MEBIBYTE, Header, one_line, read_header
+from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
 from conductor_cli.models.llama.model_info import read_all_tensors
-from conductor_cli.models.llama.safetensors import Stored, damaged, read_index, read_json, unreadable
-from conductor_cli.models.llama.writing import Kind, Tensor, Value, write
 
 WEIGHTS: Final = "adapter_model.safetensors"
 CONFIG: Final = "adapter_config.json"
 
-ROTATES: Final = {"qwen2": False, "qwen3": False, "llama": True}
-"""Architectures whose adapters can be converted; whether GGUF has rows of `attn_q` and `attn_k` in another order."""
+ARCHITECTURES: Final = ("qwen2", "qwen3", "llama")
+"""The architectures whose adapters can be converted."""
 
-_PLAIN_STARTS: Final = (None, True, False, "gaussian", "orthogonal", "eva")
-"""Ways to begin a training that leave the base model as it is."""
+MAX_BYTES: Final = 16 << 30
+"""No adapter file is larger. It is read into memory."""
 
-_LAYER: Final = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}  # fmt: skip
-_EMBEDDING: Final = "model.embed_tokens"
-_NAME: Final = re.compile(
-    r"(?:base_model\.model\.)?(?P<module>lm_head|model\.embed_tokens"
-    r"|model\.layers\.(?:0|[1-9][0-9]{0,3})\.(?:self_attn|mlp)\.[a-z]+_proj)\.lora_(?:embedding_)?(?P<side>[AB])(?:\.default)?(?:\.weight)?"
+_TENSOR: Final = re.compile(
+    r"(?:base_model\.model\.)?(?P<module>[a-z0-9_.]+)\.lora_(?:embedding_)?(?P<side>[AB])(?:\.default)?(?:\.weight)?"
 )
+_MODULE_NAME: Final = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")
 
-_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")
-_REFUSED: Final = (
+_UNCHANGED_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
+"""Initialisations that leave the base model as it is."""
+
+_UNSUPPORTED: Final = (
     ("use_dora", "uses DoRA"),
     ("lora_bias", "has biases"),
-    ("modules_to_save", "has modules of its own (modules_to_save)"),
-    ("trainable_token_indices", "has tokens of its own"),
+    ("modules_to_save", "contains whole modules (modules_to_save)"),
+    ("trainable_token_indices", "contains trained tokens"),
     ("layer_replication", "repeats layers"),
-    ("alora_invocation_tokens", "begins at certain tokens only (aLoRA)"),
-    ("target_parameters", "changes parameters that are no modules"),
+    ("alora_invocation_tokens", "is active only after certain tokens (aLoRA)"),
+    ("target_parameters", "changes parameters outside of modules"),
 )
 
-_MERGE: Final = "merge it into its base model with PEFT (merge_and_unload), make a GGUF of the result and import that"
+_MERGE: Final = "merge it into its base model with PEFT (merge_and_unload), convert the result to GGUF and import that"
+_WRONG_BASE: Final = "name the model that it was trained on"
 
 
-def convert(source: Path, base: Path | Base, out: Path) -> None:
-    """Write the adapter `source`, a directory or its safetensors file, for `base`, a GGUF model, to `out`.
+class _Pair(NamedTuple):
+    """What is added to a matrix of the base model: B times A, scaled."""
 
-    Numbers are written with 32 bits. Raises `ModelError` of kind `file` with the reason, and leaves no half file.
-    """
-    weights = source / WEIGHTS if source.is_dir() else source
-    config = _read_config(weights.with_name(CONFIG))
-    pairs = _pairs(weights, read_index(weights))
-    model = base if isinstance(base, Base) else Base(base)
-    written = config.written(next(iter(pairs.values())).rank)
-    values: dict[str, Value] = {
-        "general.type": "adapter",
-        "general.architecture": model.architecture,
-        "general.name": one_line(weights.parent.name),
-        "adapter.type": "lora",
-        "adapter.lora.alpha": written,
-    }
-    factors = {module: config.factor(module, pair.rank, written) for module, pair in pairs.items()}
-    tensors = [tensor for module, pair in pairs.items() for tensor in _tensors(pair, model, factors[module])]
-    write(out, values, tensors)
+    a: Any
+    b: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """What is added to one matrix of the base model: B times A, scaled. `module` is its name in transformers."""
+class LoraBase:
+    """The base model of an adapter. `shapes` are the rows and columns of its tensors, by their names in GGUF."""
 
     path: Path
-    module: str
-    a: Stored
-    b: Stored
+    architecture: str
+    layers: int
+    shapes: Mapping[str, tuple[int, ...]]
+    heads: int = 0
+    key_heads: int = 0
 
-    @property
-    def rank(self) -> int:
-        return self.a.shape[0]
+    def names(self) -> TensorNameMap:
+        """From names in transformers to names in GGUF."""
+        architecture = next(it for it, name in MODEL_ARCH_NAMES.items() if name == self.architecture)
+        return get_tensor_name_map(architecture, self.layers)
+
+
+def read_lora_base(path: Path) -> LoraBase:
+    """The base model in a GGUF file. Raises `ModelError` of kind `file`."""
+    header = read_header(path)
+    architecture = header.architecture
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            "file", f"an adapter for {path} cannot be converted: its architecture is "
+            f"{one_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}", hint=_MERGE,
+        )  # fmt: skip
+    heads = _read_count(path, header, "attention.head_count") if architecture == "llama" else 0
+    return LoraBase(
+        path=path, architecture=architecture, layers=_read_count(path, header, "block_count", most=MAX_LAYERS),
+        shapes={name: tensor.shape[::-1] for name, tensor in read_all_tensors(path).items()},
+        heads=heads, key_heads=heads and _read_count(path, header, "attention.head_count_kv", heads),
+    )  # fmt: skip
+
+
+def _read_count(path: Path, header: Header, key: str, default: int | None = None, *, most: int = 1 << 20) -> int:
+    name = f"{header.architecture}.{key}"
+    value = None if name in header.arrays else header.values.get(name, default)
+    if type(value) is not int or not 0 < value <= most:
+        raise ModelError("file", f"{path} has no valid {key}", hint=_MERGE)
+    return value
+
+
+def convert_adapter(source: Path, base: Path | LoraBase, out: Path) -> None:
+    """Write the adapter `source`, a directory or its safetensors file, to `out`, for a base model.
+
+    Numbers have 32 bits. Raises `ModelError` of kind `file` with the reason, and leaves no partial file.
+    """
+    weights = source / WEIGHTS if source.is_dir() else source
+    config = _AdapterConfig.read(weights.with_name(CONFIG))
+    pairs = _find_pairs(weights, read_safetensors(weights))
+    model = base if isinstance(base, LoraBase) else read_lora_base(base)
+    # llama.cpp scales a pair by this one alpha divided by the pair's rank. PEFT may have an alpha for each module, and
+    # a scale by the root of the rank, so B is multiplied by what remains.
+    alpha = config.file_alpha(len(next(iter(pairs.values())).a))
+    writer = new_writer(model.architecture)
+    writer.add_type("adapter")
+    writer.add_name(one_line(weights.parent.name))
+    writer.add_string(Keys.Adapter.TYPE, "lora")
+    writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)  # llama.cpp aborts if it is an integer
+    names, tensors = model.names(), list[LazyTensor]()
+    for module, pair in pairs.items():
+        where = f"{weights}: {one_line(module)}"
+        name = _check_pair(where, names.get_name(module), pair, model)
+        rank = len(pair.a)
+        a, b = pair.a, pair.b * np.float32(config.scale(module, rank) * rank / alpha)
+        if name == "token_embd":
+            a = a.T
+        if model.architecture == "llama" and name.endswith((".attn_q", ".attn_k")):
+            b = _interleave(b, model.heads if name.endswith("q") else model.key_heads)
+        for side, array in (("a", a), ("b", b)):
+            tensor = f"{name}.weight.lora_{side}"
+            tensors.append(LazyTensor(tensor, array.shape, "float32", partial(np.asarray, array)))
+    write_gguf(out, writer, tensors)
+
+
+def _check_pair(where: str, name: str | None, pair: _Pair, model: LoraBase) -> str:
+    """The name in GGUF of the matrix that a pair changes. Raises `ModelError` if it does not fit the base model."""
+    tied = "output.weight" not in model.shapes
+    if name in {"token_embd", "output"} and tied:
+        raise ModelError(
+            "file", f"{where}: the base model reads and writes with one matrix, and llama.cpp cannot adapt that",
+            hint=_MERGE,
+        )  # fmt: skip
+    shape = model.shapes.get(f"{name}.weight", ())
+    if name is None or len(shape) != 2:
+        raise ModelError("file", f"{where} is not part of the base model", hint=_WRONG_BASE)
+    rows, columns = shape[::-1] if name == "token_embd" else shape
+    rank = len(pair.a)
+    if pair.a.shape != (rank, columns) or pair.b.shape != (rows, rank):
+        raise ModelError(
+            "file", f"{where} has the shapes {pair.a.shape} and {pair.b.shape}, which do not fit the "
+            f"{rows} × {columns} of the base model", hint=_WRONG_BASE,
+        )  # fmt: skip
+    return name
+
+
+def _interleave(b: Any, heads: int) -> Any:  # noqa: ANN401 - numpy arrays
+    """The rows in the order of a Llama's GGUF, which interleaves the two halves of each head in q and k."""
+    return b.reshape(heads, 2, -1, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
+
+
+def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, _Pair]:
+    """The pairs by the module that each changes, as transformers names it."""
+    sides: dict[str, dict[str, Any]] = {}
+    for name, array in tensors.items():
+        if name.endswith(".base_layer.weight"):  # a copy of the base model's embedding, which PEFT saves beside its own
+            continue
+        match = _TENSOR.fullmatch(name)
+        if match is None or match["side"] in sides.setdefault(match["module"], {}):
+            raise ModelError("file", f"{path} has {one_line(name)}, which llama.cpp cannot use", hint=_MERGE)
+        sides[match["module"]][match["side"]] = array
+    for module, found in sides.items():
+        if len(found) < 2 or any(array.ndim != 2 or not array.size for array in found.values()):
+            raise damaged(path, f"{one_line(module)} does not consist of two matrices")
+    if not sides:
+        raise ModelError("file", f"{path} contains no LoRA", hint="name a directory that PEFT saved")
+    return {module: _Pair(found["A"], found["B"]) for module, found in sides.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Config:
-    """What decides the scale of a pair."""
+class _AdapterConfig:
+    """The settings that decide the scale of a pair. `rank_stabilised`: PEFT divides by the root of the rank."""
 
     alpha: float
     alphas: Mapping[str, float]
-    root: bool
+    rank_stabilised: bool
 
-    def written(self, rank: int) -> float:
-        """The alpha of the whole adapter: llama.cpp scales each pair by it, divided by that pair's rank."""
-        return self.alpha * math.sqrt(rank) if self.root else self.alpha
+    @classmethod
+    def read(cls, path: Path) -> _AdapterConfig:
+        """Read the file. Raises `ModelError` of kind `file` for an adapter that cannot be converted."""
+        settings = read_json_file(path, MEBIBYTE)
+        if problem := _find_unsupported(settings):
+            raise ModelError("file", f"{path}: {problem}", hint=_MERGE)
+        alpha, alphas = settings.get("lora_alpha"), settings.get("alpha_pattern") or {}
+        if not isinstance(alphas, dict) or not all(map(_is_number, [alpha, *alphas.values()])) or not alpha:
+            raise damaged(path, "lora_alpha is not a number to scale by")
+        if not all(_MODULE_NAME.fullmatch(key) for key in alphas):
+            raise ModelError("file", f"{path}: alpha_pattern has regular expressions", hint=_MERGE)
+        return cls(alpha=float(alpha), alphas=alphas, rank_stabilised=bool(settings.get("use_rslora")))
 
-    def factor(self, module: str, rank: int, written: float) -> float:
-        """What a pair has to be multiplied by, so that this gives the scale that PEFT uses."""
-        alpha = next((self.alphas[key] for key in self.alphas if _matches(key, module)), self.alpha)
-        return (alpha / math.sqrt(rank) if self.root else alpha / rank) * rank / written
+    def file_alpha(self, rank: int) -> float:
+        """The alpha of the whole GGUF adapter."""
+        return self.alpha * math.sqrt(rank) if self.rank_stabilised else self.alpha
 
-
-class Base:
-    """What the header of the base model says of its matrices.
-
-    Where the model is in another form, the header that its GGUF would have, and whether it is `tied`, are given.
-    """
-
-    def __init__(self, path: Path, header: Header | None = None, *, tied: bool | None = None) -> None:
-        self._path, self._header, self._tied = path, header or read_header(path), tied
-        self.architecture = self._header.architecture
-        if self.architecture not in ROTATES:
-            known = ", ".join(ROTATES)
-            raise ModelError(
-                "file", f"an adapter for {path} cannot be converted: its architecture is "
-                f"{one_line(self.architecture) or 'not told'}, and known are {known}", hint=_MERGE,
-            )  # fmt: skip
-        self.layers, self._heads = self._number("block_count"), self._number("attention.head_count")
-        self._key_heads = self._number("attention.head_count_kv", self._heads)
-
-    def shape(self, module: str) -> tuple[str, int, int]:
-        """The name of a module's matrix in GGUF, its rows and its columns; the name is empty where there is none."""
-        width, (_, words) = self._number("embedding_length"), self._header.arrays.get("tokenizer.ggml.tokens", (0, 0))
-        if module == _EMBEDDING:
-            return "token_embd", width, words
-        if module == "lm_head":
-            return "output", words, width
-        _, _, layer, rest = module.split(".", 3)
-        name = _LAYER.get(rest, "")
-        if not name or int(layer) >= self.layers:
-            return "", 0, 0
-        head, inner = width // self._heads, self._number("feed_forward_length")
-        keys, values = self._number("attention.key_length", head), self._number("attention.value_length", head)
-        rows, columns = {
-            "attn_q": (self._heads * keys, width),
-            "attn_k": (self._key_heads * keys, width),
-            "attn_v": (self._key_heads * values, width),
-            "attn_output": (width, self._heads * values),
-            "ffn_down": (width, inner),
-        }.get(name, (inner, width))
-        return f"blk.{int(layer)}.{name}", rows, columns
-
-    def ordered(self, name: str, b: Any) -> Any:  # noqa: ANN401 - numpy arrays
-        """The rows of B as this architecture's GGUF has them: the halves of each head interleaved, in q and k."""
-        heads = {"attn_q": self._heads, "attn_k": self._key_heads}.get(name.rpartition(".")[2])
-        if heads is None or not ROTATES[self.architecture]:
-            return b
-        return b.reshape(heads, 2, -1, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
-
-    def is_tied(self) -> bool:
-        """Whether the model reads and writes with one matrix: then it has no `output.weight`."""
-        return "output.weight" not in read_all_tensors(self._path) if self._tied is None else self._tied
-
-    def _number(self, key: str, otherwise: int | None = None) -> int:
-        name = f"{self.architecture}.{key}"
-        value = None if name in self._header.arrays else self._header.values.get(name, otherwise)
-        if type(value) is not int or not 0 < value < 1 << 31:
-            raise ModelError("file", f"{self._path} does not say its {key}, or not as one number", hint=_MERGE)
-        return value
+    def scale(self, module: str, rank: int) -> float:
+        """What PEFT multiplies a module's pair with."""
+        keys = (key for key in self.alphas if module == key.removeprefix("^") or module.endswith(f".{key}"))
+        alpha = self.alphas[key] if (key := next(keys, None)) is not None else self.alpha
+        return alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
 
 
-def _tensors(pair: _Pair, model: Base, factor: float) -> Iterator[Tensor]:
-    """The two tensors of a pair, multiplied by `factor`. Their numbers are read when they are written."""
-    name, rows, columns = model.shape(pair.module)
-    told = f"{pair.path}: {one_line(pair.module)}"
-    if not name:
-        raise ModelError("file", f"{told} is no part of the base model", hint="name the model it was trained on")
-    rank = pair.rank
-    if pair.a.shape != (rank, columns) or pair.b.shape != (rows, rank):
-        raise ModelError(
-            "file", f"{told} has shapes {pair.a.shape} and {pair.b.shape}, which do not fit the {rows} × {columns} "
-            "of the base model", hint="name the model it was trained on",
-        )  # fmt: skip
-    if name in {"token_embd", "output"} and model.is_tied():
-        raise ModelError(
-            "file", f"{told}: the base model reads and writes with one matrix, and llama.cpp cannot adapt that",
-            hint=_MERGE,
-        )  # fmt: skip
-
-    def of_a() -> Iterator[bytes]:
-        a = pair.a.numbers()
-        yield (a.T if name == "token_embd" else a).tobytes()
-
-    def of_b() -> Iterator[bytes]:
-        b = pair.b.numbers()
-        yield model.ordered(name, b * b.dtype.type(factor)).tobytes()
-
-    turned = (columns, rank) if name == "token_embd" else (rank, columns)
-    yield Tensor(name=f"{name}.weight.lora_a", shape=turned, kind=Kind.F32, parts=of_a())
-    yield Tensor(name=f"{name}.weight.lora_b", shape=(rows, rank), kind=Kind.F32, parts=of_b())
-
-
-def _pairs(path: Path, index: Mapping[str, Stored]) -> dict[str, _Pair]:
-    sides: dict[str, dict[str, Stored]] = {}
-    for name, stored in index.items():
-        if name.endswith(".base_layer.weight"):  # a copy of the base model's, which PEFT saves beside an embedding's
-            continue
-        match = _NAME.fullmatch(name)
-        if match is None or match["side"] in sides.setdefault(match["module"], {}):
-            raise ModelError("file", f"{path} has {one_line(name)}, which llama.cpp could not use", hint=_MERGE)
-        sides[match["module"]][match["side"]] = stored
-    for module, found in sides.items():
-        if len(found) < 2 or any(len(stored.shape) != 2 or 0 in stored.shape for stored in found.values()):
-            raise damaged(path, f"is damaged: {module} is not made of two matrices")
-    if not sides:
-        raise damaged(path, "has no LoRA")
-    return {module: _Pair(path=path, module=module, a=side["A"], b=side["B"]) for module, side in sides.items()}
-
-
-def _read_config(path: Path) -> _Config:
-    """The part of the configuration that counts. Raises `ModelError` of kind `file` for what cannot be converted."""
-    try:
-        with path.open("rb") as file:
-            told = read_json(path, file.read(MEBIBYTE))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if problem := _problem(told):
-        raise ModelError("file", f"{path}: {problem}", hint=_MERGE)
-    alphas = told.get("alpha_pattern") or {}
-    alpha = told.get("lora_alpha")
-    if not isinstance(alphas, dict) or not all(map(_is_number, [alpha, *alphas.values()])) or not alpha:
-        raise damaged(path, "is damaged: lora_alpha is no number to scale by")
-    if not all(_PATTERN.fullmatch(key) for key in alphas):
-        raise ModelError("file", f"{path}: alpha_pattern has expressions beside names of modules", hint=_MERGE)
-    # A whole number would be written as one, and llama.cpp aborts the process on an alpha that is.
-    return _Config(alpha=float(alpha), alphas=alphas, root=bool(told.get("use_rslora")))
-
-
-def _problem(told: Mapping[str, Any]) -> str:
+def _find_unsupported(settings: Mapping[str, Any]) -> str:
     """Why the adapter cannot be converted, or nothing."""
-    if told.get("peft_type") != "LORA":
-        return f"it is no LoRA but {one_line(str(told.get('peft_type')))}"
-    if (start := told.get("init_lora_weights")) not in _PLAIN_STARTS:
-        return f"its training began with {one_line(str(start))}, which changes the base model too"
-    if told.get("bias") not in (None, "none"):
-        return "it has biases, which llama.cpp would leave out"
-    return next((f"it {problem}, which llama.cpp would leave out" for key, problem in _REFUSED if told.get(key)), "")
+    if settings.get("peft_type") != "LORA":
+        return f"it is not a LoRA but {one_line(str(settings.get('peft_type')))}"
+    if (start := settings.get("init_lora_weights")) not in _UNCHANGED_BASE:
+        return f"its initialisation ({one_line(str(start))}) changes the base model too"
+    if settings.get("bias") not in (None, "none"):
+        return "it has biases, which llama.cpp would ignore"
+    return next(
+        (f"it {problem}, which llama.cpp would ignore" for key, problem in _UNSUPPORTED if settings.get(key)), ""
+    )
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e9  # neither infinite nor none
+    return isinstance(value, int | float) and abs(value) < 1e9  # false for NaN
 
 
-def _matches(key: str, module: str) -> bool:
-    """Whether PEFT takes `key` of a pattern for `module`: the whole name or its end."""
-    return module == key.removeprefix("^") or module.endswith(f".{key}")
+def read_safetensors(path: Path) -> dict[str, Any]:
+    """The tensors of a file as numpy arrays of 32 bits. Raises `ModelError` of kind `file`, and nothing else."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ModelError("file", f"{path} is too large for an adapter", hint="name a directory that PEFT saved")
+        # The library compares sizes, offsets and types in the header with the file. `safe_open` would read less at a
+        # time, but cannot give bfloat16 to numpy.
+        entries = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except SafetensorError as error:
+        raise damaged(path, one_line(str(error))) from error
+    found: dict[str, Any] = {}
+    for name, entry in sorted(entries, key=itemgetter(0)):  # the library gives them in any order
+        data, dtype = entry["data"], entry["dtype"]
+        if dtype == "BF16":  # the upper half of a float32, which numpy does not know
+            numbers = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+        elif dtype in {"F32", "F16"}:
+            numbers = np.frombuffer(data, "<f4" if dtype == "F32" else "<f2").astype("<f4")
+        else:
+            raise ModelError(
+                "file", f"{path}: {one_line(name)} is stored as {dtype}", hint="save it as F32, F16 or BF16"
+            )
+        if not np.isfinite(numbers).all():
+            raise damaged(path, f"{one_line(name)} has values that are not finite")
+        found[name] = numbers.reshape(entry["shape"])
+    return found
+
+
+def read_json_file(path: Path, limit: int) -> dict[str, Any]:
+    """The JSON object in a file of at most `limit` bytes. Raises `ModelError` of kind `file`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if len(data) > limit:
+        raise ModelError("file", f"{path} is larger than {limit >> 20} MiB", hint="save it again")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, "it is not valid JSON") from error
+    if not isinstance(value, dict):
+        raise damaged(path, "it is not a JSON object")
+    return value
+
+
+def damaged(path: Path, problem: str) -> ModelError:
+    """The error for a file whose content is not valid."""
+    return ModelError("file", f"{path} is damaged: {problem}", hint="get it again, or save it again")
+
+
+def unreadable(path: Path, error: OSError) -> ModelError:
+    """The error for a file that cannot be read."""
+    return ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path")

@@ -281,12 +281,12 @@ def _import_peft_adapter(
     _check_name_is_free(name, None, environ)
     folder = store.folder(name)
     target = folder / f"{name}.gguf"
-    from conductor_cli.models.llama.lora import convert  # needs numpy
+    from conductor_cli.models.llama.lora import convert_adapter  # needs numpy
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with disk.temporary_path(target) as new:
-            convert(request.path, base_path, new)
+            convert_adapter(request.path, base_path, new)
             check_adapter(new, gguf.check_model_file(base_path), base_path)
             hashes = hash_file(new, report, target.name)
             converted = ModelFile(path=new, size=hashes.size, sha256=hashes.sha256)
