@@ -27,7 +27,7 @@ from conductor_cli.models.weights.hub import Hub as Address
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.progress import Progress
 from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
-from conductor_cli.models.weights.removal import Removal, find_unfinished, remove_model, remove_unfinished
+from conductor_cli.models.weights.removal import Removal, bytes_freed, plan_removal, remove_model, unfinished_files
 from tests.hub import Fault, Hub, Refusal, gated, git_hash, hub, sha256
 
 REPO = "maker/model"
@@ -84,6 +84,9 @@ class Desk:
 
     def pull(self, what: RegistryModel | None = None, pace: RetryPolicy = QUICK) -> Manifest:
         return pull_model(what or entry(), self.store, self.environ, self.told.append, pace)
+
+    def remove(self, what: RegistryModel) -> Removal:
+        return remove_model(what.name, self.store, what, self.cache)
 
     def fails(self, what: RegistryModel | None = None, pace: RetryPolicy = QUICK) -> ConductorUnusable:
         with pytest.raises(ConductorUnusable) as error:
@@ -228,7 +231,8 @@ def test_a_file_that_nobody_vouched_for_is_said_to_be_that(desk: Desk) -> None:
 def test_what_another_tool_fetched_is_not_removed(desk: Desk) -> None:
     """A file that was in the cache before the pull stays there when the model is taken out of the model store."""
     found = Path(library(desk, f"print(hf_hub_download({REPO!r}, {FILE!r}))"))
-    gone = remove_model(desk.pull(), desk.store)
+    desk.pull()
+    gone = desk.remove(entry())
     assert (gone.names, gone.freed, gone.kept) == ((), 0, (found,))
     assert found.read_bytes() == DATA
     assert desk.store.manifests() == ()
@@ -237,9 +241,10 @@ def test_what_another_tool_fetched_is_not_removed(desk: Desk) -> None:
 def test_what_a_pull_fetched_is_removed(desk: Desk) -> None:
     """Also when a later pull found it, and wrote the manifest anew; the other model's first, it stays for this one."""
     desk.pull()
-    other = desk.pull(entry(name="other"))
-    assert remove_model(desk.pull(), desk.store).freed == 0
-    assert remove_model(other, desk.store).freed == len(DATA)
+    desk.pull(entry(name="other"))
+    desk.pull()
+    assert desk.remove(entry()).freed == 0
+    assert desk.remove(entry(name="other")).freed == len(DATA)
     assert not desk.cache.folder(REPO).exists()
 
 
@@ -255,9 +260,9 @@ def test_what_a_stopped_pull_fetched_is_removed(desk: Desk) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         pull_model(big, desk.store, desk.environ, stop, QUICK)
-    manifest = desk.pull(big)
+    desk.pull(big)
     assert len(desk.hub.fetched) == 2
-    assert remove_model(manifest, desk.store).freed == sum(map(len, HALVES))
+    assert desk.remove(big).freed == sum(map(len, HALVES))
     assert not desk.cache.folder(REPO).exists()
 
 
@@ -438,8 +443,8 @@ def test_a_part_that_is_none_is_named_and_the_first_one_stays(desk: Desk) -> Non
     big = entry(*(RegistryFile(file=name) for name in names), name="big")
     assert f"{names[1]} of {REPO}" in desk.fails(big).message
     assert desk.store.find("big") is None
-    assert find_unfinished(big, desk.store, desk.cache).freed == len(HALVES[0])
-    assert remove_unfinished(big, desk.store, desk.cache).freed == len(HALVES[0])
+    assert bytes_freed(unfinished_files(big, desk.store, desk.cache)) == len(HALVES[0])
+    assert desk.remove(big).freed == len(HALVES[0])
     assert not desk.cache.folder(REPO).exists()
 
 
@@ -448,10 +453,10 @@ def test_what_was_begun_is_known_and_taken_away(desk: Desk) -> None:
     kept = desk.pull(entry(name="kept")).path
     what = entry(RegistryFile(file="other.gguf"))
     desk.begin(OTHER, 700_000, "other.gguf")
-    found = find_unfinished(what, desk.store, desk.cache)
+    found = plan_removal(what.name, desk.store, what, desk.cache)
     assert found.freed == 700_000
-    assert remove_unfinished(what, desk.store, desk.cache) == found
-    assert remove_unfinished(what, desk.store, desk.cache) == Removal()
+    assert desk.remove(what) == found
+    assert desk.remove(what) == Removal()
     assert desk.files(".conductor-llm") == []
     assert kept.read_bytes() == DATA
 
@@ -460,9 +465,9 @@ def test_what_is_being_pulled_is_not_taken_away(desk: Desk) -> None:
     """While another process brings the file, that is said, and its bytes stay."""
     desk.hub.faults = [Fault(kind="hold", after=500_000)]
     with desk.process() as process:
-        until(process, stage="fetching")
+        wait_for_bytes(desk, 100_000)
         with pytest.raises(ConductorUnusable, match="is being pulled"):
-            remove_unfinished(entry(), desk.store, desk.cache)
+            desk.remove(entry())
         desk.hub.go_on.set()
         process.communicate()
     assert desk.pull().path.read_bytes() == DATA

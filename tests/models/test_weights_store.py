@@ -15,14 +15,17 @@ import pytest
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.weights import import_file
+from conductor_cli.models.weights.cache import Cache
 from conductor_cli.models.weights.hashing import PIECE, FileHashes, hash_file
 from conductor_cli.models.weights.import_file import ImportRequest, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.progress import Progress
 from conductor_cli.models.weights.progress import ignore_progress as silent
-from conductor_cli.models.weights.removal import remove_damaged_model, remove_model
+from conductor_cli.models.weights.removal import remove_model
 from conductor_cli.models.weights.verify import verify_model, verify_unknown_file
 from tests.tiny_gguf import make
+
+HUB_CACHE = Cache(directory=Path("unused"))
 
 REGISTRY = """as_of = "2026-11-20"
 [shapes.tiny]
@@ -574,8 +577,8 @@ def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: Mo
     """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
     linked = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
     copied = import_model(ImportRequest(path=file, name="copy", copy=True), store, os.environ, silent).manifest
-    assert remove_model(linked, store).freed == 0
-    assert remove_model(copied, store).freed == file.stat().st_size
+    assert remove_model(linked.name, store, None, HUB_CACHE).freed == 0
+    assert remove_model(copied.name, store, None, HUB_CACHE).freed == file.stat().st_size
     assert file.exists()
     assert store.manifests() == ()
     assert not store.folder("copy").exists()
@@ -586,7 +589,7 @@ def test_a_file_that_lies_elsewhere_is_only_forgotten(store: ModelStore, file: P
     store.write(manifest("a", file))
     found = store.find("a")
     assert found is not None
-    gone = remove_model(found, store)
+    gone = remove_model(found.name, store, None, HUB_CACHE)
     assert (gone.names, gone.freed, gone.kept) == ((), 0, (file,))
     assert file.exists()
     assert store.find("a") is None
@@ -600,7 +603,7 @@ def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(store: ModelStore, mo
     other.symlink_to(blob)
     found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
     store.write(found)
-    assert remove_model(found, store).freed == len(model)
+    assert remove_model(found.name, store, None, HUB_CACHE).freed == len(model)
     assert not (tmp_path / "hub/models--acme--tiny").exists()
 
 
@@ -610,7 +613,7 @@ def test_other_files_of_the_same_repository_stay(store: ModelStore, model: bytes
     _, stays = cache(tmp_path, b"other", "other.gguf")
     found = ours(manifest("a", link, source="hub:acme/tiny@0123"))
     store.write(found)
-    remove_model(found, store)
+    remove_model(found.name, store, None, HUB_CACHE)
     assert not link.is_symlink()
     assert stays.read_bytes() == b"other"
 
@@ -621,9 +624,9 @@ def test_a_file_that_another_model_uses_stays(store: ModelStore, model: bytes, t
     first, second = (ours(manifest(name, link, source="hub:acme/tiny@0123")) for name in "ab")
     store.write(first)
     store.write(second)
-    assert remove_model(first, store).kept == (link,)
+    assert remove_model(first.name, store, None, HUB_CACHE).kept == (link,)
     assert blob.exists()
-    assert remove_model(second, store).freed == len(model)
+    assert remove_model(second.name, store, None, HUB_CACHE).freed == len(model)
     assert not blob.exists()
 
 
@@ -637,7 +640,7 @@ def test_a_manifest_without_the_word_fetched_does_not_remove_from_the_hub_s_cach
     path = store.folder("a") / "manifest.toml"
     path.write_text(path.read_text().replace("fetched = false\n", ""))
     assert store.find("a") == found
-    assert remove_model(found, store).kept == (link,)
+    assert remove_model(found.name, store, None, HUB_CACHE).kept == (link,)
     assert link.read_bytes() == blob.read_bytes() == model
 
 
@@ -645,7 +648,7 @@ def test_a_damaged_manifest_goes_with_what_is_beside_it(store: ModelStore, file:
     """Nobody knows any more what it was of; the store's directory of that name is emptied, and nothing else."""
     import_model(ImportRequest(path=file, name="a"), store, os.environ, silent)
     (store.folder("a") / "manifest.toml").write_text("name = [")
-    gone = remove_damaged_model("a", store)
+    gone = remove_model("a", store, None, HUB_CACHE)
     assert [path.name for path in gone.names] == [file.name]
     assert not store.folder("a").exists()
     assert file.exists()
@@ -658,7 +661,7 @@ def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(
     blob, link = cache(tmp_path, model)
     found = import_model(ImportRequest(path=link), store, os.environ, silent).manifest
     assert found.path.samefile(blob)
-    remove_model(found, store)
+    remove_model(found.name, store, None, HUB_CACHE)
     assert link.read_bytes() == model
 
 

@@ -33,15 +33,7 @@ from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelSt
 from conductor_cli.models.weights.problems import repair_hint
 from conductor_cli.models.weights.progress import Report
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
-from conductor_cli.models.weights.removal import (
-    Removal,
-    find_unfinished,
-    plan_damaged_removal,
-    plan_removal,
-    remove_damaged_model,
-    remove_model,
-    remove_unfinished,
-)
+from conductor_cli.models.weights.removal import Removal, bytes_freed, plan_removal, remove_model, unfinished_files
 from conductor_cli.models.weights.verify import CheckedFile, verify_model, verify_unknown_file
 
 USUAL_RATE: Final = 10_000_000
@@ -115,7 +107,7 @@ def list_models(settings: Settings) -> list[ModelRow]:
                 )
             )
             continue
-        partial = find_unfinished(model, store, cache).freed if model else 0
+        partial = bytes_freed(unfinished_files(model, store, cache)) if model else 0
         about = model.about if model else ""
         if manifest is not None:
             row = ModelRow(
@@ -327,26 +319,12 @@ def _select_to_verify(name: str | None, settings: Settings) -> tuple[Sequence[Ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalPlan:
-    """Everything that would go with a model. `adapters` cannot be used without it; `plans`: it is the one that plans.
-
-    `damaged`: its manifest cannot be read, so only its directory in the model store is known.
-    """
+    """What would go with a model. `adapters` cannot be used without it; `plans`: it is the one that plans."""
 
     name: str
-    manifest: Manifest | None
-    model: RegistryModel | None
-    damaged: bool
-    removals: tuple[Removal, ...]
+    removal: Removal
     adapters: tuple[str, ...] = ()
     plans: bool = False
-
-    @property
-    def names(self) -> tuple[Path, ...]:
-        return tuple(path for removal in self.removals for path in removal.names)
-
-    @property
-    def freed(self) -> int:
-        return sum(removal.freed for removal in self.removals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,47 +339,32 @@ class RemovalResult:
 def plan_model_removal(name: str, settings: Settings) -> RemovalPlan:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
-    damaged = any(found.name == name for found in store.damaged())
-    manifest = None if damaged else store.find(name)
-    model = None
-    with suppress(ConductorError):  # without a readable registry a model can still be removed
-        model = next((model for model in load_registry(settings.environ) if model.name == name), None)
-    unfinished = find_unfinished(model, store, cache) if model is not None else Removal()
-    removals = [unfinished]
-    if manifest is not None:
-        removals.insert(0, plan_removal(manifest, store))
-    elif damaged:
-        removals.insert(0, plan_damaged_removal(name, store))
-    if not (manifest or damaged or unfinished.names):
-        names = [found.name for found in store.manifests()] + [found.name for found in store.damaged()]
-        installed = ", ".join(names)
-        hint = f"installed: {installed}" if installed else "conductor model list"
+    removal = plan_removal(name, store, _registry_model(name, settings), cache)
+    installed = [found.name for found in store.manifests()] + [found.name for found in store.damaged()]
+    if name not in installed and not removal.names:
+        hint = f"installed: {', '.join(installed)}" if installed else "conductor model list"
         raise UsageError(f"no model {name!r} is installed", hint=hint)
-    return RemovalPlan(
-        name=name, manifest=manifest, model=model, damaged=damaged, removals=tuple(removals),
-        adapters=tuple(other.name for other in store.manifests() if other.base == name),
-        plans=is_planner(name, settings),
-    )  # fmt: skip
+    adapters = tuple(other.name for other in store.manifests() if other.base == name)
+    return RemovalPlan(name=name, removal=removal, adapters=adapters, plans=is_planner(name, settings))
 
 
 def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
     """Remove a model, its prompt states, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
-    done = []
-    if plan.model is not None and plan.removals[-1].names:
-        done.append(remove_unfinished(plan.model, store, cache))
-    freed = 0
-    if plan.manifest is not None:
-        freed = _forget_prompt_states(plan.manifest, store, settings)
-        done.append(remove_model(plan.manifest, store))
-    elif plan.damaged:
-        done.append(remove_damaged_model(plan.name, store))
+    manifest = next((found for found in store.manifests() if found.name == plan.name), None)
+    freed = 0 if manifest is None else _forget_prompt_states(manifest, store, settings)
+    removal = remove_model(plan.name, store, _registry_model(plan.name, settings), cache)
     origin = settings.origins["conductor.model"] if plan.plans and settings["conductor.model"] else ""
     if origin == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
         origin = ""
-    kept = tuple(path for removal in done for path in removal.kept)
-    return RemovalResult(freed=freed + sum(removal.freed for removal in done), kept=kept, named_by=origin)
+    return RemovalResult(freed=freed + removal.freed, kept=removal.kept, named_by=origin)
+
+
+def _registry_model(name: str, settings: Settings) -> RegistryModel | None:
+    with suppress(ConductorError):  # without a readable registry a model can still be removed
+        return next((model for model in load_registry(settings.environ) if model.name == name), None)
+    return None
 
 
 def _forget_prompt_states(manifest: Manifest, store: ModelStore, settings: Settings) -> int:

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 
 from conductor_cli.app.models import (
-    ModelRow,
     describe_current_planner,
     find_installed,
     find_stored,
@@ -53,32 +52,31 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _settings(context: typer.Context) -> Settings:
+def _load_settings(context: typer.Context) -> Settings:
     return load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
 
 
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""
-    settings = _settings(context)
+    settings = _load_settings(context)
     rows = list_models(settings)
     if json:
         print_json([row.data() for row in rows])
         return
-    print_table(COLUMNS, [_cells(row) for row in rows])
+    cells = []
+    for row in rows:
+        state = "in use" if row.in_use and row.state == "installed" else row.state
+        partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
+        cells.append([
+            row.name, format_size(row.size) if row.size else UNKNOWN,
+            format_size(row.memory) if row.memory else UNKNOWN, row.licence or "unknown",
+            ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
+            row.source.removeprefix("hub:").partition("@")[0],
+        ])  # fmt: skip
+    print_table(COLUMNS, cells)
     if not context.obj.quiet:
         print_notice(f"the registry is of {registry_date(settings.environ)}")
-
-
-def _cells(row: ModelRow) -> list[str]:
-    state = "in use" if row.in_use and row.state == "installed" else row.state
-    partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
-    return [
-        row.name, format_size(row.size) if row.size else UNKNOWN,
-        format_size(row.memory) if row.memory else UNKNOWN, row.licence or "unknown",
-        ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
-        row.source.removeprefix("hub:").partition("@")[0],
-    ]  # fmt: skip
 
 
 @app.command("pull")
@@ -90,7 +88,7 @@ def pull(
     use: Use = None,
 ) -> None:
     """Download a model and verify its SHA-256; an interrupted download continues."""
-    settings, quiet = _settings(context), context.obj.quiet
+    settings, quiet = _load_settings(context), context.obj.quiet
     model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
     forget_refusal(settings)
     manifest = find_installed(model, settings)
@@ -123,7 +121,7 @@ def pull(
 @app.command("prepare")
 def prepare_prompt(context: typer.Context) -> None:
     """Read the fixed part of the prompt now and keep its state on disk, so that the next question need not wait."""
-    print_line(_describe_warmup(warm_prefix(_settings(context))))
+    print_line(_describe_warmup(warm_prefix(_load_settings(context))))
 
 
 def _describe_warmup(warmed: WarmedPrefix | None) -> str:
@@ -149,7 +147,7 @@ def import_(
     use: Use = None,
 ) -> None:
     """Add a model file that is on this machine; it is verified, and not stored twice."""
-    settings = _settings(context)
+    settings = _load_settings(context)
     request = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         result = import_model(request, open_model_store(settings), settings.environ, report)
@@ -199,7 +197,7 @@ def use(
         raise UsageError(
             "the model's name is empty", hint="conductor model use NAME | FILE.gguf | URL | provider/model"
         )
-    settings = _settings(context)
+    settings = _load_settings(context)
     path = Path(model).expanduser()
     is_name = open_model_store(settings).find(model) is not None
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
@@ -220,7 +218,7 @@ def verify(
     json: opt.Json = False,
 ) -> None:
     """Read a model's files again and compare their SHA-256; exit code 5 if one is damaged."""
-    settings = _settings(context)
+    settings = _load_settings(context)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         results = verify_files(name, settings, report)
     if json:
@@ -244,16 +242,17 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a model: the files that conductor put there, unfinished downloads, and its prompt states."""
-    settings = _settings(context)
+    settings = _load_settings(context)
     plan = plan_model_removal(name, settings)
     if not yes and not can_ask():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
     for adapter in plan.adapters:
         print_notice(f"{adapter} is an adapter for it, and cannot be used without it")
     if not yes:
-        for path in plan.names:
+        for path in plan.removal.names:
             print_notice(f"  {path}")
-        if not confirm(f"Remove {name}{f' and free {format_size(plan.freed)}' if plan.freed else ''}?", default=False):
+        freed = f" and free {format_size(plan.removal.freed)}" if plan.removal.freed else ""
+        if not confirm(f"Remove {name}{freed}?", default=False):
             print_notice("nothing was removed")
             raise typer.Exit
     result = remove_installed(plan, settings)
@@ -290,7 +289,7 @@ def path(
     ] = None,
 ) -> None:
     """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
-    settings = _settings(context)
+    settings = _load_settings(context)
     if name is not None:
         print_line(str(find_stored(name, settings).path))
         return

@@ -1,4 +1,4 @@
-"""Removing models and unfinished downloads.
+"""Removing a model and what a stopped pull of it has left.
 
 Only what conductor put there is removed: its downloads, from the hub's cache with every name they have there, and files
 in the model store. What another tool downloaded stays, and so does a file that is used from where it lies.
@@ -7,7 +7,6 @@ in the model store. What another tool downloaded stays, and so does a file that 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Final, NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models.weights.cache import Cache, hold_lock
-from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.model_store import MANIFEST, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel
 
 _REPO_PREFIX: Final = "models--"
@@ -31,46 +30,51 @@ class Removal:
     kept: tuple[Path, ...] = ()
 
 
-def plan_removal(manifest: Manifest, store: ModelStore) -> Removal:
-    """What would go with this model. A file that another stored model uses, too, is kept."""
-    shared = {file.path.resolve() for other in store.manifests() if other.name != manifest.name for file in other.files}
+def plan_removal(name: str, store: ModelStore, model: RegistryModel | None, cache: Cache) -> Removal:
+    """What would go with a model. A file that another stored model uses, too, is kept."""
     names: list[Path] = []
     kept: list[Path] = []
-    freed = 0
-    for file in manifest.files:
-        found = _own_names(file, manifest, store)
-        if found and file.path.resolve() not in shared:
-            names += found
-            freed += _bytes_freed(file.path.resolve())
-        elif file.path.exists():
-            kept.append(file.path)
-    return Removal(names=tuple(names), freed=freed, kept=tuple(kept))
-
-
-def remove_model(manifest: Manifest, store: ModelStore) -> Removal:
-    """Remove a model. Raises `ConductorUnusable` for a file that cannot be deleted; then the manifest stays, too."""
-    removal = plan_removal(manifest, store)
-    _delete_files(removal)
-    store.delete(manifest.name)
-    return removal
-
-
-def plan_damaged_removal(name: str, store: ModelStore) -> Removal:
-    """What would go with a model whose manifest cannot be read: the files in its directory of the model store."""
     folder = store.folder(name)
-    names = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
-    return Removal(names=tuple(names), freed=sum(map(_bytes_freed, names)))
+    try:
+        manifest = store.find(name)
+    except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
+        names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
+    else:
+        others = [other for other in store.manifests() if other.name != name]
+        shared = {file.path.resolve() for other in others for file in other.files}
+        for file in manifest.files if manifest is not None else ():
+            own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.fetched else []
+            if own and file.path.resolve() not in shared:
+                names += own
+            elif file.path.exists():
+                kept.append(file.path)
+    names += [path for path in unfinished_files(model, store, cache) if path not in names] if model else []
+    return Removal(names=tuple(names), freed=bytes_freed(names), kept=tuple(kept))
 
 
-def remove_damaged_model(name: str, store: ModelStore) -> Removal:
-    """Remove a model whose manifest cannot be read. Raises as `remove_model`."""
-    removal = plan_damaged_removal(name, store)
-    _delete_files(removal)
+def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cache: Cache) -> Removal:
+    """Remove a model and its manifest.
+
+    Raises `ConductorUnusable` while it is being pulled, and for a file that cannot be deleted; then the manifest stays.
+    """
+
+    def busy() -> NoReturn:
+        raise ConductorUnusable(f"{name} is being pulled", hint="wait for the other process, or stop it")
+
+    parts = model.parts if model is not None and unfinished_files(model, store, cache) else ()
+    repo = model.repo if model is not None else ""
+    with ExitStack() as locks:
+        for part in parts:
+            locks.enter_context(hold_lock(cache.download_lock(repo, part.file), busy))
+        removal = plan_removal(name, store, model, cache)
+        for part in parts:
+            cache.partial(repo, part.file).delete()
+        _delete_files(removal)
     store.delete(name)
     return removal
 
 
-def find_unfinished(model: RegistryModel, store: ModelStore, cache: Cache) -> Removal:
+def unfinished_files(model: RegistryModel, store: ModelStore, cache: Cache) -> list[Path]:
     """What a pull that was stopped has left: partial files, and complete ones that no manifest lists."""
     names = []
     for part in model.parts:
@@ -79,31 +83,13 @@ def find_unfinished(model: RegistryModel, store: ModelStore, cache: Cache) -> Re
         path = cache.snapshot_path(model.repo, partial.commit, part.file)
         if partial.commit and path.exists() and not store.is_fetched(path):
             names += _cache_names(path)
-    sizes = {path.resolve(): path.stat().st_size for path in names if path.exists()}
-    return Removal(names=tuple(names), freed=sum(sizes.values()))
+    return names
 
 
-def remove_unfinished(model: RegistryModel, store: ModelStore, cache: Cache) -> Removal:
-    """Remove all that. Raises `ConductorUnusable` while a pull is running, or for a file that cannot be deleted."""
-
-    def busy() -> NoReturn:
-        raise ConductorUnusable(f"{model.name} is being pulled", hint="wait for the other process, or stop it")
-
-    with ExitStack() as locks:
-        for part in model.parts:
-            locks.enter_context(hold_lock(cache.download_lock(model.repo, part.file), busy))
-        removal = find_unfinished(model, store, cache)
-        for part in model.parts:
-            cache.partial(model.repo, part.file).delete()
-        _delete_files(removal)
-    return removal
-
-
-def _own_names(file: ModelFile, manifest: Manifest, store: ModelStore) -> list[Path]:
-    """Every name under which conductor put the file where it is; none for a file that is somebody else's."""
-    if file.path.parent == store.folder(manifest.name):
-        return [file.path]
-    return _cache_names(file.path) if file.fetched else []
+def bytes_freed(names: list[Path]) -> int:
+    """Bytes that go with these names: those of files that have no other hard link."""
+    found = {path.resolve(): path.stat() for path in names if path.exists()}
+    return sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
 
 
 def _cache_names(path: Path) -> list[Path]:
@@ -112,20 +98,8 @@ def _cache_names(path: Path) -> list[Path]:
     repo = _repo_folder(real)
     if repo is None:
         return []
-    return [*(link for link in repo.joinpath("snapshots").rglob("*") if _is_link_to(link, real)), real]
-
-
-def _is_link_to(link: Path, real: Path) -> bool:
-    return link.is_symlink() and link.resolve() == real
-
-
-def _bytes_freed(path: Path) -> int:
-    """Bytes that go with a file: none while it has a name elsewhere."""
-    try:
-        found = path.stat()
-    except OSError:
-        return 0
-    return found.st_size if found.st_nlink == 1 else 0
+    links = [link for link in repo.joinpath("snapshots").rglob("*") if link.is_symlink() and link.resolve() == real]
+    return [*links, real]
 
 
 def _delete_files(removal: Removal) -> None:
@@ -138,16 +112,12 @@ def _delete_files(removal: Removal) -> None:
             f"cannot delete {error.filename}: {error.strerror}", hint="close what uses it, or fix its permissions"
         ) from None
     for repo in {repo for path in removal.names if (repo := _repo_folder(path)) is not None}:
-        for folder in sorted(_snapshot_folders(repo), reverse=True):
+        for folder in sorted((path for path in repo.glob("snapshots/**/*") if path.is_dir()), reverse=True):
             with suppress(OSError):  # not empty
                 folder.rmdir()
         # The last pattern: another unfinished download.
         if not any(any(repo.glob(names)) for names in ("snapshots/*/*", "blobs/*", ".conductor-llm/*")):
             shutil.rmtree(repo, ignore_errors=True)
-
-
-def _snapshot_folders(repo: Path) -> Iterator[Path]:
-    return (path for path in repo.glob("snapshots/**/*") if path.is_dir())
 
 
 def _repo_folder(path: Path) -> Path | None:
