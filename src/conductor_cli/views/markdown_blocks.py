@@ -1,7 +1,7 @@
-"""Markdown that comes in pieces, cut into blocks as soon as they are whole. Pure.
+"""Splitting streamed Markdown into blocks as soon as they are complete. Pure.
 
-A block ends before a line that is not indented and follows a blank one, before a fence, and behind the fence that
-closes one. What only looks like a block's end inside a list costs a blank line, never text.
+A block ends before an unindented line that follows a blank one, before an opening fence, and after a closing fence. If
+this splits a list in two, that costs a blank line, but never text.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST: Final = 16_384
-"""Characters of one block; a longer one is cut."""
+"""Characters of one block; a longer one is split."""
 
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([^`\n]*)\n?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of a text, line ends included. `language` is None for prose, and what a fence says of its code.
+    """A part of a text with its line ends. `language` is None for prose, and the info string of a fence for code.
 
-    `opens` and `closes`: the fence's own lines, where they belong to this part.
+    `opens` and `closes` are the lines of the fences, if they belong to this part.
     """
 
     text: str
@@ -30,12 +30,12 @@ class Block:
 
     @property
     def source(self) -> str:
-        """The text as it was written."""
+        """The text as it was written, fences included."""
         return f"{self.opens}{self.text}{self.closes}"
 
 
 class BlockSplitter:
-    """Takes pieces of a text in, gives its blocks out. All blocks and `rest` in a row are the text."""
+    """Takes pieces of a text and returns its blocks. All blocks and `rest`, joined, are the text."""
 
     def __init__(self) -> None:
         self._line = ""
@@ -47,7 +47,7 @@ class BlockSplitter:
         self._opens = ""
 
     def feed(self, piece: str) -> list[Block]:
-        """The blocks that are whole now."""
+        """The blocks that are complete now."""
         *lines, self._line = (self._line + piece).split("\n")
         found = [block for line in lines for block in self._take(line + "\n")]
         if self._blank and self._line and not self._line[0].isspace():
@@ -62,13 +62,13 @@ class BlockSplitter:
 
     @property
     def rest(self) -> Block:
-        """What is not whole yet."""
+        """The unfinished block."""
         return self._block(self._line)
 
     def close(self) -> list[Block]:
         """The rest as a block; afterwards a new text may begin."""
         rest = self.rest
-        self.__init__()  # type: ignore[misc] # the same state as at first
+        self.__init__()  # type: ignore[misc] # back to the initial state
         return [rest] if rest.source else []
 
     def _take(self, line: str) -> list[Block]:

@@ -1,7 +1,7 @@
-"""Markdown on a terminal as it comes: whole blocks are printed for good, the one that is being written is live.
+"""Markdown on a terminal while it is written: complete blocks are printed for good, the current one is redrawn.
 
-Nothing of the text is lost, except the marks that its look says: HTML, pictures and definitions stand as they were
-written, and no link becomes one of the terminal's. Code keeps its fences and its lines, so that it can be copied.
+Nothing of the text is lost except marks that styles replace. HTML, images and definitions are shown as they were
+written, links are not clickable, and code keeps its fences and its lines, so that it can be copied.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 TICK: Final = 1 / 8
 """Seconds between two drawings."""
 
-LONGEST: Final = 4096
-"""Characters of the block that is being written beyond which its end alone is shown, as it was written."""
+LONGEST_LIVE_BLOCK: Final = 4096
+"""Of a longer unfinished block only the end is shown, without rendering."""
 
 FLOOD: Final = re.compile(f"({UNSEEN}{{30}}){UNSEEN}+")
-"""More marks and unseen characters in a row than the standard allows a text that is to be shown (UAX #15, D3)."""
+"""More marks and invisible characters in a row than Unicode allows in a stream-safe text (UAX #15, D3)."""
 
-_LOOKS: Final = Theme(
+_THEME: Final = Theme(
     {
         **{f"markdown.h{level}": "bold" for level in range(1, 7)},
         "markdown.h1.border": "dim", "markdown.code": "cyan", "markdown.code_block": "none", "markdown.link": "none",
@@ -47,7 +47,7 @@ _LOOKS: Final = Theme(
     }
 )  # fmt: skip
 
-_CODE: Final = ANSISyntaxTheme(
+_CODE_THEME: Final = ANSISyntaxTheme(
     {
         (name,): Style.parse(look)
         for name, look in {
@@ -60,20 +60,20 @@ _CODE: Final = ANSISyntaxTheme(
         ("Generic", "Inserted"): Style.parse("green"), ("Generic", "Deleted"): Style.parse("red"),
     }
 )  # fmt: skip
-"""The terminal's own colours, and none that a light or a dark background swallows."""
+"""The terminal's own colours, and only those that can be read on a light and on a dark background."""
 
 
 class MarkdownStream:
-    """Writes one text. `tick` None: a piece is drawn as it comes. Close it, whatever happened."""
+    """Renders one text after the other. With `tick` None, each piece is drawn at once. Close it whatever happened."""
 
     def __init__(self, console: Console, *, rewraps: bool = True, tick: float | None = TICK) -> None:
-        console.push_theme(_LOOKS)
+        console.push_theme(_THEME)
         self._console = console
         self._rewraps = rewraps
         self._tick = tick
         self._blocks = BlockSplitter()
-        self._whole: list[Block] = []
-        self._begun = False
+        self._complete: list[Block] = []
+        self._follows = False
         self._changed = False
         self._error: OSError | None = None
         self._lock = threading.Lock()
@@ -81,27 +81,27 @@ class MarkdownStream:
         self._timer: Timer | None = None
 
     def write(self, text: str) -> None:
-        """Take a piece of clean text in. Raises `OSError` where the last drawing did."""
+        """Add a piece of sanitized text. Raises the `OSError` of the last drawing, if there was one."""
         if self._error is not None:
             raise self._error
         with self._lock:
-            self._whole += self._blocks.feed(text)
+            self._complete += self._blocks.feed(text)
             self._changed = True
         if self._region is None:
             self._region = LiveRegion(self._console, rewraps=self._rewraps)
             if self._tick:
-                self._timer = Timer(self._ticked, self._tick, name="conductor-answer")
+                self._timer = Timer(self._on_tick, self._tick, name="conductor-answer")
                 self._timer.start()
         if not self._tick:
             self.draw()
 
     def remark(self, text: str) -> None:
-        """A line of ours between two texts."""
+        """A line between two texts that is not part of them."""
         self.close()
         self._console.print(Text(text, style="dim"))
 
     def close(self) -> None:
-        """Print what is not whole as it is; a new text may begin."""
+        """Print the rest; afterwards a new text may begin."""
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
@@ -109,42 +109,42 @@ class MarkdownStream:
         if region is None:
             return
         try:
-            self._whole += self._blocks.close()
-            region.draw([], self._printed())
+            self._complete += self._blocks.close()
+            region.draw([], self._take_complete())
         finally:
             region.close()
-            self._begun = False
+            self._follows = False
 
     def draw(self) -> None:
-        """Print the whole blocks, and the one that is being written below them."""
+        """Print complete blocks, and the unfinished one below them."""
         with self._lock:
             if self._region is None or not self._changed or not self._region.size_is_stable:
                 return
             self._changed = False
-            above = self._printed()
-            self._region.draw(self._live(), above)
+            above = self._take_complete()
+            self._region.draw(self._live_rows(), above)
 
-    def _ticked(self) -> None:
+    def _on_tick(self) -> None:
         try:
             self.draw()
-        except OSError as error:  # on the timer's thread there is nobody to hear of it
+        except OSError as error:  # this is the timer's thread, so the next `write` raises it
             self._error = error
 
-    def _printed(self) -> ConsoleRenderable | None:
-        blocks, self._whole = self._whole, []
+    def _take_complete(self) -> ConsoleRenderable | None:
+        blocks, self._complete = self._complete, []
         if not blocks:
             return None
-        begun, self._begun = self._begun, True
-        return RenderedBlocks(blocks, begun=begun)
+        follows, self._follows = self._follows, True
+        return RenderedBlocks(blocks, follows=follows)
 
-    def _live(self) -> list[SegmentLine]:
-        """The last rows of the block that is being written, as many as can be erased from a smaller window too."""
+    def _live_rows(self) -> list[SegmentLine]:
+        """The last rows of the unfinished block, as many as can still be erased in a smaller window."""
         rest = self._blocks.rest
         if not rest.source.strip():
             return []
-        shown = RenderedBlocks([rest], begun=self._begun)
-        if len(rest.source) > LONGEST:
-            shown = RenderedBlocks([Block(text=rest.source[-LONGEST:], language="")], begun=self._begun)
+        shown = RenderedBlocks([rest], follows=self._follows)
+        if len(rest.source) > LONGEST_LIVE_BLOCK:
+            shown = RenderedBlocks([Block(text=rest.source[-LONGEST_LIVE_BLOCK:], language="")], follows=self._follows)
         options = self._console.options.update(width=min(WIDEST, self._console.width), height=None)
         rows = self._console.render_lines(shown, options, pad=False)[-COMMON[1] :]
         screen, widths = Screen(width=self._console.width, height=self._console.height), [*map(width, rows)]
@@ -154,31 +154,33 @@ class MarkdownStream:
 
 
 class RenderedBlocks:
-    """Blocks as they look. `begun`: others stand above them."""
+    """Rendered blocks. `follows`: others were printed above them."""
 
-    def __init__(self, blocks: list[Block], *, begun: bool) -> None:
+    def __init__(self, blocks: list[Block], *, follows: bool) -> None:
         self._blocks = blocks
-        self._begun = begun
+        self._follows = follows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        begun = self._begun
+        follows = self._follows
         for block in self._blocks:
             if not block.source.strip():
                 continue
-            if begun and (block.opens or block.language is None):
+            if follows and (block.opens or block.language is None):
                 yield Segment.line()
-            yield from _drawn(block, console, options.update(width=min(WIDEST, options.max_width)))
-            begun = True
+            yield from _render_block(block, console, options.update(width=min(WIDEST, options.max_width)))
+            follows = True
 
 
-def _drawn(block: Block, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-    """A block as Rich writes it, or as it stands: text that others wrote must not end a run."""
+def _render_block(block: Block, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+    """A block as Rich renders it, or as plain text: no text that a model wrote may end a run with an error."""
     try:
         calm = replace(block, text=FLOOD.sub(r"\1", block.text))
-        segments = list(console.render(_look(calm), options))
-    except Exception:  # noqa: BLE001 - whatever a parser trips over
+        segments = list(
+            console.render(MarkdownText(calm.text.strip("\n")) if calm.language is None else CodeText(calm), options)
+        )
+    except Exception:  # noqa: BLE001 - whatever a parser fails on
         segments = list(console.render(Text(block.source.strip("\n")), options))
-    lines = [_trimmed(line, console.encoding) for line in Segment.split_lines(segments)]
+    lines = [_trim_line(line, console.encoding) for line in Segment.split_lines(segments)]
     while block.language is None and lines and not lines[0]:
         del lines[0]
     while block.language is None and lines and not lines[-1]:
@@ -188,29 +190,23 @@ def _drawn(block: Block, console: Console, options: ConsoleOptions) -> Iterator[
         yield Segment.line()
 
 
-def _trimmed(line: Iterable[Segment], encoding: str) -> list[Segment]:
-    """A line without the blanks that Rich fills it up with, which would be copied and broken with it."""
-    kept = [_encodable(segment, encoding) for segment in line]
+def _trim_line(line: Iterable[Segment], encoding: str) -> list[Segment]:
+    """A line without the spaces that Rich adds at its end, which would be copied and wrapped with it."""
+    kept = [_with_ascii(segment, encoding) for segment in line]
     while kept and not kept[-1].text.strip():
         kept.pop()
     return [*kept[:-1], *(Segment(segment.text.rstrip(), segment.style) for segment in kept[-1:])]
 
 
-def _encodable(segment: Segment, encoding: str) -> Segment:
-    """The bullets and bars that Rich draws, where the encoding lacks them."""
+def _with_ascii(segment: Segment, encoding: str) -> Segment:
+    """ASCII for the bullets and bars that Rich draws, if the encoding lacks them."""
     if encodable(segment.text, encoding) == segment.text:
         return segment
     return Segment(segment.text.replace("\u2022", "*").replace("\u258c", "|"), segment.style)
 
 
-def _look(block: Block) -> ConsoleRenderable:
-    if block.language is None:
-        return MarkdownText(block.text.strip("\n"))
-    return CodeText(block)
-
-
 class CodeText:
-    """Code between its fences, in colours, its lines as long as they are."""
+    """Highlighted code between its fences; long lines are not wrapped."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -220,36 +216,36 @@ class CodeText:
         if block.opens:
             yield Text(block.opens.rstrip(), style="dim")
         if block.text:
-            yield highlighted(block.text, block.language or "")
+            yield highlight_code(block.text, block.language or "")
         if block.closes:
             yield Text(block.closes.rstrip(), style="dim")
 
 
-def highlighted(code: str, language: str) -> Text:
-    """`code` in the colours of its language; as it stands where nobody knows that."""
+def highlight_code(code: str, language: str) -> Text:
+    """`code` in the colours of its language, or without colours if that is unknown."""
     name = language.partition(" ")[0].strip("{.}") or "text"
-    text = Syntax("", name, theme=_CODE).highlight(code.expandtabs(8))
+    text = Syntax("", name, theme=_CODE_THEME).highlight(code.expandtabs(8))
     text.rstrip()
-    text.no_wrap, text.overflow = True, "ignore"  # the terminal breaks what is too long, and copies it whole
+    text.no_wrap, text.overflow = True, "ignore"  # the terminal wraps long lines, and copies them as one
     return text
 
 
 class _NestedCode(CodeBlock):
-    """Code inside a list or a quotation."""
+    """Code inside a list or a block quote."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield highlighted(str(self.text), self.lexer_name)
+        yield highlight_code(str(self.text), self.lexer_name)
 
 
 class _HeadingElement(Heading):
-    """A heading that keeps its marks: bold alone is not seen everywhere."""
+    """A heading that keeps its marks, because bold is not visible on every terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text.assemble((f"{'#' * int(self.tag[1:])} ", "dim"), self.text)
 
 
 class _NumberedItem(ListItem):
-    """An item behind its number and a dot."""
+    """An item of a numbered list, with a dot after its number."""
 
     def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
         width = len(str(last_number)) + 3
@@ -261,7 +257,7 @@ class _NumberedItem(ListItem):
 
 
 class MarkdownText(Markdown):
-    """A block of Markdown in which a line's end is one, and nothing is an address of the terminal's."""
+    """A block of Markdown that keeps line breaks and has no clickable links."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements, "heading_open": _HeadingElement, "list_item_open": _NumberedItem,

@@ -1,4 +1,4 @@
-"""How text fits a screen: widths in cells, cropping, wrapping, and what an encoding can write. Pure."""
+"""Fitting text to a screen: widths in cells, cropping, wrapping, and encodings. Pure."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Line = tuple[Span, ...]
 BLANK: Final[Line] = (("", "plain"),)
 
 WIDEST: Final = 100
-"""Columns beyond which prose is hard to read, and figures at the right edge stand too far from what they belong to."""
+"""Beyond this many columns prose is hard to read, and figures at the right edge are too far from their row."""
 
 STRIDE: Final = 500
-"""A line of more than twice so many characters is wrapped from a multiple of it on, so that its breaks stand still."""
+"""A longer line is wrapped from a multiple of this many characters on, so that its breaks do not move as it grows."""
 
-LONG: Final = 4096
-"""Characters of a text that a single line is made of at most."""
+LONGEST_LINE: Final = 4096
+"""Characters of a text that are looked at to make one cropped line."""
 
 COMMON: Final = (70, 24)
-"""Columns and rows to which a larger window may shrink without a trace of what was drawn on it."""
+"""Columns and rows: a larger window may shrink to this size without leaving debris of redrawn lines."""
 
 _UNSURE = re.compile(
     "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
-"""Joiners, variation selectors, skin tones: terminals differ in how wide they make what these join. What is unseen."""
+"""Joiners, variation selectors, skin tones and invisible characters: terminals disagree about their width."""
 
 _MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 UNSEEN: Final = f"[{_MARKS[1:-1]}\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
-"""A character that takes no room."""
+"""A pattern for a character that takes no cell."""
 
 _FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
-"""More marks on one letter than any script needs: they would cover other lines, and count as no room."""
+"""More marks on one letter than any script needs: they would cover other lines while counting as no cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Columns, rows, and the encoding that decides between glyphs and ASCII."""
+    """The size of a screen, and its encoding."""
 
     width: int = 80
     height: int = 24
@@ -54,7 +54,7 @@ class Screen:
 
     @property
     def glyphs(self) -> bool:
-        """Whether a line and three dots in one character can be written."""
+        """Whether the encoding has an ellipsis and a vertical line."""
         return encodable("\u2026\u2502", self.encoding) == "\u2026\u2502"
 
     @property
@@ -67,34 +67,34 @@ class Screen:
 
     @property
     def narrow(self) -> bool:
-        """Whether words must be saved."""
+        """Whether lines must be shortened."""
         return self.width < 60
 
     def fits(self, widths: Sequence[int]) -> bool:
-        """Whether live rows of these widths still fit when somebody splits the window either way, or shrinks it.
+        """Whether redrawn rows of these widths still fit after the window is split either way, or made smaller.
 
-        Then its terminal breaks them anew, and what does not fit has left the screen before it can be erased.
+        Its terminal then wraps them again, and rows that have left the screen cannot be erased.
         """
         width, height = self.width, self.height
         smaller = (width // 2, height), (width, height // 2), (min(width, COMMON[0]), min(height, COMMON[1]))
         return all(folded(widths, columns) < lines for columns, lines in smaller)
 
     def line(self, text: str) -> str:
-        """`text` as one safe line that the encoding can write."""
+        """`text` as one sanitized line that the encoding can write."""
         text = one_line(text)
         return text if text.isascii() else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
-        whole = len(text) <= LONG
-        text = self.line(text[:LONG])
+        whole = len(text) <= LONGEST_LINE
+        text = self.line(text[:LONGEST_LINE])
         if whole and taken(text) <= width:
             return text
         dots = self.dots[: max(0, width)]
         return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
 
     def wrap(self, text: str, width: int) -> list[str]:
-        """`text` as lines of at most `width` cells, broken between words where that can be."""
+        """`text` as lines of at most `width` cells, broken between words if possible."""
         lines = [""]
         width = max(1, width)
         for word in self.line(text).split():
@@ -106,7 +106,7 @@ class Screen:
         return [line for line in lines if line]
 
     def tail(self, text: str, width: int, count: int) -> list[str]:
-        """The last `count` lines of `text` at most, each of at most `width` cells. Costs the same for any length."""
+        """At most the last `count` lines of `text`, each of at most `width` cells. As fast for any length."""
         lines: list[str] = []
         end = len(text)
         while end > 0 and len(lines) < count:
@@ -117,15 +117,15 @@ class Screen:
 
 
 def taken(text: str) -> int:
-    """How many columns clean text takes."""
+    """How many cells sanitized text takes."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def cells(line: Line) -> int:
-    """How many columns `line` takes."""
+    """How many cells `line` takes."""
     return sum(taken(text) for text, _ in line)
 
 
 def folded(widths: Iterable[int], width: int) -> int:
-    """How many rows lines of so many cells take on a terminal that breaks them at `width`."""
+    """How many rows lines of these widths take on a terminal that wraps them at `width`."""
     return sum(max(1, -(-cells // max(1, width))) for cells in widths)
