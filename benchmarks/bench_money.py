@@ -23,7 +23,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.presets import PRESETS, party_of
-from conductor_cli.models.prices import FILE, load_prices, with_prices
+from conductor_cli.models.prices import load_prices, with_prices
 
 ROUNDS: Final = 200
 CALLS: Final = 1000
@@ -43,14 +43,14 @@ PRICE: Final = Price(input=Decimal(1), output=Decimal(10))
 
 
 def measure() -> Table:
-    """Each of them alone, in one process, the price cache made before."""
+    """Each of them alone, in one process that has read the price table."""
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
-        made = timed(lambda: remade(place), 3)
-        workers, problem = with_prices(WORKERS, place)
+        read = timed(load_prices.__wrapped__, 3)
+        workers, problem = with_prices(WORKERS)
         if problem or not all(worker.price for worker in workers):
             raise SystemExit(problem or "a preset's model has no price")
-        looked = timed(lambda: with_prices(WORKERS, place))
+        looked = timed(lambda: with_prices(WORKERS))
         held = timed(lambda: judged(workers))
         free, limited = called(place / "free", DayLimits()), called(place / "limited", DayLimits(cost=Decimal(10**6)))
     if "litellm" in sys.modules:
@@ -60,9 +60,9 @@ def measure() -> Table:
         about=f"Medians of {ROUNDS} rounds in one process, {len(workers)} workers; litellm is not imported.",
         figures=(
             Figure(what="prices, policy and estimate together", value=looked + held, unit="us", bound=1e-3),
-            Figure(what="prices of all workers, from the cache", value=looked, unit="us"),
+            Figure(what="prices of all workers, once the table is read", value=looked, unit="us"),
             Figure(what="policy, limits and the estimate of five steps", value=held, unit="us"),
-            Figure(what="making the cache from litellm's table", value=made, unit="ms"),
+            Figure(what="reading litellm's table, once in a process", value=read, unit="ms"),
             Figure(what="a call written down, without limits of a day", value=free, unit="us"),
             Figure(
                 what="a call held and written down, with one", value=limited, unit="us",
@@ -70,12 +70,6 @@ def measure() -> Table:
             ),
         ),
     )  # fmt: skip
-
-
-def remade(place: Path) -> None:
-    """Read litellm's table, with no cache."""
-    (place / FILE).unlink(missing_ok=True)
-    load_prices(place)
 
 
 def judged(workers: tuple[Worker, ...]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_cli.models.prices import load_prices
 from tests.cli.stage import TWO, Stage, explained
 
 PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { input = 2, output = 20 }\n"}
@@ -170,7 +171,8 @@ def test_a_price_table_that_cannot_be_read_stops_nothing(
     """The run says that no prices are known and goes on; a limit on money is then refused where one is missing."""
     broken = tmp_path / "table.json"
     broken.write_text('{"gpt-4o": ')
-    monkeypatch.setattr("conductor_cli.models.prices._installed", lambda: broken)
+    table = load_prices(broken)
+    monkeypatch.setattr("conductor_cli.models.prices.load_prices", lambda: table)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     priced(stage)
     stage.config.write_text(stage.config.read_text() + '\n[workers.gpt]\nkind = "openai"\nmodel = "gpt-4o"\n')

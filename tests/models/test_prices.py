@@ -1,4 +1,4 @@
-"""The price table: litellm's file as data, boiled down once, exact names, and nothing where nothing is known."""
+"""The price table: litellm's file as data, exact names, and no price where nothing is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price, Usage, with_cost
-from conductor_cli.models.prices import FILE, load_prices, price_of, with_prices
+from conductor_cli.models.prices import load_prices, price_of, with_prices
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
@@ -28,29 +28,27 @@ def table(place: Path, **rows: Any) -> Path:
 
 def row(**more: Any) -> dict[str, Any]:
     """A row as the JSON reader of the table gives it."""
-    found: dict[str, Any] = json.loads(json.dumps({**CHAT, **more}), parse_float=Decimal)
+    found: dict[str, Any] = json.loads(json.dumps({**CHAT, **more}))
     return found
 
 
-def test_the_installed_table_is_read_without_importing_litellm(tmp_path: Path) -> None:
+def test_the_installed_table_is_read_without_importing_litellm() -> None:
     """A real model's price is found, with version and date of the table, and litellm is no module of the process."""
     code = (
-        "import sys, pathlib\n"
+        "import sys\n"
         "from conductor_cli.models.prices import load_prices\n"
-        "for _ in range(2):\n"
-        "    found = load_prices(pathlib.Path(sys.argv[1]))\n"
-        "    assert found.find('gpt-4o').input == 2.5, found.problem\n"
+        "found = load_prices()\n"
+        "assert found.find('gpt-4o').input == 2.5, found.problem\n"
         "assert found.models > 1000 and found.version and found.date\n"
         "assert 'litellm' not in sys.modules and 'httpx' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / FILE).is_file()
 
 
 def test_names_match_exactly(tmp_path: Path) -> None:
     """Neither a beginning nor an end nor another case of a name is the name."""
-    found = load_prices(tmp_path, table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
+    found = load_prices(table(tmp_path, **{"gpt-x": CHAT, "openai/gpt-x-pro": CHAT}))
     assert found.find("gpt-x") == TWO_AND_TEN
     assert [found.find(name) for name in ("gpt", "gpt-", "x", "GPT-X", "gpt-x-pro", "", "gpt-x\t", "\ngpt-x")] == [
         None
@@ -86,7 +84,7 @@ def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) 
         "per-call": {**CHAT, "input_cost_per_request": 0.005}, "embed": {**CHAT, "mode": "embedding"},
         "Nous/Research": CHAT,
     }  # fmt: skip
-    found = load_prices(tmp_path, table(tmp_path, **rows))
+    found = load_prices(table(tmp_path, **rows))
     assert [name for name in rows if found.find(name)] == ["Nous/Research"]
 
 
@@ -131,63 +129,28 @@ def test_tiers_by_range_are_read_too() -> None:
     assert [found.at(count).output for count in (32000, 32001)] == [2, 4]
 
 
-def test_the_cache_is_made_anew_when_the_table_changes(tmp_path: Path) -> None:
-    """An unchanged table is not read again; another size or time of the file makes a new cache."""
-    source = table(tmp_path, gpt=CHAT)
-    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
-    before = (tmp_path / FILE).stat().st_mtime_ns
-    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
-    assert (tmp_path / FILE).stat().st_mtime_ns == before
-    table(tmp_path, gpt={**CHAT, "input_cost_per_token": 7e-06}, other=CHAT)
-    found = load_prices(tmp_path, source).find("gpt")
-    assert found is not None
-    assert found.input == 7
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\x00", b'{"from": 3}\nx', b"[" * 100_000, None])
-def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: bytes | None) -> None:
-    """Emptied, cut, overwritten, or one digit of a price changed: what stands in the table counts."""
-    source = table(tmp_path, gpt=CHAT)
-    load_prices(tmp_path, source)
-    whole = (tmp_path / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(whole.replace(b'"10"', b'"11"') if damage is None else damage)
-    assert load_prices(tmp_path, source).find("gpt") == TWO_AND_TEN
-    assert (tmp_path / FILE).read_bytes() == whole
-
-
-def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
-    """A directory in its place, or a file where its directory would be: the prices are known all the same."""
-    source = table(tmp_path, gpt=CHAT)
-    (tmp_path / "one" / FILE).mkdir(parents=True)
-    (tmp_path / "two").write_text("a file")
-    for name in ("one", "two"):
-        assert load_prices(tmp_path / name, source).find("gpt") == TWO_AND_TEN
-    assert [path.name for path in (tmp_path / "one").iterdir()] == [FILE]
-
-
 UNREADABLE = [
     "", "{", "[]", "null", '{"gpt": 3}', "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", '{"gpt": {"mode": []}}',
-    '{"gpt": {"mode": "chat", "input_cost_per_token": 0.1, "output_cost_per_token": 1e-1999999999999999999}}',
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text: str) -> None:
-    """It is said why, nothing is thrown, and nothing is remembered of it."""
+    """The problem is a value that names the file, and looking up a price finds none."""
     source = tmp_path / "table.json"
     source.write_text(text)
-    found = load_prices(tmp_path / "cache", source)
+    found = load_prices(source)
     assert found.problem.startswith("no prices are known: litellm's table")
     assert str(source) in found.problem
-    assert (found.find("gpt"), (tmp_path / "cache").exists()) == (None, False)
+    assert found.find("gpt") is None
 
 
 def test_a_table_that_is_not_there_leaves_prices_unknown(tmp_path: Path) -> None:
     """The same without a file."""
-    assert "No such file" in load_prices(tmp_path, tmp_path / "none.json").problem
+    assert "No such file" in load_prices(tmp_path / "none.json").problem
 
 
-def test_workers_get_the_price_of_their_model(tmp_path: Path) -> None:
+def test_workers_get_the_price_of_their_model() -> None:
     """A price of their own stays; another address, a file and a made-up model get none from the table."""
     own = Price(input=Decimal(1), output=Decimal(1))
     workers = (
@@ -198,12 +161,13 @@ def test_workers_get_the_price_of_their_model(tmp_path: Path) -> None:
         Worker(name="file", kind="llama", model="a.gguf", price=FREE),
         Worker(name="states", kind="openrouter", model="openai/gpt-4o"),
     )
-    found, problem = with_prices(workers, tmp_path)
+    found, problem = with_prices(workers)
     assert problem == ""
     assert [worker.price and worker.price.input for worker in found] == [Decimal("2.5"), 1, None, None, 0, None]
 
 
-def test_nothing_is_read_where_every_price_is_known(tmp_path: Path) -> None:
-    """Local workers cost nothing, and neither does knowing it."""
-    with_prices([Worker(name="file", kind="llama", model="a.gguf", price=FREE)], tmp_path)
-    assert list(tmp_path.iterdir()) == []
+def test_the_table_is_not_read_if_every_price_is_known() -> None:
+    """Local workers cost nothing, and knowing that takes no time."""
+    load_prices.cache_clear()
+    with_prices([Worker(name="file", kind="llama", model="a.gguf", price=FREE)])
+    assert load_prices.cache_info().misses == 0

@@ -73,7 +73,7 @@ async def open_conductor(
         planner = find_rehearsal_planner(settings) if planning else None
         pool, remarks = filter_pool(rehearsal_pool(only), settings, only, planner)
     else:
-        planner = _with_price(resolve_planner(settings), settings) if planning else None
+        planner = _with_price(resolve_planner(settings)) if planning else None
         pool, remarks = await resolve_pool(settings, planner, only)
     existing = [name for name in stored if name in pool]
     if existing and not only:
@@ -99,7 +99,7 @@ async def open_conductor(
 
 async def open_planner(settings: Settings) -> OpenedConductor:
     """Open the model that plans and none of the workers, though it knows of all. Raises as `open_conductor`."""
-    planner = _with_price(resolve_planner(settings), settings)
+    planner = _with_price(resolve_planner(settings))
     pool, _ = await resolve_pool(settings, planner, ())
     build_guard(settings, pool, planner).check_conductor()
     loaded = LoadedModels()
@@ -108,9 +108,9 @@ async def open_planner(settings: Settings) -> OpenedConductor:
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
 
 
-def _with_price(planner: Worker, settings: Settings) -> Worker:
+def _with_price(planner: Worker) -> Worker:
     # A problem with the price table is reported once, with the pool.
-    return with_prices([planner], settings.paths.cache)[0][0]
+    return with_prices([planner])[0][0]
 
 
 def _open_daily_spend(settings: Settings, planner: Worker | None, *, limited: bool) -> DailySpend:

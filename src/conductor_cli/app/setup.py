@@ -170,7 +170,7 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
     names = {item.worker.name for item in settings.workers}
     known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
     allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
-    for worker in _with_known_prices(allowed, settings):
+    for worker in _with_known_prices(allowed):
         if (worker.kind, worker.model) not in known:
             candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
             steps.append(_new_worker_step(worker, next(name for name in candidates if name not in names)))
@@ -185,11 +185,11 @@ def configured_workers(settings: Settings, steps: Sequence[SetupStep] = ()) -> l
         if step.kind == "worker" and not step.done:
             table = dict(step.details["worker"])
             workers.append(Worker(name=step.name, kind=table.pop("kind"), model=table.pop("model"), options=table))
-    return _with_known_prices(workers, settings)
+    return _with_known_prices(workers)
 
 
 def _configured_step(item: ConfiguredWorker, settings: Settings) -> SetupStep:
-    [worker] = _with_known_prices([item.worker], settings)
+    [worker] = _with_known_prices([item.worker])
     model = model_of(worker) if worker.kind == worker.name else f"{worker.kind} {model_of(worker)}".rstrip()
     parts = [model, _describe_price(worker), *([] if item.enabled else ["disabled"])]
     if key_state(worker, settings.environ, open_key_store(settings)) == "missing":
@@ -211,9 +211,9 @@ def _new_worker_step(worker: Worker, name: str) -> SetupStep:
     )  # fmt: skip
 
 
-def _with_known_prices(workers: Sequence[Worker], settings: Settings) -> list[Worker]:
+def _with_known_prices(workers: Sequence[Worker]) -> list[Worker]:
     """The same workers with the prices that a run would use."""
-    return list(with_prices(workers, settings.paths.cache)[0])
+    return list(with_prices(workers)[0])
 
 
 def _known_price(worker: Worker) -> Price | None:
@@ -236,7 +236,7 @@ def propose_limits(workers: Sequence[Worker], settings: Settings) -> list[SetupS
     in tokens.
     """
     with suppress(ConductorError):  # planning is paid for, too
-        workers = [*workers, *_with_known_prices([resolve_planner(settings)], settings)]
+        workers = [*workers, *_with_known_prices([resolve_planner(settings)])]
     prices = [_known_price(worker) for worker in workers]
     costs = any(price is None or any(price.amounts()) for price in prices)
     steps = [_limit_step(period, settings, known=None not in prices) for period in LIMITS]

@@ -44,7 +44,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         if not workers:
             workers = (replace(planner or _planner_as_worker(settings), name="local", about="the conductor model"),)
             remarks = ["no workers are configured and none was found: the conductor model answers too"]
-    workers, price_problem = with_prices(workers, settings.paths.cache)
+    workers, price_problem = with_prices(workers)
     if price_problem:
         remarks.append(price_problem)
     if settings.cards.problem:

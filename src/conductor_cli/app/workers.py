@@ -59,7 +59,7 @@ def list_workers(settings: Settings) -> list[WorkerRow]:
 def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings) -> list[WorkerRow]:
     """The rows of these workers; the price table and the stored keys are read once for all of them."""
     store = open_key_store(settings)
-    priced, _ = with_prices([item.worker for item in configured], settings.paths.cache)
+    priced, _ = with_prices([item.worker for item in configured])
     return [
         WorkerRow(
             configured=item,
@@ -67,7 +67,7 @@ def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings)
             objection=policy_objection(settings, item.worker),
             pools=tuple(pool.name for pool in settings.pools if item.worker.name in pool.workers),
             price=worker.price,
-            price_source=_price_source(item.worker, worker.price, settings),
+            price_source=_price_source(item.worker, worker.price),
         )
         for item, worker in zip(configured, priced, strict=True)
     ]
@@ -81,13 +81,13 @@ def find_worker(settings: Settings, name: str) -> WorkerRow:
     return describe_workers([configured[name]], settings)[0]
 
 
-def _price_source(configured: Worker, price: Price | None, settings: Settings) -> str:
+def _price_source(configured: Worker, price: Price | None) -> str:
     """Where a worker's price is from, in words; `configured` is the worker as the settings have it."""
     if configured.price is not None:
         return THIS_MACHINE if is_free(configured) and not any(configured.price.amounts()) else "the settings"
     if price is not None:
         more = "; more for long prompts" if price.longer else ""
-        return load_prices(settings.paths.cache).about + more
+        return load_prices().about + more
     preset = PRESETS.get(configured.kind)
     if preset is not None and preset.cost == "stated":
         return "unknown; each call says what it cost"

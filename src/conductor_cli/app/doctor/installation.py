@@ -67,7 +67,8 @@ def keyring(settings: Settings) -> list[Check]:
 
 def prices(settings: Settings) -> list[Check]:
     """The table of prices, and its date."""
-    table = load_prices(settings.paths.cache)
+    del settings
+    table = load_prices()
     if table.problem:
         hint = "reinstall litellm: pip install --force-reinstall litellm"
         return [Check(name="prices", state="warning", found=table.problem, hint=hint)]
