@@ -107,7 +107,7 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
     """Seconds of writing the plan to its end, then running it one step at a time."""
     began = time.perf_counter()
     conductor = _conductor(pieces, Limits(parallel=1))
-    planning = conductor.run(QUESTION, only_plan=True)
+    planning = conductor.run(QUESTION, plan_only=True)
     async for _ in planning:
         pass
     if planning.trace.plan != PLAN:

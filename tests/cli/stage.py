@@ -213,5 +213,5 @@ def explained(done: Done) -> None:
     assert 1 <= len(lines) <= 3, done.err
     assert lines[0].startswith("conductor: "), done.err
     assert "Traceback" not in done.err
-    assert "fault of conductor" not in done.err
+    assert "this is a bug in conductor" not in done.err
     assert all(letter.isprintable() or letter == "\n" for letter in done.err), repr(done.err)

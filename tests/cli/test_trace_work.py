@@ -101,7 +101,7 @@ def test_a_run_is_run_again_from_a_step_on(stage: Stage) -> None:
     assert "beta answers" in str(stage.server.requests[-1].json)
     assert done.json["run"] != one
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "beta"]
-    assert f"taken over from run {one}: finished steps 1, 2" in str(done.json["notices"])
+    assert f"reusing finished steps 1, 2 of run {one}" in str(done.json["notices"])
     assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conductor_cli.core.conversation import first_turn_to_send
-from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Turn
+from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 
 def turns(*tokens: float) -> tuple[Turn, ...]:

@@ -15,11 +15,10 @@ from conductor_cli.core.disclosures import (
     planning_disclosure,
 )
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.plan import SELF
+from conductor_cli.core.plan import SELF, Approve, Decision, Replan
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.run.approval import Approve, Decision, Replan
 from tests.run.kit import plan_of, play, pool_of, read, says, setting, virtually
 
 FULL = Question(
@@ -104,7 +103,7 @@ def test_every_planning_is_told_and_the_remark_with_it() -> None:
     """A plan asked for again, and one that was cut off while it was written."""
 
     async def main() -> list[ev.Event]:
-        run = setting(ScriptedModel([[TWO], ["A | - | other"]])).run(FULL, held=True)
+        run = setting(ScriptedModel([[TWO], ["A | - | other"]])).run(FULL, approve=True)
         events: list[ev.Event] = []
         decisions: list[Decision] = [Replan(feedback="Only ann."), Approve()]
         async for event in run:

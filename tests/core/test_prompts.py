@@ -16,18 +16,16 @@ from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PUBLISHED, Profile, SeenStep, WorkerProfile
 from conductor_cli.core.prompts import (
-    CHARS_PER_TOKEN,
     CONDUCTOR_CHARS,
     conductor_notice,
     conductor_request,
     plan_format_context,
     plan_format_for,
-    question_text,
     worker_messages,
 )
 from conductor_cli.core.question import File, Given, Question, Turn
-from conductor_cli.core.quoting import fence, shorten
-from conductor_cli.core.usage import Price
+from conductor_cli.core.quoting import fence, question_text, shorten
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 
 POOL = Pool(
     workers=(

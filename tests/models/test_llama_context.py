@@ -13,7 +13,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, Engine
-from conductor_cli.run.steps import FATAL
+from conductor_cli.run.executor import FATAL
 from tests.models.test_llama import ask, on_thread, play, text, told
 from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import Extra, make

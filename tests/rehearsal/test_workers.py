@@ -33,7 +33,7 @@ from conductor_cli.rehearsal.workers import (
     render,
 )
 from conductor_cli.rehearsal.world import Problem, draw_problems
-from conductor_cli.run.planning import FINISH
+from conductor_cli.run.planner import FINISH
 
 ASKED = Question(text="Spell the capital of France backwards.")
 

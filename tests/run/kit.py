@@ -157,9 +157,9 @@ def hold(run: Run, events: list[ev.Event]) -> None:
     """Every rule that holds for every stream."""
     assert run.trace == fold(events)
     assert fold([ev.from_line(ev.to_line(event)) for event in events]) == run.trace
-    sound(events, planned_only=run.only_plan)
-    assert sum_of(events) + run.untold == run.trace.usage
-    assert not run.shared.ledger._held
+    sound(events, planned_only=run.state.plan_only)
+    assert sum_of(events) + run.state.unreported_usage == run.trace.usage
+    assert not run.state.resources.ledger._held
 
 
 def fold(events: Sequence[ev.Event]) -> Trace:

@@ -7,12 +7,11 @@ from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.plan import SELF, Approve, Decision, Edit, Plan, Replan
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Run
-from conductor_cli.run.approval import Approve, Decision, Edit, Replan, may_edit, may_plan_again, problem_of
-from conductor_cli.run.reading import REVIEW
+from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually
 
 TWO = "A | - | one\nB | 1 | two"
@@ -24,7 +23,7 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
     left = list(decisions)
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = conductor.run(QUESTION, held=True, **more)
+        run = conductor.run(QUESTION, approve=True, **more)
         events = []
         async for event in run:
             events.append(event)
@@ -49,7 +48,7 @@ def test_nothing_starts_before_the_plan_is_taken() -> None:
         "step_finished", "step_started", "step_finished", "run_finished",
     ]  # fmt: skip
     assert of(events, ev.StepStarted)[0].at - of(events, ev.PlanOffered)[0].at == 1.0
-    assert (run.trace.answer, run.held) == ("b", False)
+    assert (run.trace.answer, run.state.awaits_approval) == ("b", False)
     assert run.trace.planning.calls == 1
 
 
@@ -141,10 +140,10 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
     offered: list[tuple[bool, bool]] = []
 
     async def main() -> Run:
-        run = setting(None).run(QUESTION, plan=plan_of(("ann", [])), held=True)
+        run = setting(None).run(QUESTION, plan=plan_of(("ann", [])), approve=True)
         async for event in run:
             if isinstance(event, ev.PlanOffered):
-                offered.append((may_edit(run), may_plan_again(run)))
+                offered.append((run.may_edit_plan, run.may_replan))
                 run.decide(Approve())
         return run
 
@@ -160,10 +159,10 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     offered: list[bool] = []
 
     async def main() -> Run:
-        run = setting("never", {"ann": says("no"), "bob": says("b")}).run(QUESTION, resume=stopped.trace, held=True)
+        run = setting("never", {"ann": says("no"), "bob": says("b")}).run(QUESTION, resume=stopped.trace, approve=True)
         async for event in run:
             if isinstance(event, ev.PlanOffered):
-                offered.append(may_edit(run) or may_plan_again(run))
+                offered.append(run.may_edit_plan or run.may_replan)
                 run.decide(Approve())
         return run
 
@@ -178,13 +177,13 @@ def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
     told: list[str] = []
 
     async def main() -> None:
-        run = conductor.run(QUESTION, held=True)
+        run = conductor.run(QUESTION, approve=True)
         async for event in run:
             if isinstance(event, ev.PlanOffered):
                 names = [("eve",), ("ann", "ann", "ann"), ("cyd",)]
                 plans = [plan_of(*[(name, []) for name in group]) for group in names]
                 plans += [plan_of(("ann", [2])), plan_of(("bob", []))]
-                failures = [problem_of(run, plan) for plan in plans]
+                failures = [run.problem_with(plan) for plan in plans]
                 told.extend("" if failure is None else failure.message for failure in failures)
                 run.stop("cancelled")
 
@@ -192,7 +191,7 @@ def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
     assert told == [
         "step 1 names a worker that is not in the pool: 'eve'",
         "step 3 is one more than the limit of 2",
-        "the plan names cyd, which is left out: no key",
+        "the plan names cyd, which cannot be used: no key",
         "step 1 wants to see itself or a later step: 2",
         "",
     ]
@@ -202,7 +201,7 @@ def test_a_word_that_nobody_waits_for_changes_nothing() -> None:
     """A decision before the offer, and one too many."""
 
     async def main() -> Run:
-        run = setting("A | - | one").run(QUESTION, held=True)
+        run = setting("A | - | one").run(QUESTION, approve=True)
         run.decide(Approve())
         async for event in run:
             if isinstance(event, ev.PlanOffered):

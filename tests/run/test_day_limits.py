@@ -58,7 +58,7 @@ def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="no price is known for ann"):
         play(over(book, pool_of("ann")))
-    with pytest.raises(PolicyError, match="no price is known for the conductor"):
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
         play(over(book, price=None))
 
 

@@ -243,5 +243,5 @@ def test_a_cost_limit_needs_a_price_for_the_conductor_too() -> None:
     """A remote conductor without a price could spend anything: refused before it is called."""
     price = Price(input=Decimal(1), output=Decimal(1))
     pool = Pool(workers=tuple(Worker(name=name, kind="x", price=price) for name in ("ann", "bob", "cyd")))
-    with pytest.raises(PolicyError, match="no price is known for the conductor"):
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
         play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool))

@@ -48,7 +48,7 @@ def test_only_what_is_missing_is_called() -> None:
     ann, planner = says("x"), says("x")
     run, events = play(setting(planner, {"ann": ann, "bob": says("two"), "cyd": says("three")}), resume=earlier)
     assert (ann.requests, planner.requests) == ([], [])
-    assert notices(events) == [f"taken over from run {earlier.run}: finished step 1"]
+    assert notices(events) == [f"reusing finished step 1 of run {earlier.run}"]
     assert [record.text for record in run.trace.steps] == ["found", "two", "three"]
     assert of(events, ev.StepFinished)[0].usage == Usage()
     assert run.trace.plan == earlier.plan
@@ -118,7 +118,7 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     planner = says("x")
     run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
     assert planner.requests == []
-    assert notices(events)[-1] == "no valid plan: ann takes the question"
+    assert notices(events)[-1] == "the conductor did not write a valid plan; asking ann directly"
     assert run.trace.steps[-1].step.access == (1, 2)
 
 
@@ -149,7 +149,7 @@ def test_a_nested_run_is_taken_up_where_it_was() -> None:
     assert (again.requests, ann.requests) == ([], [])
     assert "inner one" in bob.requests[0].messages[-1].content
     assert [record.text for record in (run.trace.steps[1].nested or Trace()).steps] == ["inner one", "checked"]
-    assert notices(inner(events, 2)) == [f"taken over from run {earlier.id}.2: finished step 1"]
+    assert notices(inner(events, 2)) == [f"reusing finished step 1 of run {earlier.id}.2"]
     assert run.trace.answer == "checked"
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
     damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
     run, _ = play(setting(None), resume=damaged)
     assert (run.trace.answer, run.trace.exit_code) == ("from bob", 7)
-    assert run.trace.error == Failure(kind="worker", message="no step could be run")
+    assert run.trace.error == Failure(kind="worker", message="no step could be run", reason="step_not_run")
 
 
 def test_a_plan_goes_before_a_trace() -> None:
@@ -214,10 +214,10 @@ def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
     assert sum(len(model.requests) for model in workers.values()) <= len(run.trace.steps) - len(cut.done())
 
 
-@pytest.mark.parametrize("only_plan", [False, True])
-def test_resuming_twice_gives_the_same(only_plan: bool) -> None:
+@pytest.mark.parametrize("plan_only", [False, True])
+def test_resuming_twice_gives_the_same(plan_only: bool) -> None:
     """The trace of a resumed run can itself be resumed."""
     first, _ = play(setting(None), resume=stopped_after_one())
-    second, _ = play(setting(None), resume=first.trace, only_plan=only_plan)
+    second, _ = play(setting(None), resume=first.trace, plan_only=plan_only)
     assert second.trace.plan == first.trace.plan
-    assert second.trace.answer == ("" if only_plan else first.trace.answer)
+    assert second.trace.answer == ("" if plan_only else first.trace.answer)

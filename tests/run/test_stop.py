@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.models.scripted import ScriptedModel, ScriptItem
-from conductor_cli.run.workflow import StopKind
+from conductor_cli.run.state import StopKind
 from tests.run.kit import (
     QUESTION,
     Counting,
@@ -94,7 +94,7 @@ def test_stopping_after_the_end_changes_nothing() -> None:
         run = setting("A | - | one").run(QUESTION)
         events = await read(run)
         run.stop("cancelled")
-        assert not list(run.rest())
+        assert not list(run.state.queue.drain())
         hold(run, events)
         assert run.trace.exit_code == 0
 
@@ -235,6 +235,6 @@ def test_whenever_its_reader_leaves_the_stream_is_whole(
                 await stream.aclose()  # type: ignore[attr-defined]
 
         await asyncio.gather(asyncio.create_task(reader()), return_exceptions=True)
-        hold(run, [*events, *run.rest()])
+        hold(run, [*events, *run.state.queue.drain()])
 
     virtually(main())

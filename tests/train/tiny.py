@@ -49,7 +49,7 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
 def lines() -> list[str]:
     """Those of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
-    told = bare_conductor(PUBLISHED, pool, Limits()).asks(Question(text="-")).messages[0].content
+    told = bare_conductor(PUBLISHED, pool, Limits()).planning_request(Question(text="-")).messages[0].content
     return sorted({line for line in told.splitlines() if len(line) > 9})
 
 

@@ -31,12 +31,11 @@ from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.events import Event, PlanOffered
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import Approve, Plan
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
-from conductor_cli.run.approval import Approve
 from conductor_cli.store.trace_store import TraceStore
 
 Value = TypeVar("Value")
@@ -189,7 +188,7 @@ class AsyncConductor:
             question = Question(text=question, files=attached, system=system, schema=dict(schema) if schema else None)
         if self._rehearsal:
             check_question(question)
-        run = self._opened.conductor.run(question, held=self._approve is not None)
+        run = self._opened.conductor.run(question, approve=self._approve is not None)
         return AsyncRun(run, self._store, self._approve)
 
 

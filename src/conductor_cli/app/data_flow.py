@@ -25,7 +25,7 @@ def describe_offer(run: Run) -> PlanOffer:
     from conductor_cli.evals.cost import planner_estimate  # `trace show --flow` starts in half the time without it
 
     assert isinstance(run.trace.plan, Plan)
-    setting = run.setting
+    setting = run.config
     return PlanOffer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
         limits=setting.limits, recipients=recipients_of(setting.pool), spent=run.trace.planning,
@@ -36,13 +36,19 @@ def describe_offer(run: Run) -> PlanOffer:
 def planned_flow(run: Run) -> tuple[Disclosure, ...]:
     """Who will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
-    setting, steps = run.setting, run.trace.plan.steps
+    setting, steps = run.config, run.trace.plan.steps
     readers = recipients_of(setting.pool)
-    sights = {name: replace(run.taint.sights.get(name, EVERYTHING), recipients=(who,)) for name, who in readers.items()}
+    sights = {
+        name: replace(run.state.policy.sights.get(name, EVERYTHING), recipients=(who,)) for name, who in readers.items()
+    }
     # A step on the conductor itself may ask anybody.
     everybody = tuple(dict.fromkeys((setting.recipient, *readers.values())))
-    sights[SELF] = replace(run.taint.sights.get(SELF, EVERYTHING), recipients=everybody)
-    first = [planning_disclosure(run.taint.seen_by_conductor(), setting.recipient)] if run.trace.planning.calls else []
+    sights[SELF] = replace(run.state.policy.sights.get(SELF, EVERYTHING), recipients=everybody)
+    first = (
+        [planning_disclosure(run.state.policy.seen_by_conductor(), setting.recipient)]
+        if run.trace.planning.calls
+        else []
+    )
     return (*first, *expected_disclosures(inputs_of_steps(steps, run.question, sights), run.question))
 
 

@@ -14,8 +14,8 @@ from typing import Final, Protocol, cast
 
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
+from conductor_cli.core.plan import Decision
 from conductor_cli.run import Run
-from conductor_cli.run.approval import Decision
 from conductor_cli.store.trace_file import TraceWriter
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.base import View

@@ -14,9 +14,8 @@ from conductor_cli.cli.output import print_error
 from conductor_cli.cli.plan_editor import edit_text, parse_edited_plan, plan_as_text
 from conductor_cli.cli.plan_output import planned_flow_lines
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import Approve, Decision, Edit, Plan, Replan
 from conductor_cli.run import Run
-from conductor_cli.run.approval import Approve, Decision, Edit, Replan, may_edit, may_plan_again, problem_of
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.console import Printer
@@ -83,9 +82,9 @@ class PlanApprover:
         choices: list[tuple[str, str, Callable[[Run], Decision | None]]] = [
             ("ry\r\n", "r or Enter: run it", lambda _: Approve())
         ]
-        if may_edit(run):
+        if run.may_edit_plan:
             choices.append(("e", "e: edit it", self._edit))
-        if may_plan_again(run):
+        if run.may_replan:
             choices.append(("p", "p: plan again", self._plan_again))
         choices.append(("f", "f: show who reads what", self._show_flow))
         choices.append(("dnq", "d: drop it", self._drop))
@@ -104,13 +103,13 @@ class PlanApprover:
     def _edit(self, run: Run) -> Decision | None:
         """Open the plan in the editor until it can be run, or the person gives up and keeps the one on offer."""
         assert isinstance(run.trace.plan, Plan)
-        given = text = plan_as_text(run.question, run.trace.plan, run.setting.limits)
+        given = text = plan_as_text(run.question, run.trace.plan, run.config.limits)
         while True:
             try:
                 text = edit_text(text, os.environ, self._keyboard.file, lambda: self._keyboard.woken)
                 if self._keyboard.woken:
                     raise NoAnswer
-                plan = parse_edited_plan(text, given, lambda plan: problem_of(run, plan))
+                plan = parse_edited_plan(text, given, run.problem_with)
             except UsageError as error:
                 print_error(error)
                 if not self._edit_again():

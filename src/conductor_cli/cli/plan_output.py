@@ -46,7 +46,7 @@ def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -
 def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     """Which model will read what when the run's plan is run, and which others may come to read it."""
     lines = flow_lines(planned_flow(run), screen)
-    pool = run.setting.pool
+    pool = run.config.pool
     return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 

@@ -113,7 +113,7 @@ class Session:
         async def run() -> RunResult:
             opened = await open_conductor(self.settings, only=only, seed=self.options.seed, rehearsal=self.rehearsal)
             try:
-                return await self.put(without_reviews(opened.conductor), question, only_plan=True)
+                return await self.put(without_reviews(opened.conductor), question, plan_only=True)
             finally:
                 await close_conductor(opened)
 
@@ -133,17 +133,17 @@ class Session:
         *,
         plan: Plan | None = None,
         resume: Trace | None = None,
-        only_plan: bool = False,
+        plan_only: bool = False,
     ) -> RunResult:
         """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
-        held = self.approves and not only_plan
-        run = conductor.run(question, plan=plan, resume=resume, only_plan=only_plan, held=held)
+        approve = self.approves and not plan_only
+        run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
         view = open_views(self.output, self.settings["output.progress"], self.around)
         store = self.store if self.keep else None
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run))
             approver = None
-            if held:
+            if approve:
                 from conductor_cli.cli.plan_approval import open_approver
 
                 approver = stack.enter_context(open_approver(self.around))

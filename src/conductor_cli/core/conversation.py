@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Question, Turn
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 
 def continue_conversation(question: Question, earlier: Trace, *, keep_system: bool) -> Question:

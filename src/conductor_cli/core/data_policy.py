@@ -175,7 +175,7 @@ class DataPolicy:
         """The question as the conductor is shown it."""
         return _without(self.question, self.withheld_from_conductor())
 
-    def told(self, context: PlanFormatContext) -> tuple[str, ...]:
+    def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
         """What the conductor is told of all this, a line each."""
         hidden = self.withheld_from_conductor()
         lines = [f"Not shown to you: {_named(hidden)}."] if hidden else []
@@ -185,9 +185,9 @@ class DataPolicy:
         ):
             labels = [context.label(name) for name in context.rules.workers if part in self.withheld(name)]
             lines += [f"{label} {said}." for label in labels]
-        return (*lines, *self._told_of_others(context))
+        return (*lines, *self._rules_on_others(context))
 
-    def _told_of_others(self, context: PlanFormatContext) -> list[str]:
+    def _rules_on_others(self, context: PlanFormatContext) -> list[str]:
         apart = [name for name in context.rules.workers if name in self._may and not self._may[name].others]
         return [f"{context.label(name)} sees answers of {self._may[name].recipient} only." for name in apart]
 

@@ -20,9 +20,9 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.data_flow import StepInputs
 from conductor_cli.core.plan import GIVEN, SELF
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.prompts import CONDUCTOR_CHARS, question_text
+from conductor_cli.core.prompts import CONDUCTOR_CHARS
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import shorten
+from conductor_cli.core.quoting import question_text, shorten
 
 Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "feedback"]
 

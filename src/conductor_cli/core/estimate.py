@@ -13,9 +13,9 @@ from typing import Final
 from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.prompts import CHARS_PER_TOKEN, question_text
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import MILLION, Price
+from conductor_cli.core.quoting import question_text
+from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""

@@ -42,17 +42,39 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAnswer:
-    """The conductor's word that the answer at hand stands. Legal only in a run that was given one."""
+    """The conductor's decision to keep the existing answer. Valid only in a run that was given one."""
 
     reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedPlan:
-    """A plan that the user did not take, and what they said of it."""
+    """A plan that the user did not approve, and what they said about it."""
 
     plan: Plan
     feedback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    """The user's decision to run the plan as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """The user's decision to replace the plan. The new one is offered as well."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replan:
+    """The user's decision to have the conductor plan again, and why."""
+
+    feedback: str
+
+
+Decision = Approve | Edit | Replan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

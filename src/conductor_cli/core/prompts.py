@@ -15,17 +15,14 @@ from dataclasses import replace
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.fewshots import FEWSHOTS, Example
-from conductor_cli.core.plan import MAX_STEPS, KeepAnswer, Plan, PlanRules, RejectedPlan, Step
+from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Plan, PlanRules, RejectedPlan, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import FENCE, fence, shorten
+from conductor_cli.core.quoting import TAG_CHARS, fence, question_text, shorten
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.turns import again, repair
-
-CHARS_PER_TOKEN = 3.5
-"""A cautious estimate for text whose tokenizer is not at hand."""
+from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 CONDUCTOR_CHARS = 6000
 """How much of a question, and of an answer at hand, the conductor itself is shown. Workers get all of it."""
@@ -69,18 +66,18 @@ def conductor_request(  # noqa: PLR0913 - all that a prompt is made of
     room: int = CONDUCTOR_CHARS,
     standing: Sequence[Step] = (),
     fault: str = "",
-    refused: Sequence[RejectedPlan] = (),
+    rejected: Sequence[RejectedPlan] = (),
     rules: Sequence[str] = (),
 ) -> Request:
-    """The request for a plan; with `standing`, for the rest of one; with `refused`, for another than those.
+    """The request for a plan; with `standing`, for the rest of one; with `rejected`, for a plan other than those.
 
-    It shows `room` characters of the question. `rules` are lines on who may see what (see `taint.Taint.told`).
+    It shows `room` characters of the question. `rules`: who may see what (`DataPolicy.rules_for_planner`).
     """
     if profile.render is None:
         messages, cuts = _told(question, pool, profile, context, room, rules)
         form, spelling = _form(profile, context), plan_format_for(profile, context)
-        messages += again(refused, form, spelling, context)
-        messages += repair(standing, fault, form, spelling, context) if standing or fault else []
+        messages += replan_messages(rejected, form, spelling, context)
+        messages += repair_messages(standing, fault, form, spelling, context) if standing or fault else []
     else:
         text, cuts = profile.render(question, pool, context, room), ()
         # It goes on from what stands: of faults it has not learnt.
@@ -189,37 +186,6 @@ def _changing_part(  # noqa: PLR0913, PLR0917 - all that changes
     return "\n".join([*lines, "", *heading, question_text(question, room)]).strip()
 
 
-def question_text(question: Question, room: int | None = None) -> str:
-    """The whole question as one text: earlier turns, the question, each file fenced with its name.
-
-    A later turn's text begins with that of the turn before it, so a model that keeps what it read reads only the rest.
-
-    With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
-    out, the files are shortened to equal shares; the question itself only where it alone is longer.
-    """
-    history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
-    asked, files = question.text, [file.text for file in question.files]
-    if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
-        asked = shorten(asked, room)
-        left = max(room - len(asked), 0)
-        history = _latest(history, left // 2 if files else left)
-        share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
-        files = [shorten(text, share) for text in files]
-    named = [fence("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
-    heading = "Question:\n" if history else ""
-    return "\n\n".join([*history, heading + asked, *named])
-
-
-def _latest(history: Sequence[str], room: int) -> list[str]:
-    """The latest turns in about `room` characters: the last one shortened where it must be, older ones whole or not."""
-    kept = [shorten(turn, room) for turn in history[-1:]]
-    for turn in reversed(history[:-1]):
-        if sum(map(len, kept)) + len(turn) > room:
-            return [f"[… {len(history) - len(kept)} earlier turns left out …]", *kept]
-        kept.insert(0, turn)
-    return kept
-
-
 def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
     question: Question, step: Step, seen: Sequence[SeenStep], worker: Worker, profile: WorkerProfile, *, final: bool,
     withheld: str = "",
@@ -236,7 +202,7 @@ def worker_messages(  # noqa: PLR0913 - all that a prompt is made of
         fitting = shorten(text, _room(worker, profile))
         return (Message(role="user", content=fitting),), too_long if fitting != text else ""
     task = _task_part(question, step, final=final)
-    room = _room(worker, profile) - len(task) - len(question.system) - len(_INTRODUCTION) - FENCE * (1 + len(seen))
+    room = _room(worker, profile) - len(task) - len(question.system) - len(_INTRODUCTION) - TAG_CHARS * (1 + len(seen))
     asked = question_text(question)
     notice = ""
     if len(asked) + sum(len(item.answer or "") for item in seen) > room:
@@ -293,3 +259,33 @@ def _room(worker: Worker, profile: WorkerProfile) -> int:
     context = int(worker.options.get("context") or profile.context)
     answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
     return int((context - answer) * CHARS_PER_TOKEN)
+
+
+def repair_messages(
+    standing: Sequence[Step], fault: str, form: str, spelling: PlanFormat, context: PlanFormatContext
+) -> list[Message]:
+    """The turn that shows what stands and asks for the rest. `form` says what is to be written."""
+    plan = Plan(steps=tuple(standing))
+    written = spelling.spell(plan, context) if standing else "(nothing that can be read)"
+    left = context.rules.steps - len(standing)
+    asked = f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more." if standing else ""
+    told = f"That is not a valid plan: {fault}." if fault else ""
+    text = " ".join(part for part in (told, asked, form) if part)
+    return [Message(role="assistant", content=written), Message(role="user", content=text)]
+
+
+def replan_messages(
+    rejected: Sequence[RejectedPlan], form: str, spelling: PlanFormat, context: PlanFormatContext
+) -> list[Message]:
+    """A turn for each plan that the user did not take: the plan, what they said of it, and the wish for another."""
+    # A plan that was edited by hand may name the conductor itself where it has no label.
+    if SELF not in context.labels.values():
+        context = replace(context, labels={**context.labels, SELF: SELF})
+    messages = []
+    for plan_rejected in rejected:
+        said = f"The user does not take this plan and says:\n{plan_rejected.feedback}\nWrite another plan. {form}"
+        messages += [
+            Message(role="assistant", content=spelling.spell(plan_rejected.plan, context)),
+            Message(role="user", content=said),
+        ]
+    return messages

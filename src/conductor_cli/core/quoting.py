@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Final
+
+from conductor_cli.core.question import Question
 
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
 
-FENCE: Final = 300
+TAG_CHARS: Final = 300
 """Characters that the tags around one block of a prompt may take."""
 
 
@@ -35,3 +38,34 @@ def shorten(text: str, limit: int) -> str:
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+
+
+def question_text(question: Question, room: int | None = None) -> str:
+    """The whole question as one text: earlier turns, the question, each file fenced with its name.
+
+    A later turn's text begins with that of the turn before it, so a model that keeps what it read reads only the rest.
+
+    With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
+    out, the files are shortened to equal shares; the question itself only where it alone is longer.
+    """
+    history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
+    asked, files = question.text, [file.text for file in question.files]
+    if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
+        asked = shorten(asked, room)
+        left = max(room - len(asked), 0)
+        history = _latest(history, left // 2 if files else left)
+        share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
+        files = [shorten(text, share) for text in files]
+    named = [fence("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
+    heading = "Question:\n" if history else ""
+    return "\n\n".join([*history, heading + asked, *named])
+
+
+def _latest(history: Sequence[str], room: int) -> list[str]:
+    """The latest turns in about `room` characters: the last one shortened where it must be, older ones whole or not."""
+    kept = [shorten(turn, room) for turn in history[-1:]]
+    for turn in reversed(history[:-1]):
+        if sum(map(len, kept)) + len(turn) > room:
+            return [f"[… {len(history) - len(kept)} earlier turns left out …]", *kept]
+        kept.insert(0, turn)
+    return kept

@@ -1,4 +1,4 @@
-"""Which steps may start now. `ask` decides, `tell` reports; nothing here starts or waits for anything."""
+"""Which steps may start now. Nothing here starts or waits for anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Schedule:
         self._worker[number] = worker
         self._waiting.append(number)
 
-    def ask(self) -> list[int]:
+    def take_ready(self) -> list[int]:
         """The steps to start now. They count as running from here on."""
         started = []
         for number in sorted(self._waiting):
@@ -43,7 +43,7 @@ class Schedule:
         seen = all(item in self._ended for item in self._access[number])
         return seen and busy < self._per_worker.get(worker, self._parallel)
 
-    def tell(self, number: int) -> None:
+    def mark_ended(self, number: int) -> None:
         """A step has ended, in whatever state."""
         if number in self._waiting:
             self._waiting.remove(number)

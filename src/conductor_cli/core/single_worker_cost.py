@@ -12,9 +12,9 @@ from decimal import Decimal
 from conductor_cli.core.estimate import OVERHEAD
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.prompts import CHARS_PER_TOKEN, question_text
+from conductor_cli.core.quoting import question_text
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage, with_cost
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,9 @@ class Price:
 
 MILLION: Final = Decimal(1_000_000)
 
+CHARS_PER_TOKEN: Final = 3.5
+"""A cautious estimate for text whose tokenizer is not available."""
+
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 """The price of a model on this machine: nothing, which is known."""
 

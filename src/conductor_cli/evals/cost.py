@@ -12,8 +12,8 @@ from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import Estimate, Planner, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.prompts import CHARS_PER_TOKEN
 from conductor_cli.core.question import Question
+from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.systems import System
@@ -124,7 +124,7 @@ def planner_estimate(conductor: Conductor, question: Question) -> Planner | None
     """The conductor model as `core.estimate` counts it; None if there is none."""
     if conductor.model is None:
         return None
-    read = int(sum(len(message.content) for message in conductor.asks(question).messages) / CHARS_PER_TOKEN)
+    read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
     return Planner(read=read, price=conductor.price, steps=conductor.limits.steps)
 
 

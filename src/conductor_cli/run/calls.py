@@ -1,4 +1,4 @@
-"""One call to one model: patience on its stream, waits before the next, and what it cost when it does not say."""
+"""One call to one model: timeouts on its stream, waits before the next attempt, and estimates of what it used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Final
 from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts
-from conductor_cli.core.prompts import CHARS_PER_TOKEN
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 
 BACKOFF: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""
@@ -26,43 +25,45 @@ LONGEST_WAIT: Final = 30.0
 async def with_timeouts(
     chunks: AsyncGenerator[Chunk, None], timeouts: Timeouts
 ) -> AsyncGenerator[AsyncIterator[Chunk], None]:
-    """The chunks of one call, to be read inside the block; they are closed behind it.
+    """The chunks of one call, to be read inside the block; leaving the block closes them.
 
-    Raises `ModelError` of reason `timeout` when the first one, the next one or the last is late.
+    Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
-    heard = _Heard(chunks, timeouts)
-    async with aclosing(chunks):  # however long that takes, the alarm and its timer have ended by then
+    timed = _TimedStream(chunks, timeouts)
+    async with aclosing(chunks):  # closing may take long; by then the alarm and its timer have ended
         try:
-            async with heard.alarm:
-                yield heard
+            async with timed.alarm:
+                yield timed
         except TimeoutError:
-            raise ModelError("timeout", heard.late()) from None
+            raise ModelError("timeout", timed.describe_delay()) from None
         except asyncio.CancelledError:
+            # A library may cancel its own task. Only a cancellation that somebody asked of this task is one.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise ModelError("broken", "the call was cancelled from inside") from None
         finally:
-            heard.timer.cancel()
+            timed.timer.cancel()
 
 
-class _Heard:
+class _TimedStream:
     """Chunks, each of which puts off the alarm.
 
-    It only notes until when: to set a timer for each would cost more than all else here. One timer looks at the note,
-    at least as often as the alarm could be due.
+    A chunk only notes when the alarm is due, because setting a timer for each chunk would cost more than all else here.
+    One timer looks at the note, at least as often as the alarm could be due.
     """
 
     def __init__(self, chunks: AsyncGenerator[Chunk, None], timeouts: Timeouts) -> None:
         self.alarm = asyncio.timeout(None)
         self._chunks = chunks
-        self._patience = timeouts
+        self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + timeouts.total
         self._first = True
         self._rang = 0.0
         self._due = min(self._loop.time() + timeouts.first_token, self._ends)
-        self.timer = self._loop.call_later(min(timeouts.first_token, timeouts.idle, timeouts.total), self._look)
+        interval = min(timeouts.first_token, timeouts.idle, timeouts.total)
+        self.timer = self._loop.call_later(interval, self._check_alarm)
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
@@ -70,29 +71,30 @@ class _Heard:
     async def __anext__(self) -> Chunk:
         chunk = await anext(self._chunks)
         if self.alarm.expired():
-            raise TimeoutError  # the model did not heed it, and there is no second one
+            raise TimeoutError  # the model swallowed the cancellation, and there is no second one
         self._first = False
-        self._due = min(self._loop.time() + self._patience.idle, self._ends)
-        return _sound(chunk)
+        self._due = min(self._loop.time() + self._timeouts.idle, self._ends)
+        return _encodable(chunk)
 
-    def _look(self) -> None:
+    def _check_alarm(self) -> None:
         now = self._loop.time()
         if now < self._due:
-            self.timer = self._loop.call_at(min(self._due, now + self._patience.idle), self._look)
+            self.timer = self._loop.call_at(min(self._due, now + self._timeouts.idle), self._check_alarm)
         else:
-            self._rang = now  # the model may take its time before it heeds that
+            self._rang = now  # noted now, since the model may take its time to end
             self.alarm.reschedule(now)
 
-    def late(self) -> str:
+    def describe_delay(self) -> str:
         """What did not come in time."""
         if self._rang >= self._ends:
-            return f"no end after {self._patience.total:g} s"
-        what, wait = ("first", self._patience.first_token) if self._first else ("next", self._patience.idle)
-        return f"no {what} token within {wait:g} s"
+            return f"the answer did not end within {self._timeouts.total:g} s"
+        if self._first:
+            return f"no first token within {self._timeouts.first_token:g} s"
+        return f"no next token within {self._timeouts.idle:g} s"
 
 
-def _sound(chunk: Chunk) -> Chunk:
-    """The chunk, with a question mark in place of each lone surrogate, which no encoding can write."""
+def _encodable(chunk: Chunk) -> Chunk:
+    """The chunk with a question mark for each lone surrogate, which no encoding can write."""
     if chunk.text.isascii() and chunk.thinking.isascii():
         return chunk
     text, thinking = (piece.encode("utf-8", "replace").decode() for piece in (chunk.text, chunk.thinking))
@@ -100,22 +102,22 @@ def _sound(chunk: Chunk) -> Chunk:
 
 
 def wait_before(turn: int, retry_after: float | None, chance: random.Random) -> float:
-    """Seconds before attempt `turn` (2 or more): what the server asks for, else our own, at most `LONGEST_WAIT`."""
+    """Seconds before attempt `turn` (2 or more): what the server asks for, else a backoff; at most `LONGEST_WAIT`."""
     if retry_after is not None and not math.isnan(retry_after):
         return min(max(retry_after, 0.0), LONGEST_WAIT)
     return round(min(BACKOFF * 2.0 ** (turn - 2) * chance.uniform(0.5, 1.5), LONGEST_WAIT), 3)
 
 
 def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
-    """Tokens by length, for a call that ended before its model said what it used."""
+    """Tokens by length, for a call that ended before its model reported any."""
     return Usage(tokens_in=estimated_tokens(messages), tokens_out=_tokens(written), calls=1)
 
 
 def estimated_tokens(messages: Iterable[Message]) -> int:
-    """Tokens of a prompt by its length, since its model's tokenizer is not at hand."""
+    """Tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
     return _tokens("".join(message.content for message in messages))
 
 
 def _tokens(text: str) -> int:
-    """Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes."""
+    # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
     return int(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)

@@ -1,6 +1,6 @@
 """The conductor: a model that plans, a pool of workers, and how they may be used. `run` starts a question.
 
-Handed ready models; it never opens one and knows no adapter.
+It is given ready models; it never opens one and knows no adapter.
 """
 
 from __future__ import annotations
@@ -19,29 +19,35 @@ from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run import guarding
+from conductor_cli.run import policy_checks
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.resources import RunResources
-from conductor_cli.run.stream import Run
+from conductor_cli.run.runner import Run
+from conductor_cli.run.state import RunState
 
 
 def new_run_id(now: datetime) -> str:
-    """An id that sorts by time, also within a second, and that two runs of one moment do not share."""
+    """An id that sorts by time, also within a second, and differs for two runs of the same moment."""
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conductor(RunConfig):
-    """A setting that questions can be put to."""
+    """A configuration that questions can be asked of."""
 
     def run(
-        self, question: Question, *, plan: Plan | None = None, resume: Trace | None = None, only_plan: bool = False,
-        held: bool = False,
-    ) -> Run:  # fmt: skip
+        self,
+        question: Question,
+        *,
+        plan: Plan | None = None,
+        resume: Trace | None = None,
+        plan_only: bool = False,
+        approve: bool = False,
+    ) -> Run:
         """Start `question`; nothing happens before the stream is read.
 
-        With `plan` nothing is planned. With `resume` the finished steps of that run are taken over and only what is
-        missing is called. With `only_plan` no step is started and the answer stays empty; with `held` none is before
+        With `plan` nothing is planned. With `resume` the finished steps of that run are reused and only what is missing
+        is done. With `plan_only` no step is started and the answer stays empty; with `approve` none is started before
         `Run.decide` was told so. Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
         """
         check_limits(self.limits, planned=plan is None)
@@ -49,42 +55,53 @@ class Conductor(RunConfig):
         check_pool(self.pool, replace(self.limits, cost=cost))
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
-                f"a cost limit cannot be kept: no price is known for the conductor {self.name}",
-                hint="plan with a local model, or limit --max-tokens instead",
+                f"the cost limit cannot be enforced: the conductor {self.name} has no price",
+                hint="plan with a local model, or limit tokens instead",
             )
-        itself = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
-        if itself and self.model is None:
-            raise ConductorUnusable("a step on the conductor itself needs a model for it", hint="give one: --conductor")
-        run = Run(
-            setting=self, question=question, id=new_run_id(self.wall()), shared=RunResources(self), given_plan=plan,
-            resumed=resume, only_plan=only_plan, held=held, depth_left=max(self.limits.recursion, 1),
-            appended=self.limits.recursion,
-        )  # fmt: skip
-        guarding.check(run, plans=self.model is not None and (plan is None or itself))
-        return run
+        nests = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
+        if nests and self.model is None:
+            raise ConductorUnusable(
+                "a step on the conductor itself needs a conductor model", hint="choose one: conductor model use NAME"
+            )
+        state = RunState(
+            id=new_run_id(self.wall()),
+            config=self,
+            question=question,
+            resources=RunResources(self),
+            given_plan=plan,
+            resumed=resume,
+            depth_left=max(self.limits.recursion, 1),
+            reviews=self.limits.recursion,
+            plan_only=plan_only,
+            awaits_approval=approve,
+        )
+        policy_checks.check_run(state, planning=self.model is not None and (plan is None or nests))
+        return Run(state)
 
     def _cost_limit(self) -> Decimal | None:
-        """The limit on the money, of the run or of the day. Raises `ConfigError` where the day's cannot be kept."""
+        """The limit on money, of the run or of the day. Raises `ConfigError` where the day's cannot be enforced."""
         if self.daily_spend is None:
             return self.limits.cost
         self.daily_spend.check()
         return self.daily_spend.limits.cost if self.limits.cost is None else self.limits.cost
 
-    def asks(self, question: Question) -> Request:
-        """What the model is first asked to plan `question`."""
+    def planning_request(self, question: Question) -> Request:
+        """The first request that asks the model to plan `question`."""
         rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
         return conductor_request(question, self.pool, self.profile, self.context(rules))
 
     async def prepare(self) -> Usage:
-        """Have the model read all that stands before a question, so that one that remembers need not do it again.
+        """Have the model read what comes before every question, so that one that remembers need not read it again.
 
         Returns what that took: `tokens_in` were to be read, `tokens_cached` were known already. Raises `ModelError`,
         or `ConductorUnusable` without a model.
         """
         if self.model is None:
-            raise ConductorUnusable("there is no conductor model to prepare", hint="name one: conductor model use")
+            raise ConductorUnusable(
+                "there is no conductor model to prepare", hint="choose one: conductor model use NAME"
+            )
         used = NO_USAGE
-        request = replace(self.asks(Question(text="-")), max_tokens=0)
+        request = replace(self.planning_request(Question(text="-")), max_tokens=0)
         async with aclosing(self.model.stream(request)) as chunks:
             async for chunk in chunks:
                 used = chunk.usage or used

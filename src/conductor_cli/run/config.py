@@ -1,4 +1,4 @@
-"""Everything that a run is given and never changes."""
+"""What a run is given and never changes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from conductor_cli.models.daily_spend import DailySpend
 class RunConfig:
     """Everything that a run needs, none of it opened here.
 
-    `model` plans (None only where every run brings its plan), `workers` holds a model for each name in `pool`, `name`
-    says which conductor model it is, with its file hash, `recipient` who reads what it is sent. `exact`: its
-    backend obeys grammars. `price` is the conductor's own, None where it is not known. `streams_answer`: a reader shows
-    the answering step's text as it comes and cannot take it back, so that step is not tried again once it has written
-    something.
-    `seed` goes with every call. `absent` names workers of the pool that cannot be asked, and why: no plan uses them.
-    `remarks` are put on the stream as notices when it begins. `turns` are those on each model, by its `id`, where
-    several runs at once share the models; None gives each run its own (see `shared.turns_of`). `daybook` is told of
-    each call and holds the runs of a day to its limits. `guard` says who may be asked, and be shown what.
+    - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
+      receives what it is sent, `price` its price (None: not known). `exact` says that its backend obeys grammars.
+    - `workers` holds a model for each name in `pool`. `absent` are workers of the pool that cannot be asked, and why.
+    - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
+      to its limits.
+    - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
+      not tried again once it has written something.
+    - `seed` goes with every call. `remarks` become notices at the start of the run.
+    - `turns` are semaphores by the `id` of a model, for several runs at once that share the models; None gives each
+      run its own (see `resources.model_semaphores`).
     """
 
     model: Model | None
@@ -64,9 +65,9 @@ class RunConfig:
     def rules(
         self, *, given: bool, depth_left: int, down: Collection[str] = (), barred: Collection[str] = ()
     ) -> PlanRules:  # fmt: skip
-        """The rules of one plan; see `rules_for`."""
+        """The rules of one plan; see `policy.plan_rules`."""
         return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
 
     def context(self, rules: PlanRules) -> PlanFormatContext:
-        """The terms in which the conductor writes a plan that keeps `rules`."""
+        """How the conductor writes a plan that keeps `rules`."""
         return plan_format_context(self.profile, self.pool, rules, self.mode, exact=self.exact)

@@ -1,64 +1,77 @@
-"""What a run and the runs nested in it have in common: the ledger, places for calls, and which workers are down."""
+"""What a run and the runs nested in it share: the ledger, slots for calls, and which workers are down."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Final
 
+from conductor_cli.core.errors import Failure
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.run.config import RunConfig
 
+_NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
+
 
 class RunResources:
-    """One for each run that a user starts. Whoever waits here holds nothing that another call needs to end."""
+    """One for each run that a user starts. A call that waits here holds nothing that another call needs to end."""
 
-    def __init__(self, setting: RunConfig) -> None:
-        limits = setting.limits
-        self.ledger = Ledger(limits)
-        self._daily_spend = setting.daily_spend
-        self.down = dict(setting.absent)
-        """Workers that need not be asked again, and why."""
+    def __init__(self, config: RunConfig) -> None:
+        self.ledger = Ledger(config.limits)
+        self.call_slots = asyncio.Semaphore(config.limits.parallel)
+        """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
+        self._daily_spend = config.daily_spend
+        self._down = dict(config.absent)
         self._settled = asyncio.Event()
-        self.places = asyncio.Semaphore(limits.parallel)
-        """As many calls at once as the run allows; substitutes and nested runs need a place too."""
-        self._of_model = model_semaphores(setting.pool, setting.workers) if setting.turns is None else setting.turns
+        own = model_semaphores(config.pool, config.workers) if config.turns is None else config.turns
+        self._model_semaphores = own
+
+    @property
+    def down(self) -> Mapping[str, Failure]:
+        """Workers that are not asked again in this run, and why."""
+        return self._down
+
+    def mark_down(self, worker: str, why: Failure) -> None:
+        self._down[worker] = why
 
     def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
-        """A turn on a model: a local one that plans and works does one thing at a time, and waiting is no silence."""
-        return self._of_model.get(id(model), _NO_TURN)
+        """A turn on a model. A local one that both plans and works does one thing at a time.
+
+        Waiting for a turn happens before the call, so that it does not count against the call's timeouts.
+        """
+        return self._model_semaphores.get(id(model), _NO_WAIT)
 
     async def reserve(self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True) -> Reservation:
-        """Room in the ledger; waits where a running call that settles may make some. Raises `LimitReached`."""
+        """Reserve tokens and money for a call; wait where a running call may leave room. Raises `LimitReached`."""
 
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=call, today=today)
 
-        book = self._daily_spend
-        while (reservation := book.reserve(decide, self.ledger.release) if book else decide(NO_DAY_LIMITS)) is None:
+        spend = self._daily_spend
+        while True:
+            reservation = spend.reserve(decide, self.ledger.release) if spend else decide(NO_DAY_LIMITS)
+            if reservation is not None:
+                return reservation
             self._settled.clear()
             await self._settled.wait()
-        return reservation
 
-    def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None, *, kept: bool = False) -> None:
-        """A call of `worker`, or of the conductor where that is None, has ended: whoever waits for room looks again.
+    def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None, *, cached: bool = False) -> None:
+        """A call of `worker`, or of the conductor where that is None, has ended. Calls that wait for room look again.
 
-        `kept`: the reply was made before, and nothing is spent on it now.
+        `cached`: the reply came from the response cache, so nothing was spent today.
         """
         self.ledger.settle(reservation, usage)
         if self._daily_spend:
-            self._daily_spend.settle(reservation, NO_USAGE if kept else usage, worker)
+            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, worker)
         self._settled.set()
 
 
-_NO_TURN: AbstractAsyncContextManager[None] = nullcontext()
-
-
 def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
-    """Turns by the `id` of a model: workers on one model share them, as many as the narrowest of these allows."""
+    """A semaphore for each model, by its `id`. Workers on one model share it; the narrowest of them sets its size."""
     widths: dict[int, int] = {}
     for worker in pool:
         if worker.name in models:

@@ -23,7 +23,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.resources import model_semaphores
-from conductor_cli.run.stream import Run
+from conductor_cli.run.runner import Run
 from conductor_cli.train.budget import TrainingBudget
 from conductor_cli.train.rewards import VALID, compute_reward, is_valid
 
@@ -123,7 +123,7 @@ class Rollouts:
 
     def prompt(self, exercise: Exercise) -> list[dict[str, str]]:
         """The prompt that the program itself would send, as messages for a chat template."""
-        request = self.conductor_for(exercise).asks(Question(text=exercise.question))
+        request = self.conductor_for(exercise).planning_request(Question(text=exercise.question))
         return [{"role": message.role, "content": message.content} for message in request.messages]
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
@@ -197,7 +197,7 @@ class Rollouts:
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
         model = FixedReplyModel(text, complete=plan.complete)
         reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
-        trace = await self.trace(reader.run(question, only_plan=True))
+        trace = await self.trace(reader.run(question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
             trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))
         return await self.outcome(trace, plan.exercise)

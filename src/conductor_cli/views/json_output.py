@@ -12,7 +12,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.run_text import apply_without_deltas, with_limit_hint
+from conductor_cli.views.run_text import apply_without_deltas, with_hint
 
 
 class JsonLinesOutput:
@@ -75,7 +75,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         "state": trace.state if trace.ended else "running" if live else "interrupted",
         "answer": trace.answer if trace.state == "finished" else None,
         "partial": trace.partial,
-        "error": dump(trace.error and with_limit_hint(trace.error)),
+        "error": dump(trace.error and with_hint(trace.error)),
         "run": trace.run,
         "resumed": trace.resumed or None,
         "mode": trace.mode,
@@ -107,7 +107,7 @@ def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, An
         "text": record.text,
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
-        "error": dump(record.error and with_limit_hint(record.error)),
+        "error": dump(record.error and with_hint(record.error)),
         "nested": record.nested and _workflow_data(record.nested),
     }
     return data | {"prompt": dump(record.prompt)} if prompts else data

@@ -201,7 +201,7 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied
         return [*lines, f"{resume} {flag}"]
-    hint = one_line(with_limit_hint(trace.error).hint)[:LONGEST_MESSAGE] if trace.error else ""
+    hint = one_line(with_hint(trace.error).hint)[:LONGEST_MESSAGE] if trace.error else ""
     return [line for line in (*lines, hint and f"  {hint}", resume) if line]
 
 
@@ -223,10 +223,16 @@ def limit_flag(failure: Failure) -> str:
     return f"{flag} {failure.suggested_limit}" if flag and failure.suggested_limit else ""
 
 
-def with_limit_hint(failure: Failure) -> Failure:
-    """The failure with a hint on how to raise its limit; unchanged if it has a hint or is not about a limit."""
+def with_hint(failure: Failure) -> Failure:
+    """The failure with a hint that names a flag or setting, where the core left the hint open."""
     flag, setting = limit_flag(failure), _DAY_LIMITS.get(failure.reason)
-    if failure.hint or not (flag or setting):
+    if failure.hint:
         return failure
-    command = f"wait until midnight, or run: conductor config set {setting} {failure.suggested_limit}"
-    return replace(failure, hint=f"raise it with {flag}" if flag else command)
+    if flag:
+        return replace(failure, hint=f"raise it with {flag}")
+    if setting:
+        command = f"conductor config set {setting} {failure.suggested_limit}"
+        return replace(failure, hint=f"wait until midnight, or run: {command}")
+    if failure.kind == "internal":
+        return replace(failure, hint="run it again with --debug and report what it prints")
+    return failure

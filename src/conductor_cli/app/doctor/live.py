@@ -108,7 +108,7 @@ async def _plan(opened: OpenedConductor, started: float) -> Check:
         await model.load()
     loaded = f"loaded in {time.monotonic() - started:.1f} s, " if local else ""
     # The limits of a run are not what is checked here; the limits of a day hold all the same.
-    run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), only_plan=True)
+    run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), plan_only=True)
     events = [event async for event in _events_of(run)]
     seconds, trace = time.monotonic() - started, run.trace
     if trace.error is not None or not isinstance(trace.plan, Plan):

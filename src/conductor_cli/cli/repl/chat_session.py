@@ -178,7 +178,7 @@ class ChatSession:
     async def plan(self, text: str) -> RunResult:
         """Only plan a question. The plan can be run by `finish`."""
         conductor = self._set(await self.open())
-        result = await self._put(without_reviews(conductor), self._question(text)[0], only_plan=True)
+        result = await self._put(without_reviews(conductor), self._question(text)[0], plan_only=True)
         self._took(result.run.trace, new=True)
         return result
 

@@ -86,7 +86,7 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReas
     ann = failing(ModelError(reason, "no such thing"))
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
-    assert notices(events) == ["ann is not available (ann: no such thing); bob takes its place"]
+    assert notices(events) == ["ann is not available (ann: no such thing); asking bob instead"]
     assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
 
 
@@ -144,7 +144,7 @@ def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
         setting("A | - | one", {"ann": ScriptedModel(scripts)}, timeouts=timeouts, limits=Limits(attempts=4))
     )
     assert [event.error.message for event in of(events, ev.StepFailed)] == [
-        "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: no end after 30 s",
+        "ann: no first token within 10 s", "ann: no next token within 5 s", "ann: the answer did not end within 30 s",
     ]  # fmt: skip
     starts = [event.at for event in of(events, ev.StepStarted)]
     ends = [event.at for event in of(events, ev.StepFailed)]

@@ -75,7 +75,7 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
     assert of(events, ev.StepFinished)[0].finish == "length"
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("a long ans", True, 7)
     assert run.trace.error == Failure(
-        kind="partial", message="ann reached its token limit before the end of the answer"
+        kind="partial", message="ann reached its token limit before the end of the answer", reason="answer_truncated"
     )
 
 
@@ -85,7 +85,7 @@ def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
     ann = ScriptedModel([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     (failed,) = of(events, ev.StepFailed)
-    assert (failed.error.message, failed.usage.tokens_out) == ("ann: answered nothing", 4000)
+    assert (failed.error.message, failed.usage.tokens_out) == ("ann: the answer is empty", 4000)
     assert run.trace.answer == "yes"
 
 
@@ -117,7 +117,7 @@ def test_a_worker_that_is_gone_is_replaced() -> None:
     """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, events = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
-    assert notices(events)[1] == "bob is not available (no worker is named bob); ann takes its place"
+    assert notices(events)[1] == "bob is not available (no worker is named bob); asking ann instead"
     assert run.trace.answer == "yes"
 
 

@@ -222,7 +222,7 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
     planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
-    assert notices(events) == ["no valid plan: ann takes the question"]
+    assert notices(events) == ["the conductor did not write a valid plan; asking ann directly"]
 
 
 def test_a_substitute_sees_at_least_as_much_and_carries_no_more_than_may_be_seen() -> None:
@@ -305,7 +305,7 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
     limits = Limits(recursion=1)
     run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
     assert [record.worker for record in run.trace.steps] == ["ann"]
-    assert notices(events)[0].startswith("there is no review: step 2 shows self the answer of step 1")
+    assert notices(events)[0].startswith("no review was added: step 2 shows self the answer of step 1")
 
 
 def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> None:
@@ -439,7 +439,7 @@ def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_t
     assert not planner.heard
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
-    assert "what was planned may tell of more than the conductor is shown: ann takes" in notices(events)[1]
+    assert "the resumed plan may reveal inputs hidden from the conductor; asking ann" in notices(events)[1]
     planner = Gossip([("B", "-")])
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=begun)
     assert FILED in planner.heard[0]

@@ -18,7 +18,7 @@ from conductor_cli.core.profile import PROFILES, Profile
 from conductor_cli.core.question import Given
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.run.reading import LEAST_SHOWN
+from conductor_cli.run.plan_stream import LEAST_SHOWN
 from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
 
 SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
@@ -62,7 +62,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
     )
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
-    assert notices(events) == ["no valid plan: bob takes the question"]
+    assert notices(events) == ["the conductor did not write a valid plan; asking bob directly"]
     assert run.trace.answer == "yes"
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
@@ -82,7 +82,7 @@ def test_a_fallback_takes_nobody_that_is_down() -> None:
     """With the first worker known to be down, the second one answers."""
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
-    assert notices(events)[0] == "no valid plan: bob takes the question"
+    assert notices(events)[0] == "the conductor did not write a valid plan; asking bob directly"
     assert run.trace.answer == "yes"
 
 
@@ -99,7 +99,7 @@ def test_a_plan_cut_by_its_token_limit_is_not_taken_for_whole() -> None:
     cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
     planner = ScriptedModel([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
     run, events = play(setting(planner, exact=True))
-    assert of(events, ev.PlanRejected)[0].problem == "the text was cut by its token limit"
+    assert of(events, ev.PlanRejected)[0].problem == "the plan was cut off at the token limit"
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
 
 
@@ -134,7 +134,9 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kin
     """A fault that a second try will not mend is the run's end; only a key is told as a key."""
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
-    assert run.trace.error == Failure(kind=kind, message="the conductor cannot plan: so it is", hint="do this")
+    assert run.trace.error == Failure(
+        kind=kind, message="the conductor cannot plan: so it is", hint="do this", reason=reason
+    )
     assert run.trace.exit_code == code
 
 
@@ -207,7 +209,7 @@ def test_no_conductor_and_no_plan() -> None:
     """A run that brings no plan needs a conductor."""
     run, _ = play(setting(None))
     assert (run.trace.error, run.trace.exit_code) == (
-        Failure(kind="conductor", message="there is no conductor model to plan with"), 5,
+        Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner"), 5,
     )  # fmt: skip
 
 
@@ -228,7 +230,7 @@ def test_a_plan_file_that_names_an_absent_worker_fails_with_the_reason() -> None
     absent = {"ann": Failure(kind="key", message="no key", hint="keys set")}
     run, _ = play(setting(None, absent=absent), plan=plan_of(("ann", ())))
     assert run.trace.error == Failure(
-        kind="key", message="the plan names ann, which is left out: no key", hint="keys set"
+        kind="key", message="the plan names ann, which cannot be used: no key", hint="keys set"
     )
     assert run.trace.exit_code == 4
 
@@ -395,6 +397,7 @@ def test_a_context_too_small_for_anything_ends_the_run() -> None:
         kind="conductor",
         message="the conductor cannot plan: the prompt does not fit",
         hint="give it a larger context: conductor config set conductor.context N",
+        reason="length",
     )
     assert run.trace.exit_code == 5
     assert ann.requests == []
@@ -431,7 +434,7 @@ def test_what_a_refusal_cost_is_not_lost() -> None:
         planner = Narrow(1500, refusal=refusal)
         run, events = play(setting(planner, price=price), LONG)
         assert of(events, ev.PlanReady)[0].usage.tokens == tokens
-        assert run.trace.planning.tokens == run.shared.ledger.spent.tokens - sum(
+        assert run.trace.planning.tokens == run.state.resources.ledger.spent.tokens - sum(
             record.usage.tokens for record in run.trace.steps
         )
         assert run.trace.planning.calls == (1 if refusal is None else 3)

@@ -11,7 +11,7 @@ from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.run.reading import REVIEW
+from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
     QUESTION,
     Counting,
@@ -129,7 +129,7 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
     assert earlier.trace.exit_code == 6
     run, events = play(setting(None, TWO, pool=WITH_SELF), resume=earlier.trace)
     assert of(events, ev.StepFailed)[0].error == Failure(
-        kind="conductor", message="there is no conductor model for a step on itself"
+        kind="conductor", message="a step on the conductor itself needs a conductor model", reason="no_planner"
     )
     assert run.trace.exit_code == 5
 
@@ -141,7 +141,7 @@ def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
     earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
     shallow = setting(ScriptedModel([["accept"]]), TWO, pool=WITH_SELF, limits=ONCE)
     run, events = play(shallow, resume=earlier.trace)
-    assert of(inner(events, 2), ev.StepFailed)[0].error.message == "the conductor cannot be asked any deeper"
+    assert of(inner(events, 2), ev.StepFailed)[0].error.message == "runs cannot be nested any deeper"
     assert (run.trace.answer, run.trace.exit_code) == ("from ann", 7)
 
 
@@ -159,7 +159,7 @@ def test_a_review_that_cannot_plan_has_its_best_worker_see_the_answer_at_hand() 
     planner = ScriptedModel([["A | - | one"], ["what?"]])
     ann = ScriptedModel([["first"], ["second"]])
     run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
-    assert "no valid plan: ann takes the question" in notices(inner(events, 2))
+    assert "the conductor did not write a valid plan; asking ann directly" in notices(inner(events, 2))
     assert "first" in ann.requests[1].messages[-1].content
     assert run.trace.answer == "second"
 
@@ -290,7 +290,7 @@ def test_a_reader_that_leaves_ends_nested_runs_with_dependents_waiting() -> None
                 seen.append(event)
                 if len(seen) == after:
                     break
-        whole = [*seen, *run.rest()]
+        whole = [*seen, *run.state.queue.drain()]
         sound(whole)
         assert run.trace.exit_code in (0, 130)
         assert (run.trace.error is None) == (whole[-1].kind == "run_finished")

@@ -130,7 +130,7 @@ def test_a_failed_step_is_told_in_its_place() -> None:
         "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
     }
     run, events = play(setting("A | - | one\nB | 1 | two", workers))
-    assert notices(events) == ["step 1 failed; step 2 is told so in its place"]
+    assert notices(events) == ["step 1 failed, so step 2 runs without its answer"]
     assert "failed; there is no answer from it" in workers["bob"].requests[-1].messages[-1].content
     assert (run.trace.answer, run.trace.partial) == ("yes", False)
 
@@ -225,7 +225,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
             async for event in events:
                 if isinstance(event, ev.StepDelta):
                     break
-        rest = list(run.rest())
+        rest = list(run.state.queue.drain())
         assert kinds(rest) == ["step_stopped", "step_stopped", "run_failed"]
         assert run.trace.exit_code == 130
 
@@ -266,7 +266,7 @@ def test_a_cancelled_reader_ends_the_run() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        sound([*seen, *run.rest()])
+        sound([*seen, *run.state.queue.drain()])
 
     for after in (0.0, 1.0, 2.0, 3.0):
         virtually(main(after))
@@ -303,11 +303,11 @@ def test_a_slow_reader_holds_nobody_up_and_always_reaches_the_end() -> None:
 
 
 def test_a_run_can_stop_at_the_plan() -> None:
-    """With `only_plan` steps are announced and none is started; the answer is empty."""
-    run, events = play(setting(CHAIN), only_plan=True)
+    """With `plan_only` steps are announced and none is started; the answer is empty."""
+    run, events = play(setting(CHAIN), plan_only=True)
     assert kinds(events) == ["run_started", "step_planned", "step_planned", "plan_ready", "run_finished"]
     assert (run.trace.answer, run.trace.exit_code) == ("", 0)
-    run, _ = play(setting([ModelError("auth", "no key")]), only_plan=True)
+    run, _ = play(setting([ModelError("auth", "no key")]), plan_only=True)
     assert run.trace.exit_code == 4
 
 

@@ -1,0 +1,80 @@
+"""How a run ends: which text is the answer, whether it is partial, and which failure is the reason."""
+
+from __future__ import annotations
+
+import json
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.run.state import RunState
+
+
+def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
+    """The best answer there is, and whether it is partial; None when nothing was written.
+
+    First comes the answering step, then what it had written when it was cut off, then the last step that finished, then
+    what a nested run had to show when it was cut off.
+    """
+    if isinstance(trace.plan, KeepAnswer):
+        return question.given[-1].answer, False
+    last = _answering_step(trace)
+    if last is not None and last.state == "done":
+        return last.text, last.finish == "length" or (last.nested is not None and last.nested.partial)
+    if last is not None and last.text.strip():
+        return last.text, True
+    done = [record for record in trace.steps if record.state == "done"]
+    if done:
+        return done[-1].text, True
+    if last is not None and last.nested is not None and last.nested.answer.strip():
+        return last.nested.answer, True
+    return None, False
+
+
+def is_not_json(answer: str, question: Question) -> bool:
+    """Whether a JSON Schema was given and the answer is not JSON at all. Whether it fits the schema is not checked."""
+    if question.schema is None:
+        return False
+    try:
+        json.loads(answer)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def failure_of(state: RunState) -> Failure:
+    """Why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
+    if state.stopped_by is not None:
+        return state.stopped_by
+    last = _answering_step(state.trace)
+    if last is None:
+        return Failure(kind="worker", message="no step could be run", reason="step_not_run")
+    if last.nested is not None and last.nested.error is not None:
+        return last.nested.error
+    if last.state == "done":
+        message = f"{last.worker} reached its token limit before the end of the answer"
+        return Failure(kind="partial", message=message, reason="answer_truncated")
+    return _failure_of_step(last, state.errors.get(last.number, []))
+
+
+def _failure_of_step(record: StepRecord, errors: list[Failure]) -> Failure:
+    """One failure for all attempts at a step: the first, if all are of one kind."""
+    if not errors:
+        return Failure(kind="worker", message=f"step {record.number} did not run", reason="step_not_run")
+    first = errors[0]
+    if len({error.kind for error in errors}) == 1:
+        return first
+    # Attempts that failed for different reasons have no kind in common, and so no exit code either.
+    message = f"every worker failed at step {record.number}; first: {first.message}"
+    return Failure(kind="worker", message=message, hint=first.hint, reason="workers_failed")
+
+
+def internal_failure(error: BaseException) -> Failure:
+    """An exception that nobody foresaw, as a failure."""
+    return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
+
+
+def _answering_step(trace: Trace) -> StepRecord | None:
+    """The step whose answer is the run's, once it is planned."""
+    return next((record for record in trace.steps if record.last), None)

@@ -1,0 +1,217 @@
+"""One reply of the conductor: its text becomes steps while it is being written, and each is announced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ConductorError, ModelError, PlanError
+from conductor_cli.core.plan import SELF, KeepAnswer, Plan, Step
+from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
+from conductor_cli.core.prompts import CONDUCTOR_CHARS, conductor_notice, conductor_request, plan_format_for
+from conductor_cli.core.question import Question
+from conductor_cli.core.quoting import question_text
+from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
+from conductor_cli.models.base import Model
+from conductor_cli.run import policy_checks
+from conductor_cli.run.calls import estimated_tokens, estimated_usage, with_timeouts
+from conductor_cli.run.state import RunState, Scheduler
+
+REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
+"""The subtask of a review that `--recursion` appends to a plan."""
+LEAST_SHOWN: Final = 200
+"""Characters of a question below which a conductor is not shown less: its context is too small for anything."""
+CLOSING: Final = " \t\r\n`}])."
+"""What may follow a whole plan and is ignored: the end of a fence, or of the JSON around the plan."""
+
+
+class PlanStream:
+    """Reads one reply of the conductor and announces its steps."""
+
+    def __init__(self, state: RunState, scheduler: Scheduler, model: Model, context: PlanFormatContext) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._model = model
+        self._context = context
+        self._parser = plan_format_for(state.config.profile, context).parser(context)
+        self._keep_answer: KeepAnswer | None = None
+        self._complete = False
+        self._text = ""
+        self._truncated = False
+        self._choice_shares: Mapping[str, float] = {}
+        self._notice = ""
+        self._reported: Usage | None = None
+        self._cached = False
+        self._usage = NO_USAGE
+        self._prompt: tuple[Message, ...] = ()
+
+    async def read(self, standing: tuple[Step, ...], fault: str) -> None:
+        """Ask for the plan, or for what follows the `standing` steps, and stream the reply.
+
+        Raises `PlanError`, `ModelError` or `LimitReached`; the steps announced before that stand. A conductor whose
+        context is too small for the question is asked again with half of it.
+        """
+        state = self._state
+        room, question = CONDUCTOR_CHARS, state.policy.seen_by_conductor()
+        while True:
+            request = conductor_request(
+                question,
+                state.config.pool,
+                state.config.profile,
+                self._context,
+                room=room,
+                standing=standing,
+                fault=fault,
+                rejected=state.rejected_plans,
+                rules=state.policy.rules_for_planner(self._context),
+            )
+            self._notice = conductor_notice(question, room)
+            try:
+                return await self._ask(request)
+            except ModelError as error:
+                room = min(room, _longest_part(question)) // 2
+                if error.reason != "length" or self._text or room < LEAST_SHOWN:
+                    raise
+
+    async def _ask(self, request: Request) -> None:
+        state, resources = self._state, self._state.resources
+        price = state.config.price
+        async with resources.turn(self._model):
+            reservation = await resources.reserve(
+                estimated_tokens(request.messages), request.max_tokens or 0, price, call=False
+            )
+            request = replace(request, seed=state.config.seed, max_tokens=reservation.answer)
+            began, self._reported, self._cached = state.now(), None, False
+            self._prompt = request.messages
+            try:
+                await self._stream(request)
+            except ModelError as error:
+                # As for workers, a call that failed before its first word counts as free. A prompt that is too long
+                # was not even read, so it is not counted as a call; it is sent again in a shorter form.
+                unread = Usage(calls=0 if error.reason == "length" else 1)
+                self._reported = error.usage or self._reported or (None if self._text else unread)
+                raise
+            finally:
+                used = with_cost(self._reported or estimated_usage(request.messages, self._text), price)
+                used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
+                self._usage += used
+                resources.settle(reservation, used, None, cached=self._cached)
+
+    async def _stream(self, request: Request) -> None:
+        async with with_timeouts(self._model.stream(request), self._state.config.timeouts) as chunks:
+            async for chunk in chunks:
+                self._note(chunk)
+                if self._complete and chunk.text.strip(CLOSING):
+                    return  # the plan is complete; nobody waits for what the conductor says about it
+                self._take(chunk.text)
+        if self._truncated and not self._complete and not self._context.single:
+            raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
+        if not self._complete:
+            self._announce(self._parser.end())
+
+    def _note(self, chunk: Chunk) -> None:
+        """Keep what a chunk says beside its text."""
+        # The conductor may be asked twice; the user needs to hear only once that it reads less than the question.
+        if self._notice and all(notice.text != self._notice for notice in self._state.trace.notices):
+            self._state.notice(self._notice)
+        self._notice = ""
+        self._reported = chunk.usage or self._reported
+        self._cached = self._cached or chunk.kept
+        self._choice_shares = chunk.odds or self._choice_shares
+        self._truncated = chunk.finish == "length"
+        if chunk.note:
+            self._state.notice(f"the conductor: {chunk.note}")
+
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        self._text += text
+        self._state.emit(ev.PlanDelta(at=self._state.now(), text=text))
+        if not self._complete:
+            self._announce(self._parser.feed(text))
+
+    def _announce(self, parsed: Iterable[ParsedStep | KeepAnswer]) -> None:
+        for item in parsed:
+            if isinstance(item, KeepAnswer):
+                self._keep_answer, self._complete = item, True
+                return
+            forbidden = policy_checks.step_violation(self._state, item.step)
+            if forbidden:
+                raise PlanError(forbidden, line=item.step.subtask)
+            self._complete = item.last
+            announce_parsed(self._state, self._scheduler, item)
+            if item.last:
+                return
+
+    def finish(self) -> None:
+        """The reply was a valid plan: report it with what it cost."""
+        reasoning = self._parser.reasoning or _describe_shares(self._choice_shares, self._context)
+        plan = self._keep_answer or self._state.current_plan(reasoning)
+        plan_ready(self._state, self._scheduler, plan, self._take_usage(), self._prompt)
+
+    def reject(self, attempt: int, text: str, error: ConductorError) -> None:
+        """The reply was not a valid plan, from `text` on."""
+        self._state.emit(
+            ev.PlanRejected(
+                at=self._state.now(),
+                attempt=attempt,
+                text=text,
+                problem=error.message,
+                hint=error.hint,
+                usage=self._take_usage(),
+                prompt=self._prompt,
+                reason=error.reason,
+            )
+        )
+
+    def _take_usage(self) -> Usage:
+        usage, self._usage = self._usage, NO_USAGE
+        return usage
+
+    def settle(self) -> None:
+        """Count usage that no event has reported."""
+        self._state.add_unreported(self._take_usage())
+
+
+def announce_parsed(state: RunState, scheduler: Scheduler, item: ParsedStep) -> None:
+    """Schedule a planned step, and after the last one the review that `--recursion` asks for."""
+    review = _review(state, item) if item.last and state.reviews > 0 else None
+    scheduler.add_step(item.number, item.step, last=item.last and review is None)
+    if review is not None:
+        scheduler.add_step(item.number + 1, review, last=True)
+
+
+def _review(state: RunState, item: ParsedStep) -> Step | None:
+    """The review of the last step's answer, unless the policy forbids it."""
+    review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
+    forbidden = policy_checks.step_violation(state, review, before=[item.step])
+    if not forbidden:
+        return review
+    state.notice(f"no review was added: {forbidden}")
+    return None
+
+
+def plan_ready(
+    state: RunState,
+    scheduler: Scheduler,
+    plan: Plan | KeepAnswer,
+    usage: Usage = NO_USAGE,
+    prompt: tuple[Message, ...] = (),
+) -> None:
+    """Report that the plan is complete, and start what can start."""
+    state.emit(ev.PlanReady(at=state.now(), plan=plan, usage=usage, prompt=prompt))
+    scheduler.start_ready()
+
+
+def _longest_part(question: Question) -> int:
+    """The length of what a conductor is shown in part where it is long: the question, or the existing answer."""
+    return max([len(question_text(question)), *(len(given.answer) for given in question.given[-1:])])
+
+
+def _describe_shares(shares: Mapping[str, float], context: PlanFormatContext) -> str:
+    """The share of each worker in a choice of one, the likeliest first."""
+    likeliest = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)

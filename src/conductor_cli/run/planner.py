@@ -1,0 +1,259 @@
+"""Planning: the plan is written by the conductor, read from a file, or reused; the user may have to approve it.
+
+A fault in what the conductor writes is shown back to it once, with the steps that stand. After that the best worker
+takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
+from conductor_cli.core.plan import (
+    SELF,
+    Approve,
+    Decision,
+    Edit,
+    KeepAnswer,
+    Plan,
+    PlanRules,
+    Replan,
+    Step,
+    check_plan,
+)
+from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
+from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
+from conductor_cli.core.policy import POLICY_HINT
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.models.base import Model
+from conductor_cli.run import policy_checks
+from conductor_cli.run.calls import wait_before
+from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed, plan_ready
+from conductor_cli.run.state import RunState, Scheduler
+
+TRIES: Final = 2
+"""How often the conductor may write: once, and once more after a fault."""
+FINISH: Final = "Answer the question, using what the earlier steps found."
+UNREACHABLE: Final = frozenset({"connect", "timeout"})
+"""A conductor that could not be reached fails the run; for one that wrote nonsense there is a fallback plan."""
+
+
+class Planner:
+    """Makes the plan of one run. Each step is announced as soon as it is complete."""
+
+    def __init__(self, state: RunState, scheduler: Scheduler) -> None:
+        self._state = state
+        self._scheduler = scheduler
+
+    async def make_plan(self) -> Failure | None:
+        """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
+        state = self._state
+        if state.given_plan is not None:
+            return self._announce(state.given_plan)
+        if state.resumed is not None and self._reuse(state.resumed):
+            return None
+        if state.config.model is None:
+            return Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner")
+        if not policy_checks.may_show_steps(state):
+            return self._fall_back("the resumed plan may reveal inputs hidden from the conductor")
+        return await self._write(state.config.model)
+
+    async def wait_for_approval(self) -> Failure | None:
+        """Offer the plan until the user approves it, then start it. Returns what makes planning again impossible."""
+        state = self._state
+        while state.awaits_approval:
+            state.emit(ev.PlanOffered(at=state.now()))
+            failure = await self._decided(await self._scheduler.decision())
+            if failure is not None:
+                return failure
+        self._scheduler.start_ready()
+        return None
+
+    async def _decided(self, decision: Decision) -> Failure | None:
+        state = self._state
+        match decision:
+            case Approve():
+                state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
+                state.approve_plan()
+                return None
+            case Edit(plan=plan):
+                state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
+                self._scheduler.discard_plan()
+                return self._announce(plan, reviewed=True)
+            case Replan(feedback=feedback):
+                state.reject_plan(self._offered_plan(), feedback)
+                state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=feedback))
+                self._scheduler.discard_plan()
+                assert state.config.model is not None
+                return await self._write(state.config.model)
+
+    def _offered_plan(self) -> Plan:
+        """The plan as the conductor wrote it, without the review that was appended."""
+        plan = self._state.trace.plan
+        assert isinstance(plan, Plan)
+        reviewed = self._state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW
+        return replace(plan, steps=plan.steps[:-1]) if reviewed else plan
+
+    def problem_with(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+        """Why a plan that the conductor did not write cannot be run; None where it can.
+
+        It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
+        that `--recursion` appends.
+        """
+        state = self._state
+        forbidden = policy_checks.plan_violation(state, plan)
+        if forbidden is not None:
+            return forbidden
+        for step in plan.steps:
+            why = state.resources.down.get(step.worker)
+            if why is not None:
+                return replace(why, message=f"the plan names {step.worker}, which cannot be used: {why.message}")
+        try:
+            rules = self._rules()
+            # A step on the conductor itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
+            # writes.
+            most = state.config.limits.steps + (state.reviews if reviewed else 0)
+            check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
+        except PlanError as error:
+            return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
+        return None
+
+    def _announce(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
+        """Announce the steps of a plan that the conductor did not write."""
+        failure = self.problem_with(plan, reviewed=reviewed)
+        if failure is not None:
+            return failure
+        for number, step in enumerate(plan.steps, start=1):
+            last = number == len(plan.steps)
+            if reviewed:
+                self._scheduler.add_step(number, step, last=last)
+            else:
+                announce_parsed(self._state, self._scheduler, ParsedStep(number=number, step=step, last=last))
+        plan_ready(self._state, self._scheduler, self._state.current_plan(plan.reasoning))
+        return None
+
+    def _reuse(self, earlier: Trace) -> bool:
+        """Reuse the steps of a resumed run, finished or not. Returns whether its plan is complete."""
+        state = self._state
+        done = [str(number) for number in earlier.done()]
+        if earlier.steps:
+            what = f"finished step{'s' * (len(done) > 1)} {', '.join(done)}" if done else "the plan"
+            state.notice(f"reusing {what} of run {earlier.run}")
+        for record in earlier.steps:
+            if record.state == "done":
+                self._replay_finished(record)
+            else:
+                self._scheduler.add_step(record.number, record.step, last=record.last)
+        if isinstance(earlier.plan, KeepAnswer):
+            plan_ready(state, self._scheduler, earlier.plan)
+        elif earlier.plan is not None or any(record.last for record in earlier.steps):
+            plan_ready(state, self._scheduler, earlier.plan or state.current_plan())
+        return state.trace.plan is not None
+
+    def _replay_finished(self, record: StepRecord) -> None:
+        """Repeat the events of a step that the resumed run finished. It costs nothing now."""
+        state, number = self._state, record.number
+        state.announce_step(number, record.step, last=record.last)
+        state.emit(ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
+        state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=record.text, thinking=record.thinking))
+        finish = record.finish or "stop"
+        state.emit(
+            ev.StepFinished(at=state.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=finish)
+        )
+        self._scheduler.step_ended(number)
+
+    async def _write(self, model: Model) -> Failure | None:
+        """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
+        state, fault = self._state, ""
+        for attempt in range(1, TRIES + 1):
+            standing = state.current_plan().steps
+            context = self._context(first=len(standing) + 1)
+            if context.first > context.rules.steps:
+                break
+            stream = PlanStream(state, self._scheduler, model, context)
+            try:
+                await stream.read(standing, fault)
+            except PlanError as error:
+                fault = error.message
+                stream.reject(attempt, error.line, error)
+            except LimitReached as error:
+                self._scheduler.stop("limit", "running", error.failure)
+                return error.failure
+            except ModelError as error:
+                if not error.retryable:
+                    return _cannot_plan(error)
+                fault = ""
+                stream.reject(attempt, "", error)
+                if attempt == TRIES and error.reason in UNREACHABLE and not state.trace.steps:
+                    return _cannot_plan(error)
+                if attempt < TRIES:
+                    await asyncio.sleep(wait_before(attempt + 1, error.retry_after, state.config.random))
+            else:
+                stream.finish()
+                return None
+            finally:
+                stream.settle()
+        return self._fall_back("the conductor did not write a valid plan")
+
+    def _fall_back(self, why: str) -> Failure | None:
+        """Have the best worker answer, with everything it may see. Returns why no worker can.
+
+        The policy may hide some inputs from a worker; one that sees the whole question is preferred.
+        """
+        state = self._state
+        number = len(state.trace.steps) + 1
+        worker = self._best_worker()
+        if worker is None:
+            message = f"{why}, and the policy allows no worker to answer alone"
+            return Failure(kind="policy", message=message, hint=POLICY_HINT)
+        state.notice(f"{why}; asking {worker} directly")
+        everything = self._context().everything_before(number)
+        step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
+        step = policy_checks.visible_step(state, step)
+        announce_parsed(state, self._scheduler, ParsedStep(number=number, step=step, last=True))
+        plan_ready(state, self._scheduler, state.current_plan())
+        return None
+
+    def _best_worker(self) -> str | None:
+        config, policy = self._state.config, self._state.policy
+        rules = config.rules(given=False, depth_left=0, down=self._state.resources.down, barred=policy.barred)
+        seeing = [name for name in rules.workers if "question" not in policy.withheld(name)]
+        names = [name for name in seeing if not policy.withheld(name)] or seeing
+        return Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
+
+    def _rules(self) -> PlanRules:
+        state = self._state
+        return state.config.rules(
+            given=bool(state.question.given),
+            depth_left=state.depth_left,
+            down=state.resources.down,
+            barred=state.policy.barred,
+        )
+
+    def _context(self, first: int = 1) -> PlanFormatContext:
+        return replace(self._state.config.context(self._rules()), first=first)
+
+
+def may_edit(state: RunState) -> bool:
+    """Whether the user may replace the plan: not where the resumed run has already finished steps of it."""
+    return not state.trace.done()
+
+
+def may_replan(state: RunState) -> bool:
+    """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
+    able = state.config.model is not None and state.config.profile.render is None
+    return may_edit(state) and able and policy_checks.may_show_steps(state)
+
+
+def _cannot_plan(error: ConductorError) -> Failure:
+    """The failure of a run whose conductor failed. A missing key stays one, so that the exit code tells it."""
+    failure = error.failure
+    kind: FailureKind = "key" if failure.kind == "key" else "conductor"
+    too_long = failure.reason == "length"
+    hint = "give it a larger context: conductor config set conductor.context N" if too_long else failure.hint
+    return Failure(kind=kind, message=f"the conductor cannot plan: {failure.message}", hint=hint, reason=failure.reason)

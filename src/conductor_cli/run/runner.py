@@ -1,0 +1,347 @@
+"""One run: the stream of its events, its end, and the only task group of the program.
+
+Planning and steps are tasks of that group. What they do is in `planner` and `executor`; this module decides when they
+start and how a run ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
+from typing import Final, Literal
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.data_flow import Provenance
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Decision, Plan, Step
+from conductor_cli.core.question import Question
+from conductor_cli.core.schedule import Schedule
+from conductor_cli.core.trace import ENDED, Trace
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.run.config import RunConfig
+from conductor_cli.run.executor import run_step
+from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, is_not_json
+from conductor_cli.run.planner import Planner, may_edit, may_replan
+from conductor_cli.run.policy_checks import planner_inputs
+from conductor_cli.run.state import RunState, StopKind
+
+log = logging.getLogger(__name__)
+
+PLANNING: Final = 0
+"""The number of the planning task among those of the steps."""
+_STOPPED: Final = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
+_NOT_NEEDED: Final = Failure(kind="cancelled", message="this answer is no longer needed")
+
+
+class Run:
+    """The events of one run, in order: `async for event in run`. Readable once.
+
+    `trace` is the run so far. `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self._planner = Planner(state, self)
+        self._schedule = self._new_schedule()
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._nested: dict[int, Run] = {}
+        self._over = asyncio.Event()
+        self._crash: Failure | None = None
+        self._being_read = False
+        self._time_limit: asyncio.Timeout | None = None
+        self._decision: asyncio.Future[Decision] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    @property
+    def trace(self) -> Trace:
+        return self.state.trace
+
+    @property
+    def question(self) -> Question:
+        return self.state.question
+
+    @property
+    def config(self) -> RunConfig:
+        return self.state.config
+
+    # For whoever reads the run
+
+    async def __aiter__(self) -> AsyncIterator[ev.Event]:
+        if self._being_read:
+            raise RuntimeError("the events of a run can be read only once")
+        self._being_read = True
+        driver = asyncio.create_task(self._drive())
+        try:
+            while (event := await self.state.queue.get()) is not None:
+                yield event
+            await driver
+        finally:
+            driver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await driver
+
+    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
+        """End the run: at once, or when the calls that are running have ended. Finished steps are kept."""
+        if self._over.is_set():
+            return
+        self._drain(failure or Failure(kind=kind, message=_STOPPED[kind]))
+        for nested in self._nested.values():
+            nested.stop(kind, after, failure)
+        if after == "now" or not self._schedule.running:
+            self._over.set()
+
+    def decide(self, decision: Decision) -> None:
+        """Answer the offer of the plan. Without an offer that waits for an answer this does nothing."""
+        if self._decision is not None and not self._decision.done():
+            self._decision.set_result(decision)
+
+    @property
+    def may_edit_plan(self) -> bool:
+        """Whether the offered plan may be replaced by an edited one."""
+        return may_edit(self.state)
+
+    @property
+    def may_replan(self) -> bool:
+        """Whether the conductor may be asked for another plan."""
+        return may_replan(self.state)
+
+    def problem_with(self, plan: Plan) -> Failure | None:
+        """Why a plan that the user edited cannot be run; None where it can."""
+        return self._planner.problem_with(plan, reviewed=True)
+
+    # The scheduler, for the planner and the executor
+
+    def add_step(self, number: int, step: Step, *, last: bool) -> None:
+        self.state.announce_step(number, step, last=last)
+        self._schedule.add(number, step.worker, step.access)
+        self.start_ready()
+
+    def start_ready(self) -> None:
+        state = self.state
+        if self._group is None or self._over.is_set():
+            return
+        if not (state.draining or state.plan_only or state.awaits_approval):
+            for number in self._schedule.take_ready():
+                self._start(number, self._run_step(number), f"step {number}")
+        if self._has_answer() or self._is_idle():
+            self._over.set()
+
+    def step_ended(self, number: int) -> None:
+        self._schedule.mark_ended(number)
+
+    def discard_plan(self) -> None:
+        self._schedule = self._new_schedule()
+
+    async def decision(self) -> Decision:
+        # The time that the user takes to decide does not count against the limit on seconds.
+        loop, limit = asyncio.get_running_loop(), self._time_limit
+        began, due = loop.time(), limit.when() if limit is not None else None
+        if limit is not None:
+            limit.reschedule(None)
+        self._decision = loop.create_future()
+        decision = await self._decision
+        if limit is not None and due is not None:
+            limit.reschedule(due + loop.time() - began)
+        return decision
+
+    def crash(self, failure: Failure, step: int | None = None) -> None:
+        state = self.state
+        record = None if step is None else state.record(step)
+        if record is not None and record.state not in ENDED:
+            attempt = record.attempt or 1
+            state.emit(
+                ev.StepFailed(at=state.now(), step=record.number, attempt=attempt, error=failure, usage=NO_USAGE)
+            )
+        self._crash = self._crash or failure
+        self._drain(failure)
+        self._over.set()
+
+    def open_nested(self, number: int, question: Question, provenance: Provenance) -> Run:
+        state = self.state
+        earlier = state.resumed.steps if state.resumed is not None else ()
+        nested = Run(
+            RunState(
+                id=f"{state.id}.{number}",
+                config=state.config,
+                question=question,
+                resources=state.resources,
+                resumed=next((record.nested for record in earlier if record.number == number), None),
+                depth_left=state.depth_left - 1,
+                reviews=max(state.reviews - 1, 0),
+                final=state.final and state.record(number).last,
+                nested=True,
+                provenance=provenance,
+            )
+        )
+        self._nested[number] = nested
+        return nested
+
+    def close_nested(self, number: int) -> None:
+        del self._nested[number]
+
+    # What happens inside
+
+    def _new_schedule(self) -> Schedule:
+        per_worker = {worker.name: worker.parallel for worker in self.config.pool}
+        return Schedule(self.config.limits.parallel, per_worker)
+
+    def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
+        """Start planning or a step."""
+        assert self._group is not None
+        self._tasks[number] = task = self._group.create_task(work, name=name)
+        # A callback, since a task that is cancelled before it begins never runs any of its own code.
+        task.add_done_callback(partial(self._task_ended, number))
+
+    def _task_ended(self, number: int, _: asyncio.Task[None]) -> None:
+        self.step_ended(number)
+        self.start_ready()
+
+    async def _drive(self) -> None:
+        try:
+            self.state.restart_clock()
+            self._announce_start()
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._start(PLANNING, self._plan(), "plan")
+                await self._wait_until_over()
+            self._finish()
+        except asyncio.CancelledError:
+            self._finish()
+            raise
+        finally:
+            self.state.queue.put(None)
+
+    def _announce_start(self) -> None:
+        """Open the stream, and say who cannot be asked in this run."""
+        state, config, earlier = self.state, self.config, self.state.resumed
+        planner = config.name
+        if config.model is None and earlier is not None:
+            planner = earlier.conductor
+        elif config.model is None and state.given_plan is not None:
+            planner = "plan file"
+        state.emit(
+            ev.RunStarted(
+                at=state.now(),
+                run=state.id,
+                time=config.wall().isoformat(timespec="milliseconds"),
+                question=state.question,
+                pool=config.pool.public(),
+                limits=config.limits,
+                mode=config.mode,
+                conductor=planner,
+                profile=config.profile.name,
+                recipient=config.recipient,
+                policy=config.pool_policy.policy,
+                resumed=earlier.run if earlier is not None else "",
+                planner_inputs=planner_inputs(state),
+            )
+        )
+        if not state.nested:
+            for text in config.remarks:
+                state.notice(text)
+            for worker, why in config.absent.items():
+                state.notice(f"{worker} is left out: {why.message}")
+
+    async def _wait_until_over(self) -> None:
+        """Wait until the run is over or its reader is gone; then cancel whatever still runs."""
+        limit = None if self.state.nested else self.config.limits.seconds
+        try:
+            async with asyncio.timeout(limit) as self._time_limit:
+                await self._over.wait()
+        except TimeoutError:
+            seconds = limit or 0.0
+            message = f"the limit of {seconds:g} s is reached"
+            suggested = f"{2 * seconds:g}"
+            self.stop(
+                "limit",
+                failure=Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested),
+            )
+        except asyncio.CancelledError:
+            self._drain(Failure(kind="cancelled", message="interrupted"))
+            self._over.set()
+            raise
+        finally:
+            self._cancel_rest()
+
+    async def _plan(self) -> None:
+        """Plan; a failure to plan ends the run."""
+        try:
+            failure = await self._planner.make_plan()
+            if failure is None and self.state.awaits_approval and not self._over.is_set():
+                failure = await self._planner.wait_for_approval()
+        except Exception as error:  # an error of our own must not leave the stream without its end
+            log.debug("planning failed", exc_info=True)
+            failure = internal_failure(error)
+            self.crash(failure)
+        if failure is not None:
+            self._drain(failure)
+
+    async def _run_step(self, number: int) -> None:
+        state = self.state
+        try:
+            await run_step(state, self, number)
+        except Exception as error:  # an error of our own must not leave the stream without its end
+            log.debug("step %d failed", number, exc_info=True)
+            self.crash(internal_failure(error), number)
+        finally:
+            state.mark_idle(number)
+            if state.record(number).state not in ENDED:
+                state.stop_step(number)
+
+    def _has_answer(self) -> bool:
+        """Whether the plan is complete and the step whose answer is the run's has ended."""
+        return self.trace.plan is not None and any(record.last and record.state in ENDED for record in self.trace.steps)
+
+    def _is_idle(self) -> bool:
+        """Whether nothing runs and nothing will."""
+        waiting = self._schedule.waiting and not self.state.plan_only
+        pending = waiting or not self._tasks[PLANNING].done()
+        return not self._schedule.running and (self.state.draining or not pending)
+
+    def _drain(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
+        """Start nothing new, and end what has not reached a worker yet."""
+        self.state.begin_stop(failure, reason)
+        for number, task in self._tasks.items():
+            # A task that calls this from inside is about to end by itself.
+            if number not in self.state.busy and not task.done() and task is not asyncio.current_task():
+                task.cancel()
+
+    def _cancel_rest(self) -> None:
+        """Cancel what still runs: nobody waits for it once the answer is there."""
+        for nested in self._nested.values():
+            nested.abandon(self.state.stopped_by or _NOT_NEEDED, self.state.stop_reason)
+        for task in self._tasks.values():
+            task.cancel()
+
+    def abandon(self, failure: Failure, reason: ev.StopReason) -> None:
+        """End a nested run because the one around it has ended."""
+        if not self._over.is_set():
+            self._drain(failure, reason)
+            self._over.set()
+
+    def _finish(self) -> None:
+        """End the stream with the best answer there is, or with the reason why there is none."""
+        state = self.state
+        usage = state.trace.usage + state.unreported_usage
+        if state.plan_only and state.trace.plan is not None:
+            state.emit(ev.RunFinished(at=state.now(), answer="", usage=usage))
+            return
+        for record in state.trace.steps:
+            if record.state not in ENDED:
+                state.stop_step(record.number)
+        answer, partial = answer_of(state.trace, state.question)
+        if self._crash is not None or answer is None:
+            state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
+            return
+        error = failure_of(state) if partial else None
+        if not partial and not state.nested and is_not_json(answer, state.question):
+            message = "the answer is not JSON, which the schema requires"
+            partial, error = True, Failure(kind="partial", message=message, reason="answer_not_json")
+        state.emit(ev.RunFinished(at=state.now(), answer=answer, usage=usage, partial=partial, error=error))

@@ -1,0 +1,229 @@
+"""The state of one run: its trace, the events nobody has read yet, and what has gone wrong so far.
+
+The planner and the executor read the state, and change it only through its methods. What they ask of the run around
+them, such as to start a step or to stop, goes through the `Scheduler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.data_flow import NO_PROVENANCE, Provenance
+from conductor_cli.core.data_policy import DataPolicy
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Decision, Plan, RejectedPlan, Step
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import StepRecord, Trace, apply_event
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.run.config import RunConfig
+from conductor_cli.run.resources import RunResources
+
+StopKind = Literal["cancelled", "terminated", "limit"]
+
+_STOP_REASONS: Final[dict[str, ev.StopReason]] = {
+    "limit": "limit",
+    "cancelled": "cancelled",
+    "terminated": "cancelled",
+}
+
+
+class EventQueue:
+    """Events that wait to be read. None marks the end.
+
+    It is unbounded, so that a slow reader cannot hold up a worker; the token limits bound its size. `asyncio.Queue`
+    would do the same, but takes far longer for each token.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[ev.Event | None] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, event: ev.Event | None) -> None:
+        self._events.append(event)
+        self._arrived.set()
+
+    async def get(self) -> ev.Event | None:
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+    def drain(self) -> Iterator[ev.Event]:
+        """The events that are left, without waiting for more."""
+        while self._events:
+            event = self._events.popleft()
+            if event is not None:
+                yield event
+
+
+@dataclass(kw_only=True, eq=False)
+class RunState:
+    """What one run was given, and how far it has come.
+
+    `given_plan` replaces planning. `resumed` is the run whose finished steps are reused. `depth_left` is how deep steps
+    on the conductor itself may still nest, and `reviews` how many reviews are appended to the plan. `final` says that
+    the answer goes to the user, `nested` that this run is a step of another. `plan_only` starts no step, and
+    `awaits_approval` none before the user has approved the plan. `provenance` is that of item 0 of a nested run.
+    """
+
+    id: str
+    config: RunConfig
+    question: Question
+    resources: RunResources
+    given_plan: Plan | None = None
+    resumed: Trace | None = None
+    depth_left: int = 1
+    reviews: int = 0
+    final: bool = True
+    nested: bool = False
+    plan_only: bool = False
+    awaits_approval: bool = False
+    provenance: Provenance = NO_PROVENANCE
+
+    policy: DataPolicy = field(init=False)
+    """The policy, applied to this question."""
+    trace: Trace = field(init=False, default_factory=Trace)
+    queue: EventQueue = field(init=False, default_factory=EventQueue)
+    stopped_by: Failure | None = field(init=False, default=None)
+    """What ends the run early. From then on nothing new is started; what runs may end."""
+    errors: dict[int, list[Failure]] = field(init=False, default_factory=dict)
+    """What went wrong in each step, attempt by attempt."""
+    busy: set[int] = field(init=False, default_factory=set)
+    """Steps that a worker or a nested run is working on. Other steps that have a task wait for something."""
+    unreported_usage: Usage = field(init=False, default=NO_USAGE)
+    """What was used for text that no event accounts for."""
+    rejected_plans: tuple[RejectedPlan, ...] = field(init=False, default=())
+    _stop_reason: ev.StopReason | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._start = self.config.clock()
+        single = self.config.mode == "mini" and self.given_plan is None and self.resumed is None
+        self.policy = DataPolicy(
+            self.config.pool_policy, self.config.pool.names, self.question, given=self.provenance, single=single
+        )
+
+    # The stream of events
+
+    def restart_clock(self) -> None:
+        """Count the seconds from now on: a run begins when its events are first read."""
+        self._start = self.config.clock()
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return round(self.config.clock() - self._start, 4)
+
+    def emit(self, event: ev.Event) -> None:
+        """Put an event on the stream and fold it into `trace`."""
+        self.trace = apply_event(self.trace, event)
+        self.queue.put(event)
+
+    def notice(self, text: str, step: int = 0) -> None:
+        self.emit(ev.Notice(at=self.now(), text=text, step=step))
+
+    def announce_step(self, number: int, step: Step, *, last: bool) -> None:
+        self.emit(
+            ev.StepPlanned(
+                at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
+            )
+        )
+
+    def stop_step(self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE) -> None:
+        """End a step without an answer; without a `reason` for the one that stops the whole run."""
+        self.emit(ev.StepStopped(at=self.now(), step=number, reason=reason or self.stop_reason, usage=usage))
+
+    # What is known of the run
+
+    def record(self, number: int) -> StepRecord:
+        """The step as far as it has come."""
+        return next(record for record in self.trace.steps if record.number == number)
+
+    def current_plan(self, reasoning: str = "") -> Plan:
+        """The plan that the steps announced so far make."""
+        return Plan(steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip())
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing new is started any more."""
+        return self.stopped_by is not None
+
+    @property
+    def stop_reason(self) -> ev.StopReason:
+        """Why steps are stopped when the run ends now."""
+        if self._stop_reason is not None:
+            return self._stop_reason
+        return "not_needed" if self.stopped_by is None else _STOP_REASONS.get(self.stopped_by.kind, "run_failed")
+
+    # What happens to the run
+
+    def begin_stop(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
+        """Start nothing new from now on. The first failure that ends a run is the one that is reported."""
+        self._stop_reason = self._stop_reason or reason
+        self.stopped_by = self.stopped_by or failure
+
+    def add_error(self, number: int, failure: Failure) -> None:
+        """An attempt at a step failed."""
+        self.errors.setdefault(number, []).append(failure)
+
+    def mark_busy(self, number: int) -> None:
+        """A worker or a nested run is working on the step."""
+        self.busy.add(number)
+
+    def mark_idle(self, number: int) -> None:
+        """Nobody works on the step any more."""
+        self.busy.discard(number)
+
+    def add_unreported(self, usage: Usage) -> None:
+        """Count what a call used although no event will say so."""
+        self.unreported_usage += usage
+
+    def approve_plan(self) -> None:
+        """The user approved the plan: its steps may start."""
+        self.awaits_approval = False
+
+    def reject_plan(self, plan: Plan, feedback: str) -> None:
+        """The user wants another plan: the planner is shown this one and what they said."""
+        self.rejected_plans = (*self.rejected_plans, RejectedPlan(plan=plan, feedback=feedback))
+
+
+class NestedRun(Protocol):
+    """A run that is one step of another."""
+
+    state: RunState
+
+    def __aiter__(self) -> AsyncIterator[ev.Event]: ...
+
+
+class Scheduler(Protocol):
+    """What the planner and the executor ask of the run around them."""
+
+    def add_step(self, number: int, step: Step, *, last: bool) -> None:
+        """Announce a complete step of the plan, and start it as soon as it may start."""
+
+    def start_ready(self) -> None:
+        """Start every step that may start now, and notice when the run is over."""
+
+    def step_ended(self, number: int) -> None:
+        """The steps that see this one may start."""
+
+    def discard_plan(self) -> None:
+        """Forget the steps of the plan, none of which was started."""
+
+    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
+        """End the run: at once, or when the calls that are running have ended."""
+
+    def crash(self, failure: Failure, step: int | None = None) -> None:
+        """End the run at once because of an error in the program itself."""
+
+    async def decision(self) -> Decision:
+        """What the user decides about the plan that was offered."""
+
+    def open_nested(self, number: int, question: Question, provenance: Provenance) -> NestedRun:
+        """The run that step `number` on the conductor itself is; the caller reads its events to the end."""
+
+    def close_nested(self, number: int) -> None:
+        """The nested run of a step has ended."""
