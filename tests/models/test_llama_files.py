@@ -124,8 +124,8 @@ REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
     "missing": "there is no file",
     "directory": "is not a file",
     "vocabulary": "has a vocabulary but no weights",
-    "no-bytes": "has no tokens for single bytes",
-    **{name: f"{tensor} is of the type {kind}, with which" for name, (tensor, kind) in KINDS.items()},
+    "no-bytes": "some letters have no token",
+    **{name: f"{tensor} has the type {kind}, with which" for name, (tensor, kind) in KINDS.items()},
 }
 
 
@@ -200,10 +200,10 @@ def test_an_alignment_that_is_none_is_told(tmp_path: Path, steps: int) -> None:
     """Where the weights begin cannot be known then: it has to be a power of two, and a number."""
     path = retyped(tmp_path / "model.gguf", "", 0, alignment=64)
     path.write_bytes(number(path.read_bytes(), "general.alignment", "I", steps))
-    with pytest.raises(ModelError, match=f"aligned to {steps}, which is no power of two"):
+    with pytest.raises(ModelError, match=f"aligned to {steps}, which is not a power of two"):
         check_model_file(path)
     make(path, extra=Extra(metadata={"general.alignment": "\x1b[31m"}))
-    with pytest.raises(ModelError, match=r"aligned to \[31m, which is no power of two"):
+    with pytest.raises(ModelError, match=r"aligned to \[31m, which is not a power of two"):
         check_model_file(path)
 
 

@@ -179,7 +179,7 @@ def test_a_part_that_llama_cpp_would_die_of_is_told(model: Path) -> None:
     data = path.read_bytes()
     at = data.index(name.encode()) + len(name) + 4 + 8
     path.write_bytes(data[:at] + struct.pack("<I", 26) + data[at + 4 :])
-    assert f"{name} is of the type 26" in refused(model).message
+    assert f"{name} has the type 26" in refused(model).message
 
 
 def test_a_directory_among_the_parts_is_told(model: Path) -> None:

@@ -1,23 +1,16 @@
 """Local models: a GGUF file through llama.cpp.
 
-adapter     `Llama`: the model as the event loop sees it; its thread
-call        one call between the event loop and the thread
-engine      one loaded model: request -> chunks
-loading     file -> model and context
-library     the one import of `llama_cpp`; its log; stopping it
-gguf        what a file says of itself; the check before llama.cpp sees it
-tensors     the sizes of a file's tensors; the types that llama.cpp can compute with
-about       a file in a few words; the parts of a divided one
-memory, prefixes    what was read before; the states of fixed prefixes on disk
-template, prompt, vocabulary    messages -> text -> tokens
-sampling, gbnf                  which token comes next; grammars
-reply       bytes of tokens -> chunks
-cores       how many threads are worth having
-repack, trial       whether rearranging weights pays on this machine
-measure     how fast a model plans here
-overlay     the check before llama.cpp sees an adapter
-lora, safetensors, writing    an adapter in PEFT form -> GGUF
-build       what is used of llama-cpp-python, and what the installed one has
+adapter, call       `Llama`, the model as the event loop sees it; its thread, and a call between the two
+engine              one loaded model: request -> chunks
+loading             file -> model and context in memory
+bindings            the one import of `llama_cpp`; its log; how a call is cancelled
+build_info          what is used of llama-cpp-python, and what the installed one has
+gguf, model_info    the header of a file, and the checks before llama.cpp sees it; the file in a few words
+lora_check          the checks before llama.cpp sees an adapter
+kv_cache, prefix_cache      what a context has read before; the states of fixed prefixes on disk
+prompt, template, template_sandbox, vocabulary      messages -> text -> tokens, and tokens -> text
+sampling            which token comes next, also inside a grammar
+lora, safetensors, writing  an adapter in PEFT form -> GGUF
 """
 
 from conductor_cli.models.llama.adapter import Llama

@@ -1,7 +1,12 @@
-"""What stands at the head of a GGUF file, read without llama.cpp; and the check before llama.cpp may see a file.
+"""The header of a GGUF file, read without llama.cpp; and the checks before llama.cpp may see a file.
 
-The format: github.com/ggml-org/ggml, docs/gguf.md. Nothing here believes the file: every count is compared with the
-file's size before it is used. Weights are not read, so only a checksum finds damage in them.
+llama.cpp aborts the whole process on many damaged files. So a file is checked here first, and nothing here believes the
+file: every count is compared with the file's size before it is used. Weights are not read, so only a checksum finds
+damage in them.
+
+The format: github.com/ggml-org/ggml, docs/gguf.md. The types of numbers and their sizes are ggml's:
+github.com/ggml-org/llama.cpp, ggml/include/ggml.h and ggml/src/ggml-common.h. What is stored in which type:
+conversion/base.py there, by which such files are made.
 """
 
 from __future__ import annotations
@@ -22,30 +27,29 @@ Scalar = str | int | float | bool
 MEBIBYTE: Final = 1 << 20
 
 MAX_ENTRIES: Final = 20_000
-"""More keys or tensors than this is no model: llama.cpp compares all with all, and would not come back."""
+"""No model has more keys or tensors. llama.cpp compares all of them with each other, and would not come back."""
 
 MAX_LAYERS: Final = 512
-"""The most layers that llama.cpp knows."""
+"""The most layers that llama.cpp supports."""
 
 MAX_STRING_BYTES: Final = 16 * MEBIBYTE
-"""No single text of a header is longer, in bytes."""
+"""No text in a header is longer."""
 
 _STRING: Final = 8
 _ARRAY: Final = 9
-_NUMBERS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
+_NUMBER_FORMATS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
 _SMALLEST_KEY: Final = 13
 _SMALLEST_TENSOR: Final = 24
-_DIMENSIONS: Final = 4
+_MAX_DIMENSIONS: Final = 4
 _ALIGNMENT: Final = 32
 
 _DOWNLOAD: Final = "get the file again, or name another one"
-
 
 F32: Final = 0
 """The number of the type of plain numbers of 32 bits."""
 
 UNUSABLE_TYPES: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
-"""The types that ggml multiplies no matrix of: Q8_1 and Q8_K, in which it only computes, whole numbers, and F64."""
+"""The types that ggml cannot multiply a matrix of: Q8_1 and Q8_K (only for intermediate results), integers, and F64."""
 
 BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10: (256, 84),
@@ -54,14 +58,14 @@ BLOCK_SIZES: Final[Mapping[int, tuple[int, int]]] = {
     26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
     40: (64, 36), 41: (128, 18), 42: (64, 18),
 }  # fmt: skip
-"""How many numbers stand together and in how many bytes, by the number of their type."""
+"""How many numbers form a block and in how many bytes, by the number of their type."""
 
-_TABLES: Final = {"ffn_gate_tid2eid.weight": 26, "d2t": 27}
-"""What is no weight but a table of whole numbers, by its name within its layer, and the type that llama.cpp wants."""
+_INTEGER_TABLES: Final = {"ffn_gate_tid2eid.weight": 26, "d2t": 27}
+"""Tensors that are tables of integers, by their name within a layer, and the type that each must have."""
 
 
 class TensorInfo(NamedTuple):
-    """What a GGUF says of a tensor: its shape, the fastest dimension first, the number of its type, where it begins.
+    """What a GGUF says of a tensor: its shape (fastest dimension first), the number of its type, where it starts.
 
     `start` is in bytes from the first weight.
     """
@@ -72,22 +76,22 @@ class TensorInfo(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it; where it begins if the type is not known."""
+        """The byte after it, or where it starts if the type is not known."""
         numbers, size = BLOCK_SIZES.get(self.kind, (1, 0))
         return self.start + prod(self.shape) // numbers * size
 
 
 def is_matrix(name: str, tensor: TensorInfo) -> bool:
-    """Whether it is multiplied with; norms and biases are not, whatever their shape."""
+    """Whether the tensor is a matrix that llama.cpp multiplies with. Norms and biases are not, whatever their shape."""
     return len(tensor.shape) > 1 and not name.endswith(("_norm.weight", ".bias"))
 
 
 def has_usable_type(name: str, tensor: TensorInfo) -> bool:
-    """Whether llama.cpp can compute with it: on another type it aborts the process.
+    """Whether llama.cpp can compute with the tensor. It aborts the process on one that has another type.
 
-    All that is added, or that a norm is multiplied by, has plain numbers.
+    Everything that is not a matrix has plain numbers.
     """
-    table = _TABLES.get(name.split(".", 2)[-1])
+    table = _INTEGER_TABLES.get(name.split(".", 2)[-1])
     if table is not None:
         return tensor.kind == table
     return tensor.kind not in UNUSABLE_TYPES if is_matrix(name, tensor) else tensor.kind == F32
@@ -95,16 +99,16 @@ def has_usable_type(name: str, tensor: TensorInfo) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a GGUF says of itself. `arrays` has the type of the items and how many there are.
+    """What a GGUF says of itself. `arrays` has the type of the items of each list, and how many there are.
 
-    `spells` is whether each byte is a token of the vocabulary, as SentencePiece writes it.
+    `has_byte_tokens` is whether every single byte is a token of the vocabulary, as SentencePiece writes it.
     """
 
     version: int
     tensors: int
     values: Mapping[str, Scalar]
     arrays: Mapping[str, tuple[int, int]]
-    spells: bool = True
+    has_byte_tokens: bool = True
 
     @property
     def architecture(self) -> str:
@@ -112,11 +116,11 @@ class Header:
 
 
 def check_model_file(path: Path) -> Header:
-    """The header of a file that llama.cpp may be shown. Raises `ModelError` of kind `file` for any other."""
+    """The header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file."""
     header, tensors = read_header_and_tensors(path)
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
-    if header.tensors == 0 and "split.count" not in header.values:  # the first part of a divided file may have none
+    if header.tensors == 0 and "split.count" not in header.values:  # the first part of a split model may have none
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
     _check_vocabulary(path, header)
     _check_numbers(path, header)
@@ -125,14 +129,14 @@ def check_model_file(path: Path) -> Header:
 
 
 def check_part_file(path: Path) -> Header:
-    """The header of a further part of a divided file. Raises `ModelError` of kind `file` like `check`."""
+    """The header of a further part of a split model. Raises `ModelError` of kind `file` like `check_model_file`."""
     header, tensors = read_header_and_tensors(path)
     _check_kinds(path, tensors)
     return header
 
 
 def read_header(path: Path, *, brief: bool = False) -> Header:
-    """All keys of the file; `brief` leaves out those after the vocabulary begins.
+    """The keys of the file; `brief` leaves out the vocabulary, which is most of them, and all that follows it.
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
@@ -141,7 +145,7 @@ def read_header(path: Path, *, brief: bool = False) -> Header:
 
 
 def read_header_and_tensors(path: Path) -> tuple[Header, Mapping[str, TensorInfo]]:
-    """All keys, and what is said of each tensor by its name; that the file is long enough for them is made sure of.
+    """All keys, and every tensor by its name, in a file that is long enough for them.
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
@@ -168,7 +172,7 @@ def _reading(path: Path) -> Iterator[_Reader]:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """`text` from a file or a library, fit to be shown: one line, no control characters, not too long."""
+    """`text` from a file or a library as it may be shown: one line, no control characters, at most `most` long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -180,21 +184,21 @@ def _damaged(path: Path, problem: str) -> ModelError:
 def _check_kinds(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
     if odd is not None:
-        told = f"{one_line(odd)} is of the type {tensors[odd].kind}"
-        raise _damaged(path, f"is damaged: {told}, with which llama.cpp cannot compute")
+        kind = tensors[odd].kind
+        raise _damaged(path, f"is damaged: {one_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
 
 
 def _check_vocabulary(path: Path, header: Header) -> None:
-    """llama.cpp reads scores and kinds of tokens by the count of tokens, and past the end where there are fewer.
+    """llama.cpp reads as many scores and types as there are tokens, past the end of the list if there are fewer.
 
-    Where there is no vocabulary it aborts the process on the first text, and where SentencePiece has no token for a
-    byte, on a text with a letter that needs it.
+    Without a vocabulary it aborts the process on the first text, and if SentencePiece has no token for some byte, on a
+    text with a letter that needs it.
     """
     if header.values.get("tokenizer.ggml.model") == "none":
         raise ModelError("file", f"{path} has no vocabulary", hint=_DOWNLOAD)
-    if header.values.get("tokenizer.ggml.model") == "llama" and not header.spells:
+    if header.values.get("tokenizer.ggml.model") == "llama" and not header.has_byte_tokens:
         raise ModelError(
-            "file", f"{path} cannot be used: its vocabulary has no tokens for single bytes, so some letters have none",
+            "file", f"{path} cannot be used: some letters have no token in its vocabulary",
             hint="convert the model again, or name another file",
         )  # fmt: skip
     _, tokens = header.arrays.get("tokenizer.ggml.tokens", (_STRING, 0))
@@ -206,25 +210,25 @@ def _check_vocabulary(path: Path, header: Header) -> None:
 
 
 def _check_numbers(path: Path, header: Header) -> None:
-    """llama.cpp aborts the process on a count of layers, or a smallest number in a norm, that makes no sense."""
+    """llama.cpp aborts the process on a count of layers or heads, or an epsilon of a norm, that makes no sense."""
     layers = header.values.get(f"{header.architecture}.block_count", 1)
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
         raise _damaged(path, f"is damaged: it claims {one_line(str(layers))} layers")
     heads = header.values.get(f"{header.architecture}.attention.head_count", 1)
     keys = header.values.get(f"{header.architecture}.attention.head_count_kv", heads)
     if isinstance(heads, int) and isinstance(keys, int) and heads and not (0 <= keys <= heads):
-        raise _damaged(path, f"is damaged: it claims {keys} heads for keys and {heads} in all")
+        raise _damaged(path, f"is damaged: it claims {keys} key heads and {heads} heads")
     for name, value in header.values.items():
         if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
             raise _damaged(path, f"is damaged: {one_line(name)} is {one_line(str(value))}")
 
 
 class _Reader:
-    """Reads from the start; every step is checked against the end of the file."""
+    """Reads from the start of the file. Every step is checked against its end."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self._path, self._data, self._at = path, data, 0
-        self._spells = True
+        self._has_byte_tokens = True
 
     def header(self, *, brief: bool) -> Header:
         self._check_magic()
@@ -246,24 +250,28 @@ class _Reader:
                 arrays[name] = self._array(unique=name == "tokenizer.ggml.tokens")
             else:
                 values[name] = self._scalar(kind)
-        return Header(version=version, tensors=tensors, values=values, arrays=arrays, spells=self._spells)
+        return Header(
+            version=version, tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens
+        )
 
     def tensors(self, count: int) -> dict[str, TensorInfo]:
-        """What stands behind the keys."""
+        """The tensors, whose descriptions come after the keys."""
         found: dict[str, TensorInfo] = {}
         for _ in range(count):
             name, dimensions = self._text(), self._number("I")
-            if dimensions > _DIMENSIONS:
+            if dimensions > _MAX_DIMENSIONS:
                 raise _damaged(self._path, f"is damaged: a tensor has {dimensions} dimensions")
             shape = tuple(self._number("Q") for _ in range(dimensions))
             found[name] = TensorInfo(shape=shape, kind=self._number("I"), start=self._number("Q"))
         return found
 
     def check_length(self, header: Header, tensors: Mapping[str, TensorInfo]) -> None:
-        """Whether all `tensors`, which stand behind what was read, lie in the file."""
+        """Whether all `tensors`, whose data come after what was read, lie within the file."""
         step = header.values.get("general.alignment", _ALIGNMENT)
         if type(step) is not int or step < 1 or step & (step - 1):
-            raise _damaged(self._path, f"is damaged: it is aligned to {one_line(str(step))}, which is no power of two")
+            raise _damaged(
+                self._path, f"is damaged: it is aligned to {one_line(str(step))}, which is not a power of two"
+            )
         wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
         if tensors and wanted > len(self._data):
             raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")
@@ -306,15 +314,15 @@ class _Reader:
     def _scalar(self, kind: int) -> Scalar:
         if kind == _STRING:
             return self._text()
-        if kind not in _NUMBERS:
+        if kind not in _NUMBER_FORMATS:
             raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
-        return self._unpack(_NUMBERS[kind])
+        return self._unpack(_NUMBER_FORMATS[kind])
 
     def _array(self, *, unique: bool) -> tuple[int, int]:
         kind, count = self._number("I"), self._number("Q")
-        if kind != _STRING and kind not in _NUMBERS:
+        if kind != _STRING and kind not in _NUMBER_FORMATS:
             raise _damaged(self._path, f"is damaged: a list is of the unknown type {kind}")
-        size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBERS[kind])
+        size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBER_FORMATS[kind])
         if count * size > len(self._data) - self._at:
             raise self._cut()
         if kind == _STRING:
@@ -334,10 +342,10 @@ class _Reader:
                 seen.add(data[start + 8 : at])
         if at > len(data):
             raise self._cut()
-        if unique and len(seen) < count:  # llama.cpp aborts the process
+        if unique and len(seen) < count:  # llama.cpp aborts the process on this
             raise _damaged(self._path, "is damaged: its vocabulary has a token twice")
         if unique:
-            self._spells = all(b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256))
+            self._has_byte_tokens = all(b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256))
         self._at = at
 
     def _cut(self) -> ModelError:
