@@ -1,6 +1,6 @@
-"""What the tests of an evaluation share: cases, workers by script, and an evaluation from begin to end.
+"""What the tests of evaluations share: cases, scripted workers, and whole evaluations.
 
-Run as a program it evaluates into a directory and writes down each call that ended, so that a test can kill it:
+Run as a program, it evaluates into a directory and logs each finished call, so that a test can kill it:
 
     python -m tests.evals.kit DIRECTORY LOG
 """

@@ -1,4 +1,4 @@
-"""The small set of our own: right, mixed, and the same for the same seed."""
+"""The built-in set is right, mixed, and the same for the same seed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def of(tag: str, words: str = "") -> list[Case]:
     return found
 
 
-def test_every_case_can_be_scored_and_is_asked_once() -> None:
-    """Ids and questions are unique, answers suit their scorers, and the answer itself is scored as right."""
+def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
+    """Ids and questions are unique, and each expected answer is right by the case's scorer."""
     assert len({case.id for case in MANY}) == len({case.question for case in MANY}) == 600
     for case in MANY:
         check_case(case)
@@ -32,23 +32,23 @@ def test_every_case_can_be_scored_and_is_asked_once() -> None:
         assert not is_correct("I do not know.", case)
 
 
-def test_the_seed_decides() -> None:
-    """The same seed gives the same cases, another one others; a smaller set is the beginning of a larger one."""
+def test_the_seed_determines_the_cases() -> None:
+    """The same seed gives the same cases, another one others; a smaller set is the start of a larger one."""
     assert make_basics(seed=1) == make_basics(seed=1)
     assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
     assert not {case.question for case in make_basics(seed=1)} & {case.question for case in make_basics(seed=2)}
 
 
-def test_all_skills_are_there() -> None:
-    """Ten cases of each kind of question."""
+def test_every_kind_of_question_has_ten_cases() -> None:
+    """The default set has ten cases of each kind."""
     assert Counter(tag for case in make_basics() for tag in case.tags) == {
         "math": 20, "letters": 10, "reasoning": 10, "json": 10, "code": 10,
     }  # fmt: skip
     assert len(make_basics()) == COUNT
 
 
-def test_programs_print_what_the_answer_says() -> None:
-    """The program of each question, run."""
+def test_programs_print_the_expected_answer() -> None:
+    """Each program is run."""
     for case in of("code"):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -56,8 +56,8 @@ def test_programs_print_what_the_answer_says() -> None:
         assert printed.getvalue().strip() == case.answer
 
 
-def test_sums_and_units_are_right() -> None:
-    """Worked out again from the words of the question."""
+def test_sums_and_units_have_the_right_answer() -> None:
+    """The answer is computed again from the words of the question."""
     for case in of("math", "What is"):
         assert eval(re.findall(r"What is (.+)\?", case.question)[0]) == int(case.answer)
     for case in of("math", "seconds"):
@@ -68,7 +68,7 @@ def test_sums_and_units_are_right() -> None:
         assert (metres * 100 + centimetres) * 10 + millimetres == int(case.answer)
 
 
-def test_documents_hold_what_is_asked_for() -> None:
+def test_json_documents_contain_the_answer() -> None:
     """The shelf and both items are in the JSON of the question, and their sum is the answer."""
     for case in of("json"):
         document, _, asked = case.question.partition("\n")
@@ -77,8 +77,8 @@ def test_documents_hold_what_is_asked_for() -> None:
         assert sum(shelf[name] for name in re.findall(r'"(\w+)"', asked)) == int(case.answer)
 
 
-def test_orders_have_one_answer() -> None:
-    """The comparisons form one chain, and the answer stands where the question asks."""
+def test_orderings_have_one_answer() -> None:
+    """The comparisons form one chain, and the answer has the position that the question asks for."""
     places = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")
     for case in of("reasoning"):
         taller = dict(re.findall(r"(\w+) is taller than (\w+)\.", case.question))
@@ -91,8 +91,8 @@ def test_orders_have_one_answer() -> None:
         assert chain[places.index(place)] == case.answer
 
 
-def test_letters_are_counted_sorted_and_turned_round() -> None:
-    """Worked out again from the words of the question."""
+def test_letter_questions_have_the_right_answer() -> None:
+    """The answer is computed again from the words of the question."""
     for case in of("letters"):
         quoted = re.findall(r'"([^"]+)"', case.question)
         if "backwards" in case.question:
@@ -103,8 +103,8 @@ def test_letters_are_counted_sorted_and_turned_round() -> None:
             assert Counter(quoted[1])[quoted[0]] == int(case.answer)
 
 
-def test_more_than_differ_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with an error rather than never."""
+def test_too_many_cases_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set without enough different questions raises an error instead of looping forever."""
     from conductor_cli.evals import builtin
 
     monkeypatch.setattr(builtin, "SKILLS", (("math", lambda _: ("one", "1", "number")),))

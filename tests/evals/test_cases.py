@@ -1,4 +1,4 @@
-"""Cases as files: what is read, and what is said of a file that is wrong."""
+"""Files of cases: what is read, and which errors are reported."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def fault(path: Path) -> UsageError:
     return error.value
 
 
-def test_a_case_needs_little(tmp_path: Path) -> None:
-    """Id, question and answer make a case, scored exactly; blank lines and a byte order mark are read over."""
+def test_id_question_and_answer_make_a_case(tmp_path: Path) -> None:
+    """The default scorer is exact; blank lines and a byte order mark are ignored."""
     path = file(tmp_path, "", WHOLE, "  ")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_cases(path) == (Case(id="1", question="What is 2 + 2?", answer="4"),)
 
 
-def test_a_case_may_say_more(tmp_path: Path) -> None:
+def test_a_case_with_every_field_is_read(tmp_path: Path) -> None:
     """Scorer, tags, choices and the known decomposition."""
     steps = [{"skill": "math", "subtask": "Add."}, {"skill": "facts", "subtask": "Name it.", "access": [1]}]
     more = {**WHOLE, "answer": "B", "scorer": "choice", "tags": ["a", "b"], "choices": ["3", "4"], "steps": steps}
@@ -62,8 +62,8 @@ tags = texts.map(one_line).filter(bool)
         unique_by=lambda c: c.id,
     )
 )
-def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, drawn: list[Case]) -> None:
-    """A written set reads as the same set, whatever signs are in it."""
+def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory, drawn: list[Case]) -> None:
+    """Whatever characters they contain."""
     path = tmp_path_factory.mktemp("cases") / "cases.jsonl"
     path.write_text(write_cases(drawn), encoding="utf-8")
     assert list(read_cases(path)) == drawn
@@ -97,26 +97,26 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_line_that_is_wrong_is_named(tmp_path: Path, line: Any, says: str) -> None:
-    """File, line and what is wrong, in one sentence; and what a line looks like, or what is known."""
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: Any, says: str) -> None:
+    """The error has the file, the line, the problem, and a hint."""
     error = fault(file(tmp_path, WHOLE, line))
     assert f"{tmp_path / 'cases.jsonl'}, line 2: " in error.message
     assert says in error.message
     assert error.hint
 
 
-def test_two_cases_of_one_id_are_both_named(tmp_path: Path) -> None:
-    """An id that comes twice is told with both of its lines."""
+def test_a_duplicate_id_is_reported_with_both_lines(tmp_path: Path) -> None:
+    """The error names both line numbers."""
     assert "lines 1 and 3 have the same id '1'" in fault(file(tmp_path, WHOLE, {**WHOLE, "id": "2"}, WHOLE)).message
 
 
-def test_a_file_without_a_case_is_refused(tmp_path: Path) -> None:
-    """An empty file is no set."""
+def test_a_file_without_cases_is_an_error(tmp_path: Path) -> None:
+    """An empty file is not a set."""
     assert "contains no cases" in fault(file(tmp_path, "", "")).message
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing file, a folder, bytes that are no text, and a file that is too large."""
+def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing file, a directory, bytes that are not text, and a file that is too large."""
     assert "No such file" in fault(tmp_path / "none.jsonl").message
     assert "cannot read" in fault(tmp_path).message
     path = tmp_path / "latin.jsonl"
@@ -126,8 +126,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pyte
     assert "larger than" in fault(file(tmp_path, WHOLE)).message
 
 
-def test_a_set_has_a_digest() -> None:
-    """The digest changes with anything that a case says, and with the order."""
+def test_the_hash_depends_on_every_field_and_the_order() -> None:
+    """Equal cases have the same hash."""
     one = Case(id="1", question="?", answer="x")
     others = [
         replace(one, answer="y"),

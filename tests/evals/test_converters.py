@@ -1,4 +1,4 @@
-"""Published sets as the hub's files have them."""
+"""Published sets are converted from the files of their publishers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(path: Path, *rows: list[str]) -> Path:
 
 
 def test_math500(tmp_path: Path) -> None:
-    """Problem, answer and level of MATH-500's JSON Lines, with what harnesses ask for behind the question."""
+    """Problem, answer and level of the JSON Lines, with the instruction of published harnesses."""
     assert convert("math500", lines(tmp_path / "test.jsonl", MATH)) == (
         Case(
             id="test/counting_and_probability/7.json", answer="2", scorer="math",
@@ -60,7 +60,7 @@ def test_math500(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_aime25(tmp_path: Path, row: dict[str, Any]) -> None:
-    """The files on the hub differ in names and in how they write the answer, a whole number."""
+    """The files of two publishers differ in field names and in how they write the answer."""
     (case,) = convert("aime25", lines(tmp_path / "test.jsonl", row))
     assert (case.id, case.answer, case.scorer, case.tags) == ("3", "70", "number", ("math", "aime"))
     assert is_correct(r"Therefore, $\boxed{070}$.", case)
@@ -80,7 +80,7 @@ def mmlu_files(place: Path) -> list[Path]:
 
 @pytest.mark.parametrize("at", range(6), ids=["json lines", "plain csv", "folder", "csv", "the hub's rows", "json"])
 def test_mmlu(tmp_path: Path, at: int) -> None:
-    """Whichever form its rows have, the same case comes out."""
+    """Every format of the rows gives the same case."""
     assert convert("mmlu", mmlu_files(tmp_path)[at]) == (
         Case(
             id="abstract-algebra-1", answer="C", scorer="choice", tags=("facts", "abstract-algebra"),
@@ -91,7 +91,7 @@ def test_mmlu(tmp_path: Path, at: int) -> None:
 
 
 def test_gpqa_diamond(tmp_path: Path) -> None:
-    """The right choice stands first in the file: the order is drawn by seed, and the letter follows it."""
+    """The right choice is first in the file; the seed shuffles the choices, and the letter follows."""
     rows = [list(GPQA), *([f"rec{number}", *list(GPQA.values())[1:]] for number in range(200))]
     path = table(tmp_path / "gpqa_diamond.csv", *rows)
     cases = convert("gpqa-diamond", path, seed=1)
@@ -103,8 +103,8 @@ def test_gpqa_diamond(tmp_path: Path) -> None:
     assert f"{cases[0].answer}) yes" in cases[0].question
 
 
-def test_what_is_converted_is_a_set(tmp_path: Path) -> None:
-    """Converted cases can be written and read as cases."""
+def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
+    """They read back equal."""
     cases = convert("math500", lines(tmp_path / "test.jsonl", MATH))
     (tmp_path / "cases.jsonl").write_text(write_cases(cases))
     assert read_cases(tmp_path / "cases.jsonl") == cases
@@ -123,8 +123,8 @@ def test_what_is_converted_is_a_set(tmp_path: Path) -> None:
         ("gpqa-diamond", MMLU, "'Incorrect Answer 1' is missing"),
     ],
 )
-def test_a_row_of_another_kind_is_named(tmp_path: Path, name: str, row: Any, says: str) -> None:
-    """File, row, what is wrong, and which file is the right one."""
+def test_a_row_of_another_set_is_reported(tmp_path: Path, name: str, row: Any, says: str) -> None:
+    """The error has the file, the row, the problem, and which file to use."""
     with pytest.raises(UsageError) as error:
         convert(name, lines(tmp_path / "test.jsonl", row))
     assert f"{tmp_path / 'test.jsonl'}, row 1: " in error.value.message
@@ -139,8 +139,8 @@ values = (
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(SETS)), st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU})), values))
-def test_no_row_breaks_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
-    """Whatever stands in a row, it becomes a case or is refused in a sentence."""
+def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
+    """Any row either becomes a case or raises a UsageError."""
     with suppress(UsageError):
         convert(name, lines(tmp_path_factory.mktemp("rows") / "test.jsonl", row))
 
@@ -158,8 +158,8 @@ def test_no_row_breaks_a_converter(tmp_path_factory: pytest.TempPathFactory, nam
         ("test.jsonl", (json.dumps(MATH) + "\n").encode() * 2, "occurs twice"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, file: str, content: bytes, says: str) -> None:
-    """Parquet, damaged and empty files, with the name of a file that can be used."""
+def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes, says: str) -> None:
+    """Parquet, damaged and empty files; the hint names a file that can be used."""
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UsageError) as error:
         convert("math500", tmp_path / file)
@@ -167,8 +167,8 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, file: str, conten
     assert error.value.hint == "use test.jsonl of HuggingFaceH4/MATH-500"
 
 
-def test_an_unknown_set_is_refused(tmp_path: Path) -> None:
-    """The known ones are named; so is a file that is not there."""
+def test_an_unknown_set_is_an_error(tmp_path: Path) -> None:
+    """The hint lists the known sets; a missing file is an error, too."""
     with pytest.raises(UsageError, match="unknown set 'x'") as error:
         convert("x", tmp_path)
     assert "gpqa-diamond" in error.value.hint

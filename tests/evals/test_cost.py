@@ -1,4 +1,4 @@
-"""What an evaluation may spend: when a run may begin, and what counts as spent."""
+"""The budget of an evaluation: when a run may start, and what counts as spent."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))
 """A dollar a token that is written."""
 
 
-def test_without_a_limit_any_number_may_begin() -> None:
-    """Nothing is ever reached."""
+def test_without_a_limit_any_number_of_runs_may_start() -> None:
+    """Such a budget is never exhausted."""
     budget = Budget()
     assert all(budget.start() for _ in range(100))
     assert not budget.exhausted
 
 
-def test_beside_others_none_begins_that_would_pass_the_limit() -> None:
-    """What is under way is taken to cost as much as the dearest run so far."""
+def test_no_run_starts_that_could_exceed_the_limit_with_those_in_progress() -> None:
+    """Each run in progress is assumed to cost as much as the most expensive one so far."""
     budget = Budget(Decimal(10), expected=Decimal(2))
     assert [budget.start() for _ in range(6)] == [True] * 5 + [False]
     budget.finish(outcomes("a", "+", cost="5")[0])
@@ -39,8 +39,8 @@ def test_beside_others_none_begins_that_would_pass_the_limit() -> None:
     assert budget.spent == Decimal(9)
 
 
-def test_one_may_begin_until_the_limit_is_reached() -> None:
-    """However dear runs are expected to be: what they cost is known only afterwards."""
+def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
+    """However expensive runs are expected to be: the cost is known only afterwards."""
     budget = Budget(Decimal(1), expected=Decimal(100))
     assert budget.start()
     budget.finish(outcomes("a", "+", cost="1")[0])
@@ -49,8 +49,8 @@ def test_one_may_begin_until_the_limit_is_reached() -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 8])
-def test_a_limit_is_passed_by_one_run_at_most(tmp_path: Path, parallel: int) -> None:
-    """Also with many at once; and going on under a limit that is reached asks nobody."""
+def test_the_limit_is_exceeded_by_one_run_at_most(tmp_path: Path, parallel: int) -> None:
+    """Also with parallel runs; continuing with an exhausted budget makes no call."""
     worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
     by = conductor({"ann": worker}, model=None, pool=pool("ann", price=PRICE))
     kept, systems = evaluation(tmp_path / "e", by, cases(12), ["alone"])

@@ -1,4 +1,4 @@
-"""Mathematics compared by the library, in a process that may be ended."""
+"""Expressions are compared by the library, in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from conductor_cli.evals.scorers import SCORERS
         ("so it is $5$", r"\boxed{5}"), (r"\boxed{{2}} or {", "2"),
     ],
 )  # fmt: skip
-def test_equal_mathematics_is_right(text: str, answer: str) -> None:
-    """What says the same is right, however it is spelled."""
+def test_equal_expressions_are_right(text: str, answer: str) -> None:
+    """Different spellings of the same expression are equal."""
     assert SCORERS["math"].is_correct(text, answer, ())
 
 
@@ -33,21 +33,21 @@ def test_equal_mathematics_is_right(text: str, answer: str) -> None:
     ("text", "answer"),
     [("", "4"), ("", ""), ("none", "4"), (r"\boxed{q - p}", "p - q"), (r"\boxed{0.33}", r"\frac13"), ("41", "42")],
 )
-def test_other_mathematics_is_wrong(text: str, answer: str) -> None:
-    """What says something else, or nothing, is wrong."""
+def test_other_expressions_are_wrong(text: str, answer: str) -> None:
+    """Another expression, or none, is wrong."""
     assert not SCORERS["math"].is_correct(text, answer, ())
 
 
-def test_a_majority_counts_what_is_meant() -> None:
-    """Two spellings of one number have one normal form."""
+def test_equal_expressions_have_one_normal_form() -> None:
+    """A majority vote counts two spellings of a number as one answer."""
     said = SCORERS["math"].extract
     assert said(r"\boxed{\frac{2}{4}}", ()) != ""
     assert said("It is 7.", ()) == said(r"\boxed{7}", ()) == "7"
 
 
 @pytest.mark.parametrize("tower", ["9^9^9^9^9", r"\boxed{9^{9^{9^{9}}}}", r"\boxed{100000000!}"])
-def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, tower: str) -> None:
-    """A text that no computer gets through is wrong after its time, and the next comparison goes on as before."""
+def test_an_endless_computation_is_stopped(monkeypatch: pytest.MonkeyPatch, tower: str) -> None:
+    """It counts as wrong after the timeout, and the next comparison works."""
     assert mathematics.is_equivalent("2", "2")  # it is running
     monkeypatch.setattr(mathematics, "TIMEOUT", 0.7)
     began = time.monotonic()
@@ -65,24 +65,24 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, tower: str) -
     ],
     ids=range(9),
 )  # fmt: skip
-def test_garbage_is_wrong(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """A text that breaks a parser is wrong, and breaks nothing else."""
+def test_text_that_breaks_the_parser_is_wrong(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The next comparison works."""
     assert mathematics.is_equivalent("6", "6")
     monkeypatch.setattr(mathematics, "TIMEOUT", 1.0)
     assert not mathematics.is_equivalent(text, "4")
     assert mathematics.is_equivalent("5", "5")
 
 
-def test_text_is_not_run(tmp_path: Path) -> None:
-    """What looks like a program is not executed."""
+def test_code_in_a_text_is_not_executed(tmp_path: Path) -> None:
+    """A text that looks like a program has no effect."""
     there = tmp_path / "there"
     for form in ("{}", r"\boxed{{{}}}", "${}$", "The answer is {}"):
         mathematics.is_equivalent(form.format(f"__import__('pathlib').Path('{there}').touch()"), "4")
     assert not there.exists()
 
 
-def test_any_thread_may_ask() -> None:
-    """Several threads compare at once; each gets its own reply."""
+def test_several_threads_get_their_own_replies() -> None:
+    """They share one child process."""
     found: dict[int, bool] = {}
 
     def ask(number: int) -> None:
@@ -96,8 +96,8 @@ def test_any_thread_may_ask() -> None:
     assert found == dict.fromkeys(range(1, 9), True)
 
 
-def test_a_missing_library_is_told_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra, a case in mathematics is refused before anything is asked."""
+def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised when the case is checked, before any call."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="not installed") as error:
         SCORERS["math"].answer_error("4", ())

@@ -1,4 +1,4 @@
-"""From a run to an outcome: what counts as unknown, what as wrong, and what a real provider's calls cost."""
+"""From a run to an outcome: what counts as failed, what as wrong, and what calls cost."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def _request() -> Any:
     return Request(messages=(Message(role="user", content="hi"),))
 
 
-def test_a_limit_is_the_systems_own() -> None:
-    """A system that runs into the limits of a run is wrong where it has no answer, and keeps the one that it has."""
+def test_reaching_a_limit_counts_as_wrong() -> None:
+    """A system that reaches a limit of the run keeps an answer if it has one."""
     none = outcome_of("moa", limits=Limits(tokens=1))
     assert (none.verdict, none.answer) == ("wrong", "")
     some = outcome_of("reflection", models={"ann": says("4"), "bob": says("4")}, limits=Limits(calls=2))
     assert (some.verdict, some.usage.calls) == ("right", 2)
 
 
-def test_every_other_end_of_a_run_is_unknown() -> None:
-    """A refused key, a conductor that cannot plan, a fault of our own: nothing is known, and the reason is told."""
+def test_unreachable_models_make_the_outcome_failed() -> None:
+    """A refused key, and a conductor model that cannot plan: the outcome has the reason."""
     key = outcome_of("alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")})
     assert (key.verdict, key.error) == ("failed", "ann: 401")
     mute = outcome_of("conductor", model=ScriptedModel([[ModelError("auth", "401")]]))
@@ -74,8 +74,8 @@ def test_every_other_end_of_a_run_is_unknown() -> None:
 @pytest.mark.parametrize(
     "error", [LimitReached("the limit"), ModelError("empty_answer", "said nothing"), ModelError("rate", "429")]
 )
-def test_a_failed_run_is_judged_by_its_reason(error: ConductorError) -> None:
-    """Without any other event the reason of the end decides."""
+def test_a_failed_run_is_judged_by_the_reason_of_its_failure(error: ConductorError) -> None:
+    """Without any other event."""
     from conductor_cli.core.trace import Trace, apply_event
 
     failure = error.failure
@@ -83,15 +83,15 @@ def test_a_failed_run_is_judged_by_its_reason(error: ConductorError) -> None:
     assert infrastructure_error(trace, (), planned=False) == ("429" if failure.message == "429" else "")
 
 
-def test_a_stand_in_that_answers_for_silence_is_the_engines_way() -> None:
-    """Where a worker says nothing, another one may take over: that is how the conductor works."""
+def test_a_substitute_for_an_empty_answer_counts_for_the_system() -> None:
+    """Replacing a worker that answers nothing is part of how the conductor works."""
     models = {"ann": says("4"), "bob": says(""), "cyd": says("4")}
     outcome = outcome_of("conductor", models=models)
     assert (outcome.verdict, outcome.answer) == ("right", "4")
 
 
-def test_a_failure_inside_a_nested_run_counts() -> None:
-    """What fails at any depth makes the outcome unknown."""
+def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
+    """At any depth."""
     models = {"ann": worker_model("ann"), "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]])}
     plans = ScriptedModel([["B | - | Do it."], ["B | 0 | Do it again."]])
     outcome = outcome_of("conductor-recursion", models=models, model=plans)
@@ -103,15 +103,15 @@ def test_a_failure_inside_a_nested_run_counts() -> None:
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 
 
-def test_nested_events_are_seen_in_their_place() -> None:
-    """However deep an event lies, it is met."""
+def test_flatten_unwraps_nested_events_in_order() -> None:
+    """At any depth."""
     deep = ev.Notice(at=0.0, text="deep")
     once = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
     assert list(flatten([once, deep])) == [deep, deep]
 
 
-def test_nested_planning_and_seconds_are_those_of_all() -> None:
-    """A nested run takes its own longest chain, after what it waited for."""
+def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
+    """After the steps that the nested run waited for."""
     models = {"ann": Timed("ann", 2.0)}
     by = conductor(models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1))
     run, _ = play(by, Question(text="What is 1 + 3?"))
@@ -120,8 +120,8 @@ def test_nested_planning_and_seconds_are_those_of_all() -> None:
     assert critical_path_seconds(run.trace) == 0.5 + 2.0 + 0.5 + 2.0
 
 
-def test_money_is_counted_by_the_workers_prices(tmp_path: Path) -> None:
-    """What a call cost when it was made is what each system that uses its reply is charged."""
+def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
+    """A system that uses a cached reply is charged what it cost at first."""
     priced = Pool(
         workers=tuple(
             Worker(name=name, kind="scripted", model=name, price=Price(input=Decimal(1), output=Decimal(2)))
@@ -134,8 +134,8 @@ def test_money_is_counted_by_the_workers_prices(tmp_path: Path) -> None:
     assert found["conductor", "c1"].usage.unpriced == 1
 
 
-def test_a_provider_on_this_machine_is_evaluated_and_asked_once(tmp_path: Path) -> None:
-    """Through the real adapter: tokens as the server counts them, a failure told apart, nothing asked twice."""
+def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) -> None:
+    """Through the real adapter: token counts are the server's, and a failure is told apart."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.json["model"] == "broken":

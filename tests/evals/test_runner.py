@@ -1,4 +1,4 @@
-"""Evaluating: every case under every system, kept, resumed, bounded, and judged."""
+"""Every case runs under every system: stored, resumed, in parallel, and judged."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from tests.evals.kit import (
 from tests.run.kit import Counting, virtually
 
 
-def test_every_system_answers_every_case(tmp_path: Path) -> None:
-    """All systems run on the same cases, and each outcome says what it took."""
+def test_every_system_runs_every_case(tmp_path: Path) -> None:
+    """Each outcome has the calls that the system needs."""
     asked = cases(6)
     found = evaluated(tmp_path / "e", conductor(), asked)
     assert set(found) == {(system, case.id) for system in ALL for case in asked}
@@ -58,8 +58,8 @@ def test_every_system_answers_every_case(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_best_worker_is_its_twin_alone(tmp_path: Path) -> None:
-    """What is asked in the same words is asked once, and counts for each system that needs it."""
+def test_systems_share_equal_calls(tmp_path: Path) -> None:
+    """An equal call is made once, and counts for each system that uses it."""
     models = {name: worker_model(name) for name in NAMES}
     found = evaluated(tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "random", "keyword"])
     assert sum(len(model.requests) for model in models.values()) == 8 * 3
@@ -68,24 +68,24 @@ def test_the_best_worker_is_its_twin_alone(tmp_path: Path) -> None:
         assert (twin.answer, twin.usage, twin.seconds) == (best.answer, best.usage, best.seconds)
 
 
-def test_the_conductors_share_is_told_apart(tmp_path: Path) -> None:
-    """Planning is what the conductor used, in a review too; the rest is the workers'."""
+def test_planning_usage_is_counted_separately(tmp_path: Path) -> None:
+    """Including the planning of a review."""
     found = evaluated(tmp_path / "e", conductor(), cases(1), ["conductor", "conductor-recursion", "moa"])
     assert [found[name, "c1"].planning.calls for name in ("conductor", "conductor-recursion", "moa")] == [1, 2, 0]
     assert [found[name, "c1"].planned for name in ("conductor", "conductor-recursion", "moa")] == [True, True, False]
     assert [found[name, "c1"].steps for name in ("conductor", "conductor-recursion", "moa")] == [2, 3, 4]
 
 
-def test_a_plan_that_was_none_at_first_is_not_valid(tmp_path: Path) -> None:
-    """A plan that needed repair counts as not valid, whatever its answer is worth."""
+def test_a_repaired_plan_counts_as_invalid(tmp_path: Path) -> None:
+    """Whether or not its answer is right."""
     broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
     found = evaluated(tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1)
     assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
 
 
-def test_a_model_that_cannot_be_asked_is_counted_apart(tmp_path: Path) -> None:
-    """Nothing is known where a worker failed, also where another one took its place; the others are not touched."""
+def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -> None:
+    """Also if another worker took its place; systems without it are not affected."""
     models: dict[str, Model] = {name: worker_model(name) for name in NAMES}
     models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
     found = evaluated(tmp_path / "e", conductor(models), cases(2))
@@ -104,16 +104,16 @@ def test_a_model_that_cannot_be_asked_is_counted_apart(tmp_path: Path) -> None:
     ],
     ids=["thought until its limit", "said nothing"],
 )
-def test_a_model_that_says_nothing_is_wrong(tmp_path: Path, silence: list[Any]) -> None:
-    """An empty answer is an answer: a system that gives none is wrong, not unknown."""
+def test_an_empty_answer_is_wrong(tmp_path: Path, silence: list[Any]) -> None:
+    """It says something about the system, so it is not a failure."""
     models: dict[str, Model] = {"ann": ScriptedModel([silence]), "bob": worker_model("bob", 1.0)}
     found = evaluated(tmp_path / "e", conductor(models), cases(1), ["alone:ann", "moa", "alone:bob"])
     assert found["alone:ann", "c1"].verdict == "wrong"
     assert found["moa", "c1"].verdict == "right"
 
 
-def test_a_conductor_that_cannot_be_heard_fails(tmp_path: Path) -> None:
-    """Where the conductor is out of reach, the worker that takes over says nothing about the conductor."""
+def test_an_unreachable_conductor_model_makes_the_outcome_failed(tmp_path: Path) -> None:
+    """The worker that answers in its place says nothing about the conductor."""
     for at, reason in enumerate(("rate", "connect", "auth")):
         mute = ScriptedModel([[ModelError(reason, "not now")]])  # type: ignore[arg-type]
         found = evaluated(tmp_path / str(at), conductor(model=mute), cases(1), ["conductor", "best-worker"])
@@ -121,16 +121,16 @@ def test_a_conductor_that_cannot_be_heard_fails(tmp_path: Path) -> None:
         assert found["best-worker", "c1"].verdict in {"right", "wrong"}
 
 
-def test_a_worker_that_comes_back_is_not_lost(tmp_path: Path) -> None:
-    """What a second attempt mends is no failure."""
+def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
+    """The outcome is judged."""
     again = ScriptedModel([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
     by = conductor({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
     found = evaluated(tmp_path / "e", by, cases(1), ["alone:ann"])
     assert found["alone:ann", "c1"].verdict == "right"
 
 
-def test_what_is_known_is_not_done_again(tmp_path: Path) -> None:
-    """A second evaluation into the same directory asks nobody and yields nothing."""
+def test_known_outcomes_are_not_repeated(tmp_path: Path) -> None:
+    """A second evaluation in the same directory makes no call and yields nothing."""
     by = conductor()
     first = evaluated(tmp_path / "e", by, cases(3))
     silent: Any = {name: ScriptedModel([[ModelError("internal", "must not be asked")]]) for name in NAMES}
@@ -139,8 +139,8 @@ def test_what_is_known_is_not_done_again(tmp_path: Path) -> None:
     assert {(outcome.system, outcome.case): outcome for outcome in kept.outcomes()} == first
 
 
-def test_what_failed_can_be_tried_again(tmp_path: Path) -> None:
-    """With `retry` only what failed is asked again, and the newer outcome counts."""
+def test_retry_repeats_failed_outcomes_only(tmp_path: Path) -> None:
+    """The newer outcome counts."""
     asked = cases(2)
     broken: dict[str, Model] = {"ann": ScriptedModel([[ModelError("overloaded", "503")]]), "bob": worker_model("bob")}
     first = evaluated(tmp_path / "e", conductor(broken), asked, ["alone"])
@@ -152,8 +152,8 @@ def test_what_failed_can_be_tried_again(tmp_path: Path) -> None:
     assert mended["bob"].requests == []
 
 
-def test_an_evaluation_that_is_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """Killed at random moments and resumed: the same outcomes, and no call that had ended is made again."""
+def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -> None:
+    """It is killed at random moments, and no call that had ended is repeated."""
     whole, cut, log = tmp_path / "whole", tmp_path / "cut", tmp_path / "log"
     main(str(whole), str(tmp_path / "other"))
     chance = random.Random(7)
@@ -195,8 +195,8 @@ def _lines(log: Path) -> int:
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
-def test_whoever_stops_reading_stops_the_runs(tmp_path: Path) -> None:
-    """Closing the stream of outcomes ends what runs, keeps what was finished and frees the directory."""
+def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
+    """Finished runs stay stored, and the directory is unlocked."""
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
     by, asked = conductor(models), cases(30)
@@ -215,8 +215,8 @@ def test_whoever_stops_reading_stops_the_runs(tmp_path: Path) -> None:
     assert len(evaluated(tmp_path / "e", by, asked, ["alone:ann"])) == 30
 
 
-def test_a_model_is_asked_as_often_at_once_as_it_may(tmp_path: Path) -> None:
-    """Over all runs together: and whoever waits for a turn is not late, however long it takes."""
+def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> None:
+    """Waiting for a turn does not count as a late reply, however long it takes."""
     models = {"ann": Counting("4", seconds=0.02), "bob": Counting("4", seconds=0.02)}
     local = Counting("B | - | Do it.", seconds=0.02)
     by = conductor(
@@ -227,24 +227,24 @@ def test_a_model_is_asked_as_often_at_once_as_it_may(tmp_path: Path) -> None:
     assert (models["ann"].most, models["bob"].most, local.most) == (1, 1, 1)
 
 
-def test_two_do_not_write_one_evaluation(tmp_path: Path) -> None:
-    """A second process that would evaluate into the same directory is told so."""
+def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
+    """The second one gets an error."""
     by = conductor()
     kept, systems = evaluation(tmp_path / "e", by, cases(1))
     with kept.writer(), pytest.raises(UsageError, match="by another process"):
         asyncio.run(all_of(Evaluation(tmp_path / "e"), systems, by))
 
 
-def test_a_rule_that_forbids_a_run_ends_the_evaluation(tmp_path: Path) -> None:
-    """What no run can mend comes out as it is, not in a group of errors."""
+def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
+    """It is raised itself, not inside a group of errors."""
     from decimal import Decimal
 
     with pytest.raises(PolicyError, match="a cost limit cannot be kept"):
         evaluated(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
 
 
-def test_slow_scorers_hold_nobody_up(tmp_path: Path) -> None:
-    """Mathematics is compared aside, also where a majority is counted by it, and comes out the same when rescored."""
+def test_slow_scorers_do_not_block_other_runs(tmp_path: Path) -> None:
+    """They run in a thread; a majority vote and rescoring give the same results."""
     models = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob", 1.0)}
     asked = tuple(replace(c, scorer="math", answer=rf"\frac{{{2 * int(c.answer)}}}{{2}}") for c in cases(3))
     found = evaluated(tmp_path / "e", conductor(models), asked, ["vote", "best-worker"])
@@ -252,8 +252,8 @@ def test_slow_scorers_hold_nobody_up(tmp_path: Path) -> None:
     assert rescore(Evaluation(tmp_path / "e")) == tuple(found.values())
 
 
-def test_rescoring_asks_nobody(tmp_path: Path) -> None:
-    """Stored runs are scored again, by their own scorer or by another one; a majority is counted anew."""
+def test_rescoring_makes_no_calls(tmp_path: Path) -> None:
+    """By each case's scorer or by another one; a majority is counted again."""
     asked = tuple(replace(c, scorer="exact") for c in cases(6))
     found = evaluated(tmp_path / "e", conductor(), asked, ["vote", "best-worker"])
     assert {outcome.verdict for outcome in found.values()} == {"wrong"}
@@ -265,31 +265,31 @@ def test_rescoring_asks_nobody(tmp_path: Path) -> None:
     assert [o.verdict for o in by_number] == [o.verdict for o in whole.values()]
 
 
-def test_rescoring_by_a_scorer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """An expected answer that the other scorer could never find is told, not counted wrong."""
+def test_rescoring_with_an_unsuitable_scorer_is_an_error(tmp_path: Path) -> None:
+    """An expected answer that the scorer can never match must not count as wrong."""
     asked = (replace(case(1), answer="four", scorer="exact"),)
     evaluated(tmp_path / "e", conductor(), asked, ["best-worker"])
     with pytest.raises(UsageError, match="does not fit the scorer number"):
         rescore(Evaluation(tmp_path / "e"), scorer="number")
 
 
-def test_a_known_decomposition_may_be_long(tmp_path: Path) -> None:
-    """A run has as many steps as the longest one takes, whatever a model may write."""
+def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None:
+    """The limit is for plans that a model writes."""
     asked = [case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))), case(2)]
     found = evaluated(tmp_path / "e", conductor(), asked, ["best-routing"])
     assert [(outcome.steps, outcome.error) for outcome in found.values()] == [(8, ""), (1, "")]
 
 
-def test_waiting_for_a_turn_uses_up_no_time_limit(tmp_path: Path) -> None:
-    """With one call at a time the last of ten runs waits for longer than a run may take, and is judged all the same."""
+def test_waiting_for_a_model_does_not_count_against_the_time_limit(tmp_path: Path) -> None:
+    """With one call at a time, the last of ten runs waits longer than the limit and is judged."""
     slow: dict[str, Model] = {"ann": Counting("4", seconds=10.0)}
     by = conductor(slow, pool=pool("ann", parallel=1), limits=Limits(attempts=1, seconds=60))
     kept, systems = evaluation(tmp_path / "e", by, cases(10), ["alone:ann"])
     assert {outcome.answer for outcome in virtually(all_of(kept, systems, by, parallel=10))} == {"4"}
 
 
-def test_waiting_for_an_equal_request_is_no_silence(tmp_path: Path) -> None:
-    """Two systems that ask the same at once share a reply that comes later than a first token may."""
+def test_waiting_for_an_equal_request_is_not_a_timeout(tmp_path: Path) -> None:
+    """Two systems share a reply that comes later than the timeout of a first token."""
     slow = ScriptedModel(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
     by = conductor({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
     kept, systems = evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
@@ -298,8 +298,8 @@ def test_waiting_for_an_equal_request_is_no_silence(tmp_path: Path) -> None:
     assert len(slow.requests) == 1
 
 
-def test_replies_that_cannot_be_kept_end_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the book is refused room, going on would pay for what has to be asked again; what was judged is kept."""
+def test_replies_that_cannot_be_stored_end_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Continuing would mean paying for them again later; judged outcomes stay."""
     append = AppendLog.append
 
     def refusing(journal: AppendLog, block: str) -> int:
@@ -314,8 +314,8 @@ def test_replies_that_cannot_be_kept_end_the_evaluation(tmp_path: Path, monkeypa
     assert 1 <= len(Evaluation(tmp_path / "e").outcomes()) < 9
 
 
-def test_a_pool_of_one_can_be_evaluated(tmp_path: Path) -> None:
-    """With one worker, what chooses or combines is left out, with the reason; the rest runs."""
+def test_a_pool_of_one_worker_can_be_evaluated(tmp_path: Path) -> None:
+    """Systems that choose or combine workers are left out with the reason."""
     by = conductor({"ann": worker_model("ann")}, model=None)
     kept, systems = evaluation(tmp_path / "e", by, cases(2))
     missing = {system.name: system.missing for system in systems if system.missing}
@@ -331,16 +331,16 @@ def test_a_pool_of_one_can_be_evaluated(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_large_pool_mixes(tmp_path: Path) -> None:
-    """A given plan may have more steps than a model may write: seven answer, an eighth step makes one of them."""
+def test_a_mixture_may_exceed_the_step_limit(tmp_path: Path) -> None:
+    """Seven workers answer and an eighth step combines the answers."""
     names = [f"w{number}" for number in range(7)]
     by = conductor({name: worker_model(name) for name in names}, pool=pool(*names))
     found = evaluated(tmp_path / "e", by, cases(1), ["moa"])
     assert (found["moa", "c1"].steps, found["moa", "c1"].verdict != "failed") == (8, True)
 
 
-def test_seconds_are_those_of_the_longest_chain(tmp_path: Path) -> None:
-    """What could run at once counts once, what waits adds up; known replies count what they took at first."""
+def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None:
+    """Parallel calls count once, and cached replies count their original time."""
     models: dict[str, Model] = {name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))}
     by = conductor(models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C"))
     names = ["alone", "moa", "reflection", "vote", "pipeline", "conductor", "conductor-mini", "best-worker"]

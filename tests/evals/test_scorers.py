@@ -1,4 +1,4 @@
-"""Right and wrong: what each scorer takes for the answer, also in texts that were written to mislead it."""
+"""Which answer each scorer finds, also in texts that were written to mislead it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
         "So the answer is: Paris", "**Answer:** Paris", "therefore, the final answer is **Paris**.",
     ],
 )  # fmt: skip
-def test_exact_reads_over_form(text: str) -> None:
-    """Case, quotes, stops, emphasis and an announced last line do not matter."""
+def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
+    """Case, quotes, stops, emphasis and an announcing last line do not matter."""
     assert right("exact", text, "Paris")
     assert said("exact", text) == "paris"
 
@@ -43,13 +43,13 @@ def test_exact_reads_over_form(text: str) -> None:
         "Paris or Lyon", "Answer: Lyon\nAnswer: Marseille", "the answers are Paris", "Paris?", "Answer:",
     ],
 )  # fmt: skip
-def test_exact_is_the_whole_answer(text: str) -> None:
-    """An answer that says more, less or something else is wrong: a chat around it needs to announce it."""
+def test_exact_needs_the_whole_answer(text: str) -> None:
+    """A text that says more, less or something else is wrong."""
     assert not right("exact", text, "Paris")
 
 
-def test_exact_keeps_what_is_meant() -> None:
-    """White space inside is one space, and an expected answer may itself begin with the announcement."""
+def test_exact_compares_the_remaining_text() -> None:
+    """White space inside is one space, and an expected answer may itself start like an announcement."""
     assert right("exact", "New\n  York", "new york")
     assert not right("exact", "NewYork", "New York")
     assert right("exact", "The answer is blowing in the wind.", "the answer is blowing in the wind")
@@ -82,20 +82,20 @@ def test_number_takes_the_last_number(text: str, answer: str) -> None:
         ("nan", "0"), ("inf", "0"), ("٤", "4"), ("9" * 5000, "9"), ("1e-400", "0.1"),
     ],
 )  # fmt: skip
-def test_number_is_not_fooled(text: str, answer: str) -> None:
-    """Whole numbers are compared exactly, others to six digits; letters with digits are no numbers."""
+def test_other_numbers_are_wrong(text: str, answer: str) -> None:
+    """Whole numbers are compared exactly, others to six digits; letters with digits are not numbers."""
     assert not right("number", text, answer)
 
 
 @pytest.mark.parametrize("answer", ["", "four", "4 apples", "4 5", "1/2", "--4", "nan", "9" * 5000])
-def test_number_needs_a_number(answer: str) -> None:
-    """An expected answer that is no number is a mistake in the case."""
+def test_an_expected_answer_without_a_number_is_an_error(answer: str) -> None:
+    """It is a mistake in the case."""
     assert SCORERS["number"].answer_error(answer, ())
 
 
 @pytest.mark.parametrize("answer", ["4", "-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "])
-def test_number_takes_what_people_write(answer: str) -> None:
-    """Money, shares and separators are numbers."""
+def test_money_percentages_and_separators_are_numbers(answer: str) -> None:
+    """An expected answer may be written as people write numbers."""
     assert SCORERS["number"].answer_error(answer, ()) == ""
 
 
@@ -129,14 +129,14 @@ def test_choice_finds_the_letter(text: str) -> None:
         "A) wrong\nB) right", "D or so", r"\boxed{5}",
     ],
 )  # fmt: skip
-def test_choice_is_not_guessed(text: str) -> None:
+def test_a_choice_is_not_guessed(text: str) -> None:
     """A text that names no letter, or one that is not offered, has no answer."""
     assert said("choice", text, FOUR) == ""
     assert not any(right("choice", text, letter, FOUR) for letter in "ABCD")
 
 
-def test_choice_needs_a_letter_that_is_offered() -> None:
-    """An expected answer is one of the letters of the choices."""
+def test_an_expected_choice_must_be_offered() -> None:
+    """It must be one of the letters of the choices."""
     assert SCORERS["choice"].answer_error("E", FOUR) == "it is not a letter from A to D"
     assert SCORERS["choice"].answer_error("a cat", FOUR)
     assert SCORERS["choice"].answer_error("d", FOUR) == ""
@@ -144,15 +144,15 @@ def test_choice_needs_a_letter_that_is_offered() -> None:
 
 
 @given(st.sampled_from(["exact", "number", "choice"]), st.text(), st.text(min_size=1), st.lists(st.text()))
-def test_no_text_breaks_a_scorer(scorer: str, text: str, answer: str, choices: list[str]) -> None:
-    """Whatever a model writes and whatever stands in a case, the reply is yes or no, and what was said is stable."""
+def test_no_text_crashes_a_scorer(scorer: str, text: str, answer: str, choices: list[str]) -> None:
+    """Any text is right or wrong, and its extracted answer is always the same."""
     assert right(scorer, text, answer, choices) in (True, False)
     assert said(scorer, text, choices) == said(scorer, text, choices)
 
 
 @given(st.sampled_from(["exact", "number"]), st.text(min_size=1))
-def test_what_is_expected_is_right(scorer: str, answer: str) -> None:
-    """An expected answer without a fault is itself a right answer."""
+def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> None:
+    """Unless the scorer reports an error about it."""
     if not SCORERS[scorer].answer_error(answer, ()):
         assert right(scorer, answer, answer)
 
@@ -169,8 +169,8 @@ def test_what_is_expected_is_right(scorer: str, answer: str) -> None:
     ids=range(20),
 )  # fmt: skip
 @pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
-def test_no_text_is_slow(scorer: str, hostile: str) -> None:
-    """A text made to be slow to read is read in a moment: a promise, since whoever answers may mean harm."""
+def test_no_text_takes_long_to_score(scorer: str, hostile: str) -> None:
+    """The text may be written by somebody who wants to block the program."""
     began = time.process_time()
     right(scorer, hostile, "4" if scorer == "number" else "A", FOUR)
     assert time.process_time() - began < 2.0

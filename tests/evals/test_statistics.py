@@ -28,8 +28,8 @@ def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: f
     assert wilson_interval(right, n) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_the_interval_of_all_or_nothing_is_exact_at_its_end() -> None:
-    """No rounding moves the limits from 0 and 1; without a case anything may be true."""
+def test_the_interval_of_0_and_100_percent_is_exact() -> None:
+    """Rounding does not move the limits 0 and 1; without a case the interval is 0 to 1."""
     assert wilson_interval(0, 7).low == 0
     assert wilson_interval(7, 7).high == 1
     assert wilson_interval(0, 0) == (0, 1)
@@ -60,8 +60,8 @@ def test_the_interval_agrees_with_a_second_publication() -> None:
 
 
 @given(st.tuples(*[st.integers(0, 300)] * 4))
-def test_the_interval_of_a_difference_holds_it_and_turns_with_it(counts: tuple[int, int, int, int]) -> None:
-    """The difference lies within its limits, and the other way round both change their signs."""
+def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple[int, int, int, int]) -> None:
+    """Swapping the systems changes the signs."""
     paired = cells(*counts)
     low, high = newcombe_interval(paired)
     assert -1 <= low <= paired.difference <= high <= 1
@@ -69,8 +69,8 @@ def test_the_interval_of_a_difference_holds_it_and_turns_with_it(counts: tuple[i
     assert newcombe_interval(cells(both, other, one, neither)) == pytest.approx((-high, -low))
 
 
-def test_cases_are_paired_in_their_order() -> None:
-    """Each case counts once, by which of the two got it right; two lists of different lengths are a fault."""
+def test_cases_are_paired_in_order() -> None:
+    """Each case is counted once; lists of different lengths are an error."""
     assert count_pairs([True, True, False, False, True], [True, False, True, False, True]) == cells(2, 1, 1, 1)
     with pytest.raises(ValueError, match="shorter"):
         count_pairs([True, True], [True])
@@ -78,11 +78,11 @@ def test_cases_are_paired_in_their_order() -> None:
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375)])
 def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
-    """Twice the tail of a fair coin thrown as often as only one was right, and never above 1."""
+    """Twice the tail of a fair coin, and never above 1."""
     assert mcnemar_p(cells(3, one, other, 4)) == pytest.approx(p)
 
 
-def test_mcnemar_takes_many_cases() -> None:
-    """Numbers beyond what a float holds do not matter."""
+def test_mcnemar_handles_many_cases() -> None:
+    """Powers of two that do not fit a float do not matter."""
     assert mcnemar_p(cells(0, 1100, 1100, 0)) == 1
     assert 0 < mcnemar_p(cells(0, 1030, 1170, 0)) < 0.02

@@ -1,4 +1,4 @@
-"""An evaluation's directory: what stands in it, what is refused, and what a kill in the middle of a write leaves."""
+"""An evaluation's directory: its content, its errors, and what a kill during a write leaves."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.evals.made import outcomes as made_outcomes
 from tests.run.kit import fold, play, sound
 
 
-def test_a_directory_says_what_is_evaluated(tmp_path: Path) -> None:
-    """Spec and cases are read again as they were given, by their owner only, and no header of a worker is in them."""
+def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
+    """Only their owner can read them, and they contain no header of a worker."""
     secret = pool(options={"headers": {"X-Key": "s3cret"}})
     by = conductor(pool=secret)
     made, systems = evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="0.1.0", time="now")
@@ -38,8 +38,8 @@ def test_a_directory_says_what_is_evaluated(tmp_path: Path) -> None:
     assert modes == [0] * len(modes)
 
 
-def test_a_trace_folds_to_its_outcome(tmp_path: Path) -> None:
-    """Each outcome leads to the whole stream of its run, nested ones too."""
+def test_each_outcome_leads_to_the_events_of_its_run(tmp_path: Path) -> None:
+    """Including nested ones."""
     found = evaluated(tmp_path / "e", conductor(), cases(2))
     kept = Evaluation(tmp_path / "e")
     for (system, name), outcome in found.items():
@@ -52,8 +52,8 @@ def test_a_trace_folds_to_its_outcome(tmp_path: Path) -> None:
         assert system == "vote" or trace.answer == outcome.answer
 
 
-def test_pieces_are_put_together() -> None:
-    """The text of a reply is stored in one piece; the fold of a run is the same."""
+def test_text_deltas_are_merged() -> None:
+    """A reply is stored in one piece, and the trace of the run is the same."""
     by = conductor(model=None)
     (system,) = select_systems("moa", by)
     assert system.plan is not None
@@ -67,8 +67,8 @@ def test_pieces_are_put_together() -> None:
     assert fold(stored) == fold(events)
 
 
-def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
-    """Text before a step's end or a failure stands before it."""
+def test_merged_deltas_come_before_the_next_event() -> None:
+    """Also the text of an unfinished plan or step."""
     events: list[ev.Event] = [
         ev.PlanDelta(at=1.0, text="a"), ev.PlanDelta(at=2.0, text="b"),
         ev.StepDelta(at=3.0, step=1, attempt=1, text="x"), ev.StepDelta(at=3.0, step=2, attempt=1, text="y"),
@@ -94,7 +94,7 @@ def test_pieces_of_a_plan_and_of_what_was_cut_off_are_kept() -> None:
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_a_difference_between_two_specs_is_named(change: dict[str, Any], name: str) -> None:
-    """What differs is named in words that the user knows, so that nothing else is mixed in."""
+    """In words that the user knows."""
     by = conductor()
     first = spec(select_systems("all", by, cases=cases(2)), cases(2), by, model_ids={"ann": "1", "bob": "2"})
     assert spec_differences(first, first) == ()
@@ -102,14 +102,14 @@ def test_a_difference_between_two_specs_is_named(change: dict[str, Any], name: s
 
 
 def test_time_version_and_notes_may_differ() -> None:
-    """An evaluation that is continued later keeps its own."""
+    """A continued evaluation keeps its own."""
     by = conductor()
     first = spec(select_systems("all", by, cases=cases(2)), cases(2), by, time="then", version="1", notes=("a",))
     assert spec_differences(first, replace(first, time="now", version="2", notes=(), best_by_card="x")) == ()
 
 
-def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None:
-    """Two that have the same name, behind two addresses, say, are told apart by what they are."""
+def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None:
+    """Two models with the same name at different addresses are told apart."""
     asked = cases(1)
     for who in ("one", "two"):
         model = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
@@ -121,8 +121,8 @@ def test_replies_of_another_conductor_model_do_not_count(tmp_path: Path) -> None
     assert [event.subtask for event in events if isinstance(event, ev.StepPlanned)] == ["What two wrote."]
 
 
-def test_what_was_spent_counts_what_failed(tmp_path: Path) -> None:
-    """Also after it was asked again; an evaluation is finished when nothing is left that failed."""
+def test_failed_runs_count_as_spent(tmp_path: Path) -> None:
+    """Also after a retry; an evaluation is finished when no failed outcome is left."""
     made, _ = evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"], runs=2)
     with made.writer() as writer:
         for number, sign in enumerate("+!", start=1):
@@ -133,8 +133,8 @@ def test_what_was_spent_counts_what_failed(tmp_path: Path) -> None:
     assert (made.spent(), made.is_finished(), len(made.outcomes())) == (Decimal("1.25"), True, 2)
 
 
-def test_outcomes_need_no_scorer(tmp_path: Path) -> None:
-    """They are known by their cases' ids, also where a scorer of a case is not there."""
+def test_outcomes_can_be_read_without_the_cases_scorers(tmp_path: Path) -> None:
+    """Only the ids of the cases are needed."""
     evaluated(tmp_path / "e", conductor(), cases(2), ["alone:ann"])
     path = tmp_path / "e" / CASES
     path.write_text(path.read_text().replace('"number"', '"gone"'))
@@ -144,8 +144,8 @@ def test_outcomes_need_no_scorer(tmp_path: Path) -> None:
         Evaluation(tmp_path / "e").outcomes()
 
 
-def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
-    """A missing directory, one without a spec, and one whose spec is damaged."""
+def test_a_directory_without_a_valid_spec_is_an_error(tmp_path: Path) -> None:
+    """A missing directory, one without a spec, and one with a damaged spec."""
     for content in (None, "", "{", "[]", "{}", '{"source": 1}', "[" * 100_000):
         if content is not None:
             (tmp_path / SPEC).write_text(content)
@@ -153,15 +153,15 @@ def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
             Evaluation(tmp_path)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A file where the directory should be."""
+def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
+    """There is a file in its place."""
     (tmp_path / "e").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
         evaluation(tmp_path / "e" / "f", conductor(), cases(1))
 
 
-def test_outcomes_are_in_order(tmp_path: Path) -> None:
-    """By system and case, as they were asked, whatever ended first."""
+def test_outcomes_are_in_the_order_of_systems_and_cases(tmp_path: Path) -> None:
+    """Whatever order they ended in."""
     evaluated(tmp_path / "e", conductor(), cases(4), ["moa", "alone:ann"], parallel=4)
     path = tmp_path / "e" / OUTCOMES
     lines = [line for line in path.read_text().split("\n") if line]
@@ -171,8 +171,8 @@ def test_outcomes_are_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [OUTCOMES, TRACES, "calls.jsonl"])
-def test_a_file_cut_at_any_byte_is_mended(tmp_path: Path, file: str) -> None:
-    """Whatever a kill left of the last write, the same outcomes come out, and their runs can be read."""
+def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
+    """Resuming gives the same outcomes, and their runs can be read."""
     by, asked = conductor(), cases(2)
     evaluated(tmp_path / "e", by, asked, ["conductor"], parallel=1)
     kept = Evaluation(tmp_path / "e")
@@ -193,8 +193,8 @@ def test_a_file_cut_at_any_byte_is_mended(tmp_path: Path, file: str) -> None:
         assert [kept.trace(outcome).answer for outcome in kept.outcomes()] == [outcome.answer for outcome in first]
 
 
-def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """Where somebody damaged the traces, the outcome whose run is broken is named."""
+def test_a_damaged_run_is_reported(tmp_path: Path) -> None:
+    """The error names the system and the case."""
     found = evaluated(tmp_path / "e", conductor(), cases(1), ["alone:ann"])
     kept, outcome = Evaluation(tmp_path / "e"), found["alone:ann", "c1"]
     for wrong in (replace(outcome, trace=""), replace(outcome, trace=f"{TRACES}:7")):
@@ -206,7 +206,7 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be written is told with the way out, and the calls that ended are kept for later."""
+    """The error says what to do, and replies that were received stay stored."""
     from conductor_cli.models.disk import AppendLog
 
     def refused(journal: AppendLog, block: str) -> int:
@@ -226,14 +226,14 @@ def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(evaluated(tmp_path / "e", by, cases(2))) == 30
 
 
-def test_cases_are_kept_with_the_evaluation(tmp_path: Path) -> None:
-    """An evaluation can be scored again when the file that its cases came from is gone."""
+def test_cases_are_stored_with_the_evaluation(tmp_path: Path) -> None:
+    """It can be scored again without the original file."""
     evaluation(tmp_path / "e", conductor(), cases(2))
     assert [json.loads(line)["id"] for line in (tmp_path / "e" / CASES).read_text().split("\n") if line] == ["c1", "c2"]
 
 
-def test_the_directory_is_free_after_an_error(tmp_path: Path) -> None:
-    """An evaluation that broke off leaves no lock behind."""
+def test_the_directory_is_unlocked_after_an_error(tmp_path: Path) -> None:
+    """Another process can write then."""
     by = conductor()
     kept, systems = evaluation(tmp_path / "e", by, cases(1))
 

@@ -1,4 +1,4 @@
-"""Outcomes become figures; what failed and what is not known stays apart."""
+"""Figures are computed from outcomes; failed and unknown values are kept apart."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"
 ALL = (ONE, TWO, MOA, AUTO)
 
 
-def test_a_system_is_counted_over_the_cases_that_were_judged() -> None:
-    """A failed case is in no share and no mean; what it used is kept apart."""
+def test_failed_cases_are_in_no_share_and_no_mean() -> None:
+    """What they used is counted separately."""
     summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0), systems=[ONE])
     (row,) = summary.systems
     assert (row.accuracy.right, row.accuracy.n, row.failed) == (2, 3, 1)
@@ -31,7 +31,7 @@ def test_a_system_is_counted_over_the_cases_that_were_judged() -> None:
 
 
 def test_a_system_without_a_judged_case_has_no_figures() -> None:
-    """Nothing was found out: unknown, not 0."""
+    """They are unknown, not 0."""
     (row, empty) = summarize(outcomes(ONE, "!!"), systems=[ONE, TWO]).systems
     for item in (row, empty):
         assert (item.accuracy.value, item.cost, item.mean_seconds) == (None, None, None)
@@ -40,8 +40,8 @@ def test_a_system_without_a_judged_case_has_no_figures() -> None:
     assert summarize([], systems=[ONE]).best_in_hindsight == ""
 
 
-def test_shares_by_tag_count_each_tag_of_a_case() -> None:
-    """A case with two tags counts under both, in the order of their first mention."""
+def test_a_case_counts_under_each_of_its_tags() -> None:
+    """Tags are in the order of their first occurrence."""
     made = [replace(item, tags=tags) for item, tags in zip(
         outcomes(ONE, "+-+"), (("letters", "2 hops"), ("letters",), ("facts",)), strict=True,
     )]  # fmt: skip
@@ -51,8 +51,8 @@ def test_shares_by_tag_count_each_tag_of_a_case() -> None:
     ]  # fmt: skip
 
 
-def test_plans_are_counted_where_a_model_planned() -> None:
-    """The valid-plan rate, and what is right among the valid; a fixed system has neither."""
+def test_valid_plans_are_counted_if_a_model_plans() -> None:
+    """A system with a fixed plan has no such figures."""
     made = [replace(item, planned=True, valid=valid) for item, valid in zip(
         outcomes(AUTO, "++-+"), (True, True, True, False), strict=True,
     )]  # fmt: skip
@@ -68,8 +68,8 @@ def test_plans_are_counted_where_a_model_planned() -> None:
     assert one.valid_plans is one.right_if_valid is None
 
 
-def test_an_unknown_cost_is_never_0() -> None:
-    """No price: None. A price of nothing: 0. Some with and some without: what is known, and how many are missing."""
+def test_an_unknown_cost_is_not_0() -> None:
+    """None without any price, 0 for free models; calls without a price are counted."""
     half = [*outcomes(MOA, "+", cost="0.5"), *outcomes(MOA, "-")]
     free, unknown, mixed = summarize(
         [*outcomes(ONE, "++", cost="0"), *outcomes(TWO, "++"), *half], systems=[ONE, TWO, MOA]
@@ -79,14 +79,16 @@ def test_an_unknown_cost_is_never_0() -> None:
 
 
 @pytest.mark.parametrize(("costs", "unit"), [(("0.1", "0"), "usd"), (("0", "0"), "tokens"), (("0.1", None), "tokens")])
-def test_equal_cost_is_in_dollars_only_where_all_have_a_price(costs: tuple[str | None, str | None], unit: str) -> None:
-    """Tokens are counted where any price is unknown, or where nothing costs anything."""
+def test_cost_is_compared_in_dollars_only_if_every_price_is_known(
+    costs: tuple[str | None, str | None], unit: str
+) -> None:
+    """Tokens are used if a price is unknown, or if everything is free."""
     made = [*outcomes(ONE, "+", cost=costs[0]), *outcomes(TWO, "+", cost=costs[1])]
     assert summarize(made, systems=[ONE, TWO]).cost_unit == unit
 
 
-def test_the_best_worker_is_told_by_card_and_best_in_hindsight() -> None:
-    """Both comparisons are paired by case, each says with whom, and nobody is compared with itself."""
+def test_systems_are_compared_with_the_best_worker_by_card_and_in_hindsight() -> None:
+    """Both comparisons are paired by case, and no system is compared with itself."""
     made = [*outcomes(ONE, "+---"), *outcomes(TWO, "++--"), *outcomes(AUTO, "+++-")]
     summary = summarize(made, systems=[ONE, TWO, AUTO], best_by_card=ONE)
     one, two, auto = summary.systems
@@ -99,8 +101,8 @@ def test_the_best_worker_is_told_by_card_and_best_in_hindsight() -> None:
     assert two.versus_best is None
 
 
-def test_whoever_hardly_answered_is_not_the_best() -> None:
-    """One right answer in one judged case, beside nine failures, is no better than eight in ten."""
+def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
+    """One right answer in one judged case does not beat eight in ten."""
     made = [*outcomes(ONE, "+!!!!!!!!!"), *outcomes(TWO, "-++++++++-"), *outcomes(AUTO, "++++++++++")]
     summary = summarize(made, systems=[ONE, TWO, AUTO])
     auto = summary.systems[2]
@@ -120,28 +122,28 @@ def test_whoever_hardly_answered_is_not_the_best() -> None:
         "equal where both answered",
     ],
 )
-def test_the_best_in_hindsight_is_chosen_on_common_cases(one: str, two: str, best: str) -> None:
-    """What only one was judged by tells nothing of who is better, but for who got more right among equals."""
+def test_the_best_worker_in_hindsight_is_chosen_on_common_cases(one: str, two: str, best: str) -> None:
+    """Ties go to the worker with more right answers on all its cases."""
     made = [*outcomes(ONE, one), *outcomes(TWO, two)]
     assert summarize(made, systems=[ONE, TWO]).best_in_hindsight == best
 
 
-def test_a_comparison_leaves_out_what_failed_for_either() -> None:
-    """Only cases that were judged for both are paired."""
+def test_a_comparison_uses_only_cases_judged_for_both() -> None:
+    """A case that failed for one of them is left out."""
     made = [*outcomes(ONE, "+-!+"), *outcomes(AUTO, "!+++")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]
     assert auto.versus_best is not None
     assert (auto.versus_best.counts.n, auto.versus_best.counts.only_first, auto.versus_best.counts.both) == (2, 1, 1)
 
 
-def test_the_best_worker_by_card_must_have_run() -> None:
-    """A card's choice that is none of the systems is no comparison."""
+def test_the_best_worker_by_card_must_be_among_the_systems() -> None:
+    """Otherwise there is no comparison."""
     summary = summarize(outcomes(AUTO, "+"), systems=[AUTO], best_by_card=ONE)
     assert (summary.best_by_card, summary.best_in_hindsight, summary.systems[0].versus_card) == ("", "", None)
 
 
-def test_the_conductors_share_and_the_times_are_told_apart() -> None:
-    """Planning is part of the usage; the 95th of a hundred times is the p95, the 50th and 51st make the median."""
+def test_planning_usage_and_percentiles_of_the_times() -> None:
+    """The 95th of a hundred times is the p95; the 50th and 51st give the median."""
     made = [
         replace(item, seconds=float(number), planning=used(4))
         for number, item in enumerate(outcomes(AUTO, "+" * 100), start=1)
@@ -151,7 +153,7 @@ def test_the_conductors_share_and_the_times_are_told_apart() -> None:
     assert (row.mean_seconds, row.median_seconds, row.p95_seconds) == (50.5, 50.5, 95)
 
 
-def test_systems_stand_in_the_order_given_and_others_are_left_out() -> None:
+def test_systems_are_in_the_given_order_and_others_are_left_out() -> None:
     """The order of the outcomes does not matter."""
     made = [*outcomes(TWO, "+"), *outcomes(ONE, "+"), *outcomes(MOA, "+")]
     assert [row.name for row in summarize(made, systems=[ONE, TWO]).systems] == [ONE, TWO]

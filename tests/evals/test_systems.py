@@ -1,4 +1,4 @@
-"""The systems: which there are, what each has the engine do, and who is chosen by cards and words."""
+"""Which systems there are, which plans they run, and which worker is chosen by cards and words."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def only(name: str, **fields: Any) -> System:
     return system
 
 
-def test_all_are_known_by_name() -> None:
-    """`all` is every system; each can be named; the workers alone have a name for all of them."""
+def test_every_system_can_be_selected_by_name() -> None:
+    """`all` selects every system, and `alone` every single worker."""
     every = select_systems("all", conductor(), cases=cases(1))
     assert tuple(system.name for system in every) == ALL
     assert all(not system.missing for system in every)
@@ -35,38 +35,38 @@ def test_all_are_known_by_name() -> None:
     assert set(NAMES) >= {name for name in ALL if not name.startswith("alone:")}
 
 
-def test_systems_are_chosen_in_order_and_once() -> None:
-    """A list, or names between commas; what is named twice counts once."""
+def test_systems_are_selected_in_order_and_once() -> None:
+    """From a list, or from names with commas between them."""
     by = conductor()
     assert [s.name for s in select_systems("moa, best-worker,moa", by)] == ["moa", "best-worker"]
     assert [s.name for s in select_systems(["alone:bob", "alone"], by)] == ["alone:bob", "alone:ann", "alone:cyd"]
 
 
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
-def test_an_unknown_system_is_refused(name: str) -> None:
-    """What is known is told."""
+def test_an_unknown_system_is_an_error(name: str) -> None:
+    """The hint lists the known ones."""
     with pytest.raises(UsageError, match=f"unknown system '{name}'") as error:
         select_systems(name, conductor())
     assert "alone:ann" in error.value.hint
     assert "moa" in error.value.hint
 
 
-def test_naming_none_is_refused() -> None:
+def test_selecting_no_system_is_an_error() -> None:
     """An empty list is a mistake."""
     with pytest.raises(UsageError, match="names no system"):
         select_systems(" , ", conductor())
 
 
-def test_a_conductor_that_only_plans_is_asked_for_nothing_else() -> None:
-    """One with words of its own was trained to plan: systems that have it reason or review are left out."""
+def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
+    """Systems that need that are left out."""
     own = Profile(name="own", render=lambda question, *_: question.text)
     systems = {system.name: system for system in select_systems("all", conductor(profile=own), cases=cases(1))}
     left_out = [name for name, system in systems.items() if "trained only to plan" in system.missing]
     assert left_out == ["conductor-ultra", "conductor-recursion"]
 
 
-def test_what_cannot_run_says_why() -> None:
-    """A worker without a key, a missing conductor, cases without a known decomposition."""
+def test_a_system_that_cannot_run_has_the_reason() -> None:
+    """A worker without a key, a missing conductor model, cases without a known decomposition."""
     absent = {"bob": Failure(kind="key", message="OPENAI_API_KEY is not set")}
     systems = {
         s.name: s for s in select_systems("all", conductor(model=None, absent=absent), cases=[case(1, steps=())])
@@ -80,15 +80,15 @@ def test_what_cannot_run_says_why() -> None:
     assert [step.worker for step in plan(case(), Random(0)).steps] == ["ann"]  # type: ignore[union-attr]
 
 
-def test_a_pool_of_nobody_is_refused() -> None:
-    """Where no worker can be asked there is nothing to compare."""
+def test_a_pool_without_available_workers_is_an_error() -> None:
+    """There is nothing to compare."""
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
     with pytest.raises(UsageError, match="no worker of the pool is available"):
         select_systems("all", conductor(absent=absent))
 
 
-def test_the_conductor_as_a_worker_is_no_system_of_its_own() -> None:
-    """A pool may hold `self`: it cannot be asked alone, and is nobody's best worker."""
+def test_the_conductor_in_the_pool_is_not_a_single_worker() -> None:
+    """It is not asked alone, and is never the best worker."""
     with_self = Pool(workers=(*pool().workers, Worker(name=SELF, kind=SELF, card=Card(strengths={"math": 1.0}))))
     models = {name: worker_model(name) for name in ("ann", "bob", "cyd")}
     systems = select_systems("all", conductor(models, pool=with_self), cases=cases(1))
@@ -102,24 +102,24 @@ def steps_of(system: System, number: int = 1) -> list[tuple[str, tuple[int, ...]
     return [(step.worker, step.access) for step in plan.steps]
 
 
-def test_each_plan_has_its_shape() -> None:
-    """Who does what, and who sees whom."""
+def test_plans_have_the_right_workers_and_access() -> None:
+    """Which worker does each step, and which steps it sees."""
     assert steps_of(only("reflection")) == [("bob", tuple(range(1, turn))) for turn in range(1, 6)]
     assert steps_of(only("moa")) == [("ann", ()), ("bob", ()), ("cyd", ()), ("bob", (1, 2, 3))]
     assert steps_of(only("pipeline")) == [("bob", ()), ("bob", (1,)), ("ann", (1, 2))]
     assert [worker for worker, _ in steps_of(only("vote"))] == [f"bob-{number}" for number in range(1, 6)]
 
 
-def test_a_random_router_is_random_and_the_same_again() -> None:
-    """Each worker has its turn, by the source that it is given alone."""
+def test_random_routing_is_reproducible() -> None:
+    """Every worker is chosen about equally often."""
     system = only("random")
     drawn = [steps_of(system, number)[0][0] for number in range(300)]
     assert drawn == [steps_of(system, number)[0][0] for number in range(300)]
     assert min(Counter(drawn)[name] for name in ("ann", "bob", "cyd")) > 70
 
 
-def test_samples_are_drawn_apart_and_blind(tmp_path: Path) -> None:
-    """Five calls of one model, at a temperature, each with a seed of its own and none with another one's answer."""
+def test_vote_samples_are_independent(tmp_path: Path) -> None:
+    """Five calls of one model at a temperature, each with its own seed and without the other answers."""
     model = worker_model("bob")
     evaluated(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["vote"], seed=3)
     assert {request.temperature for request in model.requests} == {baselines.TEMPERATURE}
@@ -127,8 +127,8 @@ def test_samples_are_drawn_apart_and_blind(tmp_path: Path) -> None:
     assert {request.messages[0].content for request in model.requests} == {"What is 1 + 3?"}
 
 
-def test_a_worker_alone_reads_the_bare_question(tmp_path: Path) -> None:
-    """Baselines get the question as it is; later turns get it with what was said and what to do."""
+def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
+    """Later turns also get the earlier answers and the instruction."""
     model = worker_model("bob")
     evaluated(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["reflection"])
     texts = [request.messages[0].content for request in model.requests]
@@ -137,8 +137,8 @@ def test_a_worker_alone_reads_the_bare_question(tmp_path: Path) -> None:
     assert all(text.startswith("What is 1 + 3?") and text.endswith(baselines.REFLECT) for text in texts[1:])
 
 
-def test_a_pool_may_speak_its_own_words(tmp_path: Path) -> None:
-    """A profile that renders is used in every system; a vote hides the answers of others from it too."""
+def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
+    """In every system; a vote hides the other answers from it, too."""
     own = WorkerProfile(render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}")
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
     evaluated(tmp_path / "e", conductor(models, worker_profile=own), cases(1), ["moa", "vote"])
@@ -149,8 +149,8 @@ def test_a_pool_may_speak_its_own_words(tmp_path: Path) -> None:
     }
 
 
-def test_a_majority_is_counted_by_meaning(tmp_path: Path) -> None:
-    """What the scorer takes for the same answer counts together; of equals the first wins; nothing said counts not."""
+def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
+    """The first one wins a tie, and samples without an answer do not count."""
     texts = {1: "It is 5.", 2: "4", 3: "so, 4.0", 4: "no idea", 5: "5"}
     models = {"bob": worker_model("bob")}
     models["bob"].reply = lambda request: [texts[request.seed or 0]]
@@ -164,8 +164,8 @@ def test_a_majority_is_counted_by_meaning(tmp_path: Path) -> None:
     assert (found["vote", "c1"].answer, found["vote", "c1"].verdict) == ("no idea", "wrong")
 
 
-def test_gold_steps_go_to_who_is_best_at_them(tmp_path: Path) -> None:
-    """The known decomposition is run as it is; a case without one is not for this system."""
+def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> None:
+    """A case without a known decomposition is skipped."""
     workers = Pool(
         workers=(
             Worker(name="ann", kind="scripted", card=Card(strengths={"facts": 0.9, "math": 0.1})),
@@ -183,8 +183,8 @@ def test_gold_steps_go_to_who_is_best_at_them(tmp_path: Path) -> None:
     assert "You are one of several models" in trace.steps[0].prompt[0].content
 
 
-def test_a_reader_is_told_how_the_best_was_found() -> None:
-    """Without cards the first worker is taken for the best; cards that nobody measured are named."""
+def test_notes_say_how_the_best_worker_was_found() -> None:
+    """Without cards it is the first one; cards that were not measured are named."""
     bare = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in ("ann", "bob")))
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
     assert ranking_notes(conductor(models, pool=bare)) == (
@@ -214,13 +214,13 @@ def test_a_reader_is_told_how_the_best_was_found() -> None:
         ("classical", ""), ("the CAPITAL of France", "facts"),
     ],
 )  # fmt: skip
-def test_words_betray_a_tag(text: str, tag: str) -> None:
-    """Whole words in any case; nothing where no word is known."""
+def test_words_indicate_a_tag(text: str, tag: str) -> None:
+    """Whole words in any case; no tag if no word is known."""
     assert find_tag(text, GENERAL) == tag
 
 
-def test_a_keyword_router_asks_the_best_on_the_tag() -> None:
-    """The tag's strongest worker by card; without a tag, or with one that no card knows, the best over all."""
+def test_keyword_routing_chooses_the_best_worker_for_the_tag() -> None:
+    """Without a tag, or with one that is on no card, the best worker overall."""
     ann = Worker(name="ann", kind="scripted", card=Card(strengths={"code": 0.9, "math": 0.2}))
     bob = Worker(name="bob", kind="scripted", card=Card(strengths={"code": 0.7, "math": 0.8}))
     words = {"code": ("python",), "math": ("sum",), "poems": ("rhyme",), "none": ()}
@@ -230,8 +230,8 @@ def test_a_keyword_router_asks_the_best_on_the_tag() -> None:
     assert best_worker_on((ann, bob), "code") is ann
 
 
-def test_a_pool_may_bring_its_own_words(tmp_path: Path) -> None:
-    """Keywords that are given replace the general ones."""
+def test_given_keywords_replace_the_default_ones(tmp_path: Path) -> None:
+    """As for the demo workers."""
     two = Pool(
         workers=(
             Worker(name="ann", kind="scripted", card=Card(strengths={"sums": 0.9, "rest": 0.1})),

@@ -82,7 +82,7 @@ def _unwrap_row(row: object) -> Row:
 # Rows to cases
 
 
-def _text(row: Row, *names: str) -> str:
+def _field(row: Row, *names: str) -> str:
     """The first of these fields that exists. Raises `KeyError`."""
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if value is None:
@@ -90,60 +90,60 @@ def _text(row: Row, *names: str) -> str:
     return str(value).strip()
 
 
-def _tag(text: str) -> str:
+def _slug(text: str) -> str:
     """A field as a tag: "Counting & Probability" becomes counting-probability."""
     return "-".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def _tags(*texts: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tag for tag in map(_tag, texts) if tag))
+    return tuple(dict.fromkeys(tag for tag in map(_slug, texts) if tag))
 
 
 def _math500(row: Row, number: int, _: int) -> Case:
     level = row.get("level")
     return Case(
-        id=str(row.get("unique_id") or number), question=f"{_text(row, 'problem')}\n\n{BOX}",
-        answer=_text(row, "answer"), scorer="math",
+        id=str(row.get("unique_id") or number), question=f"{_field(row, 'problem')}\n\n{BOX}",
+        answer=_field(row, "answer"), scorer="math",
         tags=_tags("math", str(row.get("subject") or ""), f"level {level}" if level is not None else ""),
     )  # fmt: skip
 
 
 def _aime25(row: Row, number: int, _: int) -> Case:
-    answer = re.match(r"\d{1,3}", _text(row, "answer"))  # one of opencompass's ends with a degree sign
+    answer = re.match(r"\d{1,3}", _field(row, "answer"))  # one of opencompass's ends with a degree sign
     if answer is None:
         raise ValueError("the answer is not a whole number from 0 to 999")
     return Case(
-        id=str(row.get("id") or number), question=f"{_text(row, 'problem', 'question')}\n\n{BOX}",
+        id=str(row.get("id") or number), question=f"{_field(row, 'problem', 'question')}\n\n{BOX}",
         answer=str(int(answer[0])), scorer="number", tags=("math", "aime"),
     )  # fmt: skip
 
 
 def _mmlu(row: Row, number: int, _: int) -> Case:
-    choices, answer = row.get("choices"), _text(row, "answer", "Answer")
+    choices, answer = row.get("choices"), _field(row, "answer", "Answer")
     if isinstance(choices, str):
         choices = json.loads(choices)
     if choices is None:
-        choices = [_text(row, letter) for letter in "ABCD"]
+        choices = [_field(row, letter) for letter in "ABCD"]
     if not isinstance(choices, Sequence) or not choices:
         raise ValueError("the choices are not a list")
     subject = str(row.get("subject") or row.get("Subject") or "")
     letter = ascii_uppercase[int(answer) :][:1] if answer.isdecimal() else answer
-    asked = _text(row, "question", "Question")
+    asked = _field(row, "question", "Question")
     return _multiple(
-        f"{_tag(subject) or 'mmlu'}-{number}", asked, [str(c) for c in choices], letter, ("facts", subject)
+        f"{_slug(subject) or 'mmlu'}-{number}", asked, [str(c) for c in choices], letter, ("facts", subject)
     )
 
 
 def _gpqa(row: Row, number: int, seed: int) -> Case:
     """The choices are shuffled by seed and question, because the right one is always first in the file."""
-    wrong = [_text(row, f"Incorrect Answer {index}") for index in (1, 2, 3)]
-    choices = [_text(row, "Correct Answer"), *wrong]
+    wrong = [_field(row, f"Incorrect Answer {index}") for index in (1, 2, 3)]
+    choices = [_field(row, "Correct Answer"), *wrong]
     name = str(row.get("Record ID") or number)
     order = list(range(len(choices)))
     Random(f"{seed}/{name}").shuffle(order)  # noqa: S311 - reproducible, no secret
     letter = ascii_uppercase[order.index(0)]
     domain = str(row.get("High-level domain") or "")
-    return _multiple(name, _text(row, "Question"), [choices[at] for at in order], letter, ("science", domain))
+    return _multiple(name, _field(row, "Question"), [choices[at] for at in order], letter, ("science", domain))
 
 
 def _multiple(name: str, question: str, choices: Sequence[str], answer: str, tags: Sequence[str]) -> Case:

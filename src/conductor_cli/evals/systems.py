@@ -137,7 +137,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
         )  # fmt: skip
 
     return [
-        *(_alone(worker, conductor) for worker in conductor.pool if worker.kind != SELF),
+        *(_single_worker(worker, conductor) for worker in conductor.pool if worker.kind != SELF),
         System(name=BEST_WORKER, plan=direct(lambda _case, _random: best), configure=over_best),
         System(name="random", plan=direct(lambda _, it: it.choice(workers)), configure=over_all, missing=too_few),
         System(name="keyword", plan=direct(lambda it, _: keyword_worker(it)), configure=over_all, missing=too_few),
@@ -160,7 +160,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     ]  # fmt: skip
 
 
-def _alone(worker: Worker, conductor: Conductor) -> System:
+def _single_worker(worker: Worker, conductor: Conductor) -> System:
     """A single worker, which may be absent."""
     reason = conductor.absent.get(worker.name)
     return System(
