@@ -138,8 +138,8 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     [
         ("", "is damaged"),
         ("{", "is damaged"),
-        ("[]", "holds no list of cards"),
-        ('{"format": 1, "cards": {}}', "holds no list of cards"),
+        ("[]", "is not a list of cards"),
+        ('{"format": 1, "cards": {}}', "is not a list of cards"),
         ('{"format": 2, "cards": []}', "format 2"),
         ('{"format": 1, "cards": [{}]}', "card 1: 'worker' is missing"),
         ('{"format": 1, "cards": [3]}', "card 1: expected an object"),

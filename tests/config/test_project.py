@@ -113,7 +113,7 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)
-    said = f"{tree / NAME}, line {line}: a project file can only narrow, and {name} is not for it to set"
+    said = f"{tree / NAME}, line {line}: a project file can only narrow settings, so it cannot set {name}"
     assert caught.value.message == said
     assert caught.value.exit_code == 3
 
@@ -142,7 +142,7 @@ def test_a_user_may_leave_project_files_alone(tree: Path, tmp_path: Path) -> Non
     """By a setting of their own; then not even a broken one is read."""
     (tree / NAME).write_text("[")
     assert settings(tmp_path, CONDUCTOR_LLM_POLICY_PROJECT="no").projects == ()
-    with pytest.raises(ConfigError, match="is no valid TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         settings(tmp_path)
 
 

@@ -1,6 +1,6 @@
-"""Settings: defaults, then the tool's own file, the user's file, the environment, and flags. One frozen result.
+"""Settings: defaults, then the tool's own file, the user's file, the environment, and options. One frozen result.
 
-A value that cannot be used is an error that says the file, the line and what was expected. Nothing here opens a model.
+A value that cannot be used is an error that names the file, the line and what was expected.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, read_cards
@@ -35,12 +36,12 @@ __all__ = [
 
 
 PER_DAY_SUFFIX: Final = "_day"
-"""How the names of limits end that are for all runs of a day."""
+"""How the names of limits end that apply to all runs of a day together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting by its name, where each came from, the workers that the files name, with their cards, and pools."""
+    """Every setting by its name, and where each came from; the workers of the files with their cards; the pools."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
@@ -49,7 +50,7 @@ class Settings:
     pools: tuple[NamedPool, ...] = ()
     cards: Cards = Cards()
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The project files that hold here, with the settings that each narrowed."""
+    """The project files that apply here, with the settings that each narrowed."""
     environ: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
@@ -62,7 +63,7 @@ class Settings:
 
     @property
     def day_limits(self) -> DayLimits:
-        """What all runs of a day may use together."""
+        """What all runs of a day together may use."""
         section = self._section("limits")
         of_a_day = {
             name.removesuffix(PER_DAY_SUFFIX): value for name, value in section.items() if name.endswith(PER_DAY_SUFFIX)
@@ -71,7 +72,7 @@ class Settings:
 
     @property
     def policy(self) -> Policy:
-        """Who may be asked, and who may see what."""
+        """Which workers may be asked, and what each may see."""
         section = self._section("policy")
         return Policy(**{item.name: section[item.name] for item in fields(Policy)})
 
@@ -87,70 +88,61 @@ class Settings:
 def load_settings(
     environ: Mapping[str, str], flags: Mapping[str, Any] | None = None, file: str | None = None
 ) -> Settings:
-    """The settings for one command. `flags` by setting name, None where not given. Raises `ConfigError`."""
-    where = app_paths(environ)
-    chosen = file or environ.get("CONDUCTOR_LLM_CONFIG") or None
-    sources = [read_toml(where.own_file), _user_source(where, chosen)]
+    """The settings for one command. `flags` are values by setting name, None where not given. Raises `ConfigError`."""
+    paths = app_paths(environ)
+    chosen = file or environ.get("CONDUCTOR_LLM_CONFIG")
+    user_file = read_toml(Path(chosen).expanduser(), required=True) if chosen else read_toml(paths.user_file)
+    sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
     origins = dict.fromkeys(values, "default")
     for source in sources:
-        _merge(values, origins, source)
+        _apply_file(values, origins, source)
     for item in SETTINGS:
-        if environ.get(item.variable, "") != "":
-            values[item.name] = _from_environment(item, environ[item.variable])
-            origins[item.name] = item.variable
+        text = environ.get(item.variable, "")
+        if text:
+            try:
+                values[item.name], origins[item.name] = item.parse(text), item.variable
+            except ConfigError as error:
+                message = f"{item.variable}: {error.message}"
+                raise ConfigError(message, hint="change or unset the variable") from None
     for name, value in (flags or {}).items():
         if value is None:
             continue
         item = find_setting(name)
-        if name.startswith("policy.") and item.type in RULES and value is not False:  # it adds to the files' rules
+        if name.startswith("policy.") and item.type in RULES and value is not False:
+            # A rule on the command line adds to those of the files; it never replaces one.
             narrow(values, origins, item, item.check(value), "command line")
         else:
             values[name], origins[name] = item.check(value), "command line"
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
     projects = project_files() if values[SWITCH] else ()
-    heeded = tuple((str(source.path), apply_project_file(values, origins, source)) for source in projects)
-    cards = read_cards(cards_file(where))
+    narrowed = tuple((str(source.path), apply_project_file(values, origins, source)) for source in projects)
+    cards = read_cards(cards_file(paths))
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
     return Settings(
-        values=values, origins=origins, workers=workers, paths=where, pools=pools_of(sources), cards=cards,
-        projects=heeded, environ=environ,
+        values=values, origins=origins, workers=workers, paths=paths, pools=pools_of(sources), cards=cards,
+        projects=narrowed, environ=environ,
     )  # fmt: skip
 
 
-def _user_source(where: AppPaths, chosen: str | None) -> Source:
-    from pathlib import Path
-
-    return read_toml(Path(chosen).expanduser(), required=True) if chosen else read_toml(where.user_file)
-
-
-def _from_environment(item: Setting, text: str) -> Any:  # noqa: ANN401 - any TOML value
-    try:
-        return item.parse(text)
-    except ConfigError as error:
-        raise ConfigError(f"{item.variable}: {error.message}", hint="change or unset the variable") from None
-
-
-def _merge(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
+def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
     sections = {name.split(".")[0] for name in SETTINGS_BY_NAME}
     for section, content in source.values.items():
         if section in ("workers", "pools"):
             continue
         if section not in sections or not isinstance(content, Mapping):
             known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME", "pools.NAME"])
-            raise ConfigError(f"{source.where(section)}: {section!r} is no section", hint=f"known: {known}")
+            raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}")
         for key, value in content.items():
-            name = f"{section}.{key}"
+            name, where = f"{section}.{key}", source.where(section, key)
             if name not in SETTINGS_BY_NAME:
                 keys = ", ".join(known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}."))
-                raise ConfigError(
-                    f"{source.where(section, key)}: [{section}] has no key {key!r}", hint=f"known: {keys}"
-                )
+                raise ConfigError(f"{where}: [{section}] has no key {key!r}", hint=f"known: {keys}")
             try:
                 values[name] = SETTINGS_BY_NAME[name].check(value)
             except ConfigError as error:
-                raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
+                raise ConfigError(f"{where}: {error.message}", hint="fix the line") from None
             origins[name] = str(source.path)
 
 
@@ -163,4 +155,4 @@ def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if isinstance(value, tuple):
         groups = [", ".join(group) or "nobody" for group in value] if any(isinstance(v, tuple) for v in value) else []
         return " and ".join(groups) or ", ".join(value) or "no rule"
-    return str(value) if not isinstance(value, Decimal) else f"{value:f}"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -1,4 +1,4 @@
-"""Measured capability cards: what `conductor workers calibrate` found out, kept by worker and by set of cases.
+"""Measured capability cards: what `conductor workers calibrate` found, by worker and by set of cases.
 
 One JSON file in the data directory. A card belongs to a model as it is used: kind, model, and every option that may
 change what it writes. Another model under the same name, or another temperature, has no card until it is measured.
@@ -10,13 +10,13 @@ import errno
 import hashlib
 import json
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
@@ -79,16 +79,16 @@ class MeasuredCard:
     price: Price | None = None
 
     def card(self) -> Card:
-        """As the conductor reads it."""
+        """The card as the conductor reads it."""
         strengths = {tag: round(strength.share, 4) for tag, strength in self.strengths.items()}
         return Card(strengths=strengths, measured=True, source=f"{self.n} cases of {self.source}, {self.time[:10]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """All that were measured, oldest first. `problem` says why a file that is there could not be read, else empty.
+    """All measured cards, oldest first. `problem` says why the file could not be read, else it is empty.
 
-    `foreign`: what stands in that file is no list of cards at all, so it may be somebody else's.
+    `foreign`: the file is not a list of cards at all, so it may be somebody else's.
     """
 
     measured: tuple[MeasuredCard, ...] = ()
@@ -96,7 +96,7 @@ class Cards:
     foreign: bool = False
 
     def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002 - the field's name
-        """The newest of a worker as it is now, on the set with this hash where one is given."""
+        """The newest card of a worker as it is now, of the set with this hash where one is given."""
         if not self.measured:
             return None
         key = worker_key(worker)
@@ -104,9 +104,9 @@ class Cards:
         return found[-1] if found else None
 
     def on(self, worker: Worker) -> Worker:
-        """The worker with its newest measured card, else with what is known of its model beforehand.
+        """The worker with its newest measured card, else with the built-in card of its model.
 
-        One that has a card by its owner's hand keeps that.
+        A card that the user wrote is kept.
         """
         if worker.card.strengths:
             return worker
@@ -115,9 +115,9 @@ class Cards:
 
 
 def worker_key(worker: Worker) -> str:
-    """What tells one worker's writing from another's: SHA-256 of kind, model, options; files count by their bytes.
+    """SHA-256 of everything that may change what a worker writes: kind, model (a file by its content) and options.
 
-    Headers, which may choose a deployment or a route, and may be keys, count by their own SHA-256.
+    Headers may choose a deployment, and may be keys, so they count by a hash of their own.
     """
     options = {
         name: value for name, value in worker.options.items() if name not in WITHOUT_EFFECT and value is not None
@@ -136,7 +136,7 @@ def _hash(value: object) -> str:
 
 
 def _identity(file: str) -> str:
-    """The hash by which a model file is known, wherever it lies; its name where there is no file to read."""
+    """The identity hash of a model file; its path where it cannot be read."""
     from conductor_cli.models.llama import read_model_info
 
     with suppress(ModelError, OSError):
@@ -150,7 +150,7 @@ def cards_file(paths: AppPaths) -> Path:
 
 
 def read_cards(path: Path) -> Cards:
-    """The cards of a file. What is damaged in it is told in `problem`, never raised: a run goes on without cards."""
+    """The cards of a file. Damage is reported in `problem` and never raised: a run goes on without cards."""
     try:
         return _read(path)
     except OSError as error:
@@ -158,9 +158,9 @@ def read_cards(path: Path) -> Cards:
 
 
 def check_cards_file(path: Path) -> None:
-    """Whether cards can be added to a file that a user names. Raises `ConfigError`; changes nothing."""
+    """Raise `ConfigError` where cards cannot be added to a file that a user names. Changes nothing."""
     try:
-        problem = f"{path} is there and holds no cards" if _read(path).foreign else ""
+        problem = f"{path} exists and holds no cards" if _read(path).foreign else ""
     except OSError as error:
         problem = f"{path} cannot be a file of cards: {error.strerror}"
     if problem:
@@ -187,7 +187,7 @@ def _read(path: Path) -> Cards:
 def _cards(data: object, path: Path) -> Cards:
     """Every card that can be read; the first that cannot is the problem."""
     if not isinstance(data, Mapping) or not isinstance(data.get("cards"), list):
-        return Cards(problem=f"{path} is damaged: it holds no list of cards", foreign=True)
+        return Cards(problem=f"{path} is damaged: it is not a list of cards", foreign=True)
     if data.get("format") != FORMAT:
         return Cards(problem=f"{path} has the format {data.get('format')!r:.20}; this conductor reads {FORMAT}")
     found: list[MeasuredCard] = []
@@ -201,33 +201,30 @@ def _cards(data: object, path: Path) -> Cards:
 
 
 def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = None) -> Path | None:
-    """Add cards to a file, each in the place of an older one of the same worker and set; written whole or not at all.
+    """Add cards to a file, each replacing an older one of the same worker and set; written whole or not at all.
 
-    `lock` is the file that is held meanwhile and stays, one beside the cards where none is named.
-    A damaged file is set aside first; the result says where it went. Raises `ConfigError` where the disk refuses. A
-    file that a user names is checked before, with `check_out`.
+    `lock` is the lock file; None makes one beside the cards. A damaged file is renamed first, and its new path is
+    returned. Raises `ConfigError` where the disk refuses. Check a file that a user names with `check_cards_file` first.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with exclusive_lock(lock or path.with_name(f".{path.name}.lock")):  # two that add cards both do
             known = _read(path)
             aside = _set_aside(path) if known.problem else None
-            fresh = tuple(new)
-            again = {(item.key, item.hash) for item in fresh}
-            kept = [item for item in known.measured if (item.key, item.hash) not in again]
-            write_atomically(path, _text([*kept, *fresh]))
+            added = tuple(new)
+            replaced = {(item.key, item.hash) for item in added}
+            kept = [item for item in known.measured if (item.key, item.hash) not in replaced]
+            data = {"format": FORMAT, "cards": [dump(card) for card in (*kept, *added)]}
+            write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and its rights") from None
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions"
+        ) from None
     return aside
 
 
-def _text(cards: Sequence[MeasuredCard]) -> str:
-    data: dict[str, Any] = {"format": FORMAT, "cards": [dump(card) for card in cards]}
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-
-
 def _set_aside(path: Path) -> Path:
-    """Give a damaged file a name of its own, one that no other file has."""
+    """Rename a damaged file to a name that no other file has."""
     for number in count(1):
         aside = path.with_name(f"{path.name}.damaged-{number}")
         if not aside.exists():

@@ -1,8 +1,8 @@
-"""A project's own file, `.conductor.toml`. It comes with the files of others, so it can only narrow.
+"""A project's own file, `.conductor.toml`. It comes with somebody else's files, so it can only narrow the settings.
 
-Every one counts that lies between the working directory and the top of its repository, or else the home directory; in
-neither, the one of the working directory. It may say who is not to be asked or shown something, and lower limits.
-Where a worker is, which key is sent and which model plans, it may not say.
+Each such file from the working directory up to the top of its repository counts, or up to the home directory; outside
+of both, only the one in the working directory. It may restrict workers and lower limits. It may not say where a worker
+is, which key is sent, or which model plans.
 """
 
 from __future__ import annotations
@@ -19,42 +19,43 @@ from conductor_cli.core.sanitize import one_line
 
 NAME: Final = ".conductor.toml"
 LARGEST: Final = 1 << 20
-"""Bytes of such a file; more is a mistake, or worse."""
+"""Bytes of such a file; more is a mistake or an attack."""
 
 RULES: Final = frozenset({"names", "groups", "yes-no"})
-"""The types of settings that can be narrowed by adding to them."""
+"""The types of settings that are narrowed by adding to them."""
 
 SWITCH: Final = "policy.project"
-"""The setting that has these files left alone."""
+"""The setting that makes conductor ignore these files."""
 
 
 def project_files(directory: Path | None = None) -> tuple[Source, ...]:
-    """The project files that count in `directory`, the working directory if None, outermost first.
+    """The project files that count in `directory` (None: the working directory), outermost first.
 
     Raises `ConfigError` for one that cannot be read.
     """
     try:
         here = Path.cwd() if directory is None else directory
-    except OSError:  # the working directory is gone
+    except OSError:  # the working directory was deleted
         return ()
-    found = [place / NAME for place in _places(here) if _size(place / NAME) >= 0]
-    large = next((path for path in found if _size(path) > LARGEST), None)
-    if large is not None:
-        raise ConfigError(f"{large} is larger than {LARGEST >> 20} MiB", hint="a project file holds a few lines")
-    return tuple(read_toml(path) for path in reversed(found))
+    found = []
+    for place in reversed(_directories(here)):
+        path = place / NAME
+        try:
+            size = path.stat().st_size if path.is_file() else -1  # a pipe would be waited for
+        except OSError:  # a directory without permission
+            size = -1
+        if size > LARGEST:
+            raise ConfigError(f"{path} is larger than {LARGEST >> 20} MiB", hint="a project file holds a few lines")
+        if size >= 0:
+            found.append(read_toml(path))
+    return tuple(found)
 
 
-def _size(path: Path) -> int:
-    """The bytes of a file, -1 where there is none: not a pipe either, which would be waited for."""
-    try:
-        return path.stat().st_size if path.is_file() else -1
-    except OSError:  # a directory that may not be looked into
-        return -1
-
-
-def _places(here: Path) -> list[Path]:
-    """The directories that count, innermost first."""
-    homes = _homes()
+def _directories(here: Path) -> list[Path]:
+    """The directories whose project file counts, innermost first."""
+    homes: tuple[Path, ...] = ()
+    with suppress(RuntimeError, OSError):  # a user without a home directory
+        homes = (Path.home(), Path.home().resolve())
     passed: list[Path] = []
     for place in (here, *here.parents):
         if place in homes:
@@ -66,68 +67,60 @@ def _places(here: Path) -> list[Path]:
     return [here]
 
 
-def _homes() -> tuple[Path, ...]:
-    """The home directory, as it is called and as it is."""
-    try:
-        return (Path.home(), Path.home().resolve())
-    except (RuntimeError, OSError):  # nobody's
-        return ()
-
-
 def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> tuple[str, ...]:
-    """Narrow settings by a project file; the names of those that it changed.
+    """Narrow settings by a project file; returns the names of those that it changed.
 
-    Raises `ConfigError` with file, line and name for what such a file may not say.
+    Raises `ConfigError` with file, line and name for a setting that such a file may not have.
     """
     changed = []
     for section, content in source.values.items():
         if not isinstance(content, Mapping):
-            raise _refused(source, section, "", "")
+            raise _forbidden(source, section, "", "")
         for key, value in content.items():
             item = SETTINGS_BY_NAME.get(f"{section}.{key}")
             if item is None or not may_narrow(item):
-                raise _refused(source, section, key, f".{key}")
+                raise _forbidden(source, section, key, f".{key}")
             try:
                 new = item.check(value)
             except ConfigError as error:
-                raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="mend the line") from None
+                raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="fix the line") from None
             if new is False:
-                raise _refused(source, section, key, f".{key} = false")
+                raise _forbidden(source, section, key, f".{key} = false")
             if narrow(values, origins, item, new, str(source.path)):
                 changed.append(item.name)
     return tuple(changed)
 
 
-def _refused(source: Source, section: str, key: str, rest: str) -> ConfigError:
+def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError:
     rules = ", ".join(item.name for item in SETTINGS_BY_NAME.values() if may_narrow(item) and item.type in RULES)
     name = one_line(f"{section}{rest}")
     return ConfigError(
-        f"{source.where(section, key)}: a project file can only narrow, and {name:.80} is not for it to set",
+        f"{source.where(section, key)}: a project file can only narrow settings, so it cannot set {name:.80}",
         hint=f"it may lower limits and set {rules}\nyour own settings belong in your own file: conductor config path",
     )
 
 
 def may_narrow(item: Setting) -> bool:
-    """Whether a project file may speak of a setting: rules and limits, and nothing else."""
+    """Whether a project file may have this setting: rules and limits, and nothing else."""
     rule = item.name.startswith("policy.") and item.type in RULES and item.name != SWITCH
     return rule or item.name.startswith("limits.")
 
 
 def narrow(values: dict[str, Any], origins: dict[str, str], item: Setting, new: Any, origin: str) -> bool:  # noqa: ANN401 - any TOML value
-    """Let `new` hold beside the value that a setting has, and say where both come from. Whether it changed anything."""
+    """Make `new` apply in addition to the value of a setting, and note where both come from. True if it changed.
+
+    Lists of workers grow, a switch stays on, a limit takes the lower value.
+    """
     old = values[item.name]
-    both = _both(item, old, new)
+    if item.type in ("names", "groups"):
+        both = tuple(dict.fromkeys((*old, *new)))
+    elif item.type == "yes-no":
+        both = old or new
+    else:
+        both = new if old is None else min(old, new)
     if both == old:
         return False
-    alone = both == new or origins[item.name] == "default"
+    replaces = both == new or origins[item.name] == "default"
     values[item.name] = both
-    origins[item.name] = origin if alone else f"{origins[item.name]}; {origin}"
+    origins[item.name] = origin if replaces else f"{origins[item.name]}; {origin}"
     return True
-
-
-def _both(item: Setting, old: Any, new: Any) -> Any:  # noqa: ANN401 - any TOML value
-    if item.type in ("names", "groups"):
-        return tuple(dict.fromkeys((*old, *new)))
-    if item.type == "yes-no":
-        return old or new
-    return new if old is None else min(old, new)

@@ -1,7 +1,4 @@
-"""Every setting, once: its name, type, bounds, default and meaning.
-
-Files, environment, `config` and the docs read this table.
-"""
+"""Every setting once: its name, type, bounds, default and meaning. Files, environment, `config` and docs read this."""
 
 from __future__ import annotations
 
@@ -23,21 +20,22 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "names": (list, tuple), "groups": (list, tuple),
 }  # fmt: skip
 _WORDS: Final = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(("false", "no", "0", "off"), False)
-_CALLED: Final = {"text": "text in quotes", "number": "a number", "money": "US dollars, as a number"} | dict.fromkeys(
-    ("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"'
-)
+_TYPE_NAMES: Final = {
+    "text": "text in quotes",
+    "number": "a number",
+    "money": "US dollars, as a number",
+} | dict.fromkeys(("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"')
 _SELECTOR: Final = re.compile(r"(tag:)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
-"""How workers are meant: by name, tag or provider, the last also by its host."""
+"""How workers are selected: by name, tag or provider, the last also by its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting. `name` is `section.key`, `type` one of text, whole, number, money, yes-no, names, groups.
 
-    Names are selectors of workers; groups are several such lists, all of which hold: each place that sets it gives one.
-
-    Whole numbers lie between `least` and `most`; numbers and money are more than 0. `form` and `pattern` say in words
-    and as an expression what a text must look like.
+    Names are selectors of workers. Groups are several such lists, one from each place that sets it; a worker must be in
+    all of them. Whole numbers are from `least` to `most`; numbers and money are more than 0. `form` and `pattern`
+    describe a text in words and as a regular expression.
     """
 
     name: str
@@ -64,7 +62,7 @@ class Setting:
             bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
             return f"a whole number {bounds}"
         more = " above 0" if self.type in {"number", "money"} else ""
-        return self.form or _CALLED.get(self.type, "true or false") + more
+        return self.form or _TYPE_NAMES.get(self.type, "true or false") + more
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
@@ -77,7 +75,7 @@ class Setting:
                 kept = float(value) if self.type == "number" else Decimal(str(value))
             elif self.type in {"names", "groups"}:
                 if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
-                    return value  # kept before
+                    return value  # checked before
                 kept = tuple(dict.fromkeys(value))
             fits = self._fits(kept)
         except (ValueError, OverflowError, InvalidOperation, TypeError):  # TypeError: lists in a list
@@ -183,5 +181,5 @@ SETTINGS_BY_NAME: Final[dict[str, Setting]] = {find_setting.name: find_setting f
 def find_setting(name: str) -> Setting:
     """The setting of this name. Raises `ConfigError`."""
     if name not in SETTINGS_BY_NAME:
-        raise ConfigError(f"there is no setting {name!r}", hint=f"known: {', '.join(SETTINGS_BY_NAME)}")
+        raise ConfigError(f"unknown setting {name!r}", hint=f"known: {', '.join(SETTINGS_BY_NAME)}")
     return SETTINGS_BY_NAME[name]

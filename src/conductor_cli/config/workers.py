@@ -1,4 +1,4 @@
-"""Workers in the files: `[workers.NAME]` tables, and the tool's own changes to them."""
+"""Workers in the files: `[workers.NAME]` tables, and changes to those in the tool's own file."""
 
 from __future__ import annotations
 
@@ -18,28 +18,34 @@ from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.presets import is_free
 
 WORKER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-"""What a worker may be called: it stands in plans, prompts and on command lines."""
+"""What a worker may be called: its name is used in plans, prompts and on command lines."""
 
 KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What a variable may be called. Most keys have a dash, so a key given in the place of its variable is noticed."""
+"""What a variable may be called. Most keys have a dash, so a key given instead of its variable is noticed."""
 
 _CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
-"""The context, in tokens, of workers that would be opened with a smaller one than prompts are cut to."""
+"""Default context, in tokens, of kinds whose own default is smaller than what prompts are shortened to."""
 
 WORKER_FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "kind": (str,), "model": (str,), "about": (str,), "parallel": (int,), "enabled": (bool,),
     "price": (dict,), "card": (dict,), "tags": (list,),
 }  # fmt: skip
-"""What a table of a worker may hold beside the options of its kind, and their types."""
+"""What a worker's table may hold besides the options of its kind, and the types."""
 
-_CALLED: Final = {str: "text in quotes", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
-_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1, "thinking_budget": 0}
+_TYPE_NAMES: Final = {
+    str: "text in quotes",
+    int: "a whole number",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list",
+}
+_MINIMUM: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1, "thinking_budget": 0}
 _SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredWorker:
-    """A worker as a file lists it: enabled or not, and in which file."""
+    """A worker of the files, enabled or not. `source` is the last file that configures it."""
 
     worker: Worker
     enabled: bool
@@ -54,12 +60,12 @@ class _Table:
     values: Mapping[str, Any]
     sources: tuple[Source, ...]
 
-    def wrong(self, key: str, what: str, hint: str = "") -> ConfigError:
-        """An error that names the file and the line of `key`, or of the table."""
+    def error(self, key: str, message: str, hint: str = "") -> ConfigError:
+        """An error that names the file and line of `key`, or of the table."""
         section = f"workers.{self.name}"
-        saying = [source for source in self.sources if key in source.values["workers"][self.name]]
-        where = saying[-1].where(section, key) if saying else self.sources[-1].where(section)
-        return ConfigError(f"{where}: {what}", hint=hint)
+        setting_it = [source for source in self.sources if key in source.values["workers"][self.name]]
+        where = setting_it[-1].where(section, key) if setting_it else self.sources[-1].where(section)
+        return ConfigError(f"{where}: {message}", hint=hint)
 
 
 def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
@@ -69,27 +75,26 @@ def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
     """
     tables: dict[str, _Table] = {}
     for source in sources:
-        listed = source.values.get("workers", {})
-        if not isinstance(listed, Mapping):
+        found = source.values.get("workers", {})
+        if not isinstance(found, Mapping):
             raise ConfigError(f"{source.where('workers')}: workers must be tables [workers.NAME]")
-        for name, table in listed.items():
+        for name, table in found.items():
             if not isinstance(table, Mapping):
                 raise ConfigError(f"{source.where('workers', name)}: {name!r} must be a table [workers.{name}]")
             before = tables.get(name, _Table(name=name, values={}, sources=()))
             tables[name] = _Table(name=name, values={**before.values, **table}, sources=(*before.sources, source))
-    return tuple(_listed(table) for table in tables.values())
+    return tuple(_parse_worker(table) for table in tables.values())
 
 
-def _listed(table: _Table) -> ConfiguredWorker:
+def _parse_worker(table: _Table) -> ConfiguredWorker:
     _check_name(table)
     _check_values(table)
-    values = table.values
-    kind = values["kind"]
+    values, kind = table.values, table.values["kind"]
     worker = Worker(
         name=table.name, kind=kind, model=values.get("model", ""), about=values.get("about", ""),
         options=_CONTEXT.get(kind, {}) | {key: value for key, value in values.items() if key not in WORKER_FIELDS},
         parallel=values.get("parallel", 1 if kind == "llama" else 4),
-        card=_card(table), price=_price(table), tags=_tags(table),
+        card=_parse_card(table), price=_parse_price(table), tags=_parse_tags(table),
     )  # fmt: skip
     _check_options(table, worker)
     if worker.price is None and is_free(worker):
@@ -100,38 +105,38 @@ def _listed(table: _Table) -> ConfiguredWorker:
 def _check_name(table: _Table) -> None:
     name, kind = table.name, table.values.get("kind")
     if not WORKER_NAME.fullmatch(name):
-        raise table.wrong("", f"{name!r} is no worker name", "letters, digits, dots and dashes, at most 40")
+        raise table.error("", f"{name!r} is not a valid worker name", "letters, digits, dots and dashes, at most 40")
     if kind is None:
-        raise table.wrong("", f"worker {name!r} has no kind", 'for example: kind = "openai"')
+        raise table.error("", f"worker {name!r} has no kind", 'for example: kind = "openai"')
     if (name == SELF) != (kind == SELF):
-        raise table.wrong("kind", f"worker {name!r} of kind {kind!r}: {SELF!r} means the conductor itself", "rename it")
+        raise table.error("kind", f"worker {name!r} of kind {kind!r}: {SELF!r} means the conductor itself", "rename it")
 
 
 def _check_values(table: _Table) -> None:
-    """Types, bounds, and that no key stands where everybody reads it."""
+    """Check types and minimums, and that no API key is in the file."""
     for key, value in table.values.items():
-        kinds = WORKER_FIELDS.get(key)
-        if kinds is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            raise table.wrong(key, f"{key} is {value!r:.60}; expected {_CALLED[kinds[0]]}")
-        if isinstance(value, float | int) and not (math.isfinite(value) and value >= _LEAST.get(key, -math.inf)):
-            raise table.wrong(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
+        types = WORKER_FIELDS.get(key)
+        if types is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
+            raise table.error(key, f"{key} is {value!r:.60}; expected {_TYPE_NAMES[types[0]]}")
+        if isinstance(value, float | int) and not (math.isfinite(value) and value >= _MINIMUM.get(key, -math.inf)):
+            raise table.error(key, f"{key} is {value!r:.60}; expected at least {_MINIMUM.get(key, 'a finite number')}")
         _refuse_secret(table, key, value)
     variable = table.values.get("key_env", "KEY")
     if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
-        raise table.wrong("key_env", "key_env is no name of a variable", "it names the variable that holds the key")
+        raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
 
 
 def _refuse_secret(table: _Table, key: str, value: object) -> None:
-    """A key in a settings file would be shown, traced and backed up: its variable's name belongs there, not it."""
+    """Refuse an API key in a settings file, where it would be shown and backed up."""
     names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
-    address = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
-    if address or any(_SECRET.fullmatch(name) for name in names):
-        raise table.wrong(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
+    has_password = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
+    if has_password or any(_SECRET.fullmatch(name) for name in names):
+        raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
 
 
 def _check_options(table: _Table, worker: Worker) -> None:
-    """That the worker's kind exists and has these options, as the adapters will check again."""
-    from conductor_cli.models.catalog import check_types  # only where a worker is named
+    """Check that the worker's kind exists and has these options, as its adapter will do again."""
+    from conductor_cli.models.catalog import check_types  # settings without workers load without the adapters
     from conductor_cli.models.presets import PRESETS
     from conductor_cli.models.sampling_options import find_invalid_option
 
@@ -140,62 +145,67 @@ def _check_options(table: _Table, worker: Worker) -> None:
         try:
             check_types(replace(worker, options=options))
         except ConfigError as error:
-            raise table.wrong(key, error.message, error.hint) from None
-    if worker.kind in PRESETS and (fault := find_invalid_option(worker)):
-        raise table.wrong(fault[0], f"worker {worker.name!r}: {fault[1]}", fault[2])
+            raise table.error(key, error.message, error.hint) from None
+    if worker.kind in PRESETS and (invalid := find_invalid_option(worker)):
+        key, message, hint = invalid
+        raise table.error(key, f"worker {worker.name!r}: {message}", hint)
 
 
-def _card(table: _Table) -> Card:
-    card: Card = _read(Card, table, "card") or Card()
-    wrong = next((tag for tag, strength in card.strengths.items() if not 0 <= strength <= 1), None)
-    if wrong is not None:
-        raise table.wrong("card", f"card: the strength of {wrong!r:.40} must lie between 0 and 1")
+def _parse_card(table: _Table) -> Card:
+    card: Card = _parse(Card, table, "card") or Card()
+    for tag, strength in card.strengths.items():
+        if not 0 <= strength <= 1:
+            raise table.error("card", f"card: the strength of {tag!r:.40} must be between 0 and 1")
     return card
 
 
-def _price(table: _Table) -> Price | None:
-    price: Price | None = _read(Price, table, "price")
+def _parse_price(table: _Table) -> Price | None:
+    price: Price | None = _parse(Price, table, "price")
     if price is not None and min(price.amounts()) < 0:
-        raise table.wrong("price", "price: an amount must be 0 or more")
+        raise table.error("price", "price: an amount must be 0 or more")
     return price
 
 
-def _tags(table: _Table) -> tuple[str, ...]:
-    """What a worker is sorted by, each once, in the order written."""
+def _parse_tags(table: _Table) -> tuple[str, ...]:
+    """The tags, each once, in the order written."""
     tags = table.values.get("tags", [])
-    wrong = next((tag for tag in tags if not isinstance(tag, str) or not WORKER_NAME.fullmatch(tag)), None)
-    if wrong is not None:
-        raise table.wrong("tags", f"tags: {wrong!r:.60} is no tag", "letters, digits, dots and dashes, at most 40")
+    for tag in tags:
+        if not isinstance(tag, str) or not WORKER_NAME.fullmatch(tag):
+            hint = "letters, digits, dots and dashes, at most 40"
+            raise table.error("tags", f"tags: {tag!r:.60} is not a valid tag", hint)
     return tuple(dict.fromkeys(tags))
 
 
-def _read(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an instance of `kind`
+def _parse(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - an instance of `kind`
     data = table.values.get(key)
     if data is None:
         return None
     known = [field.name for field in fields(kind)]
-    unknown = [name for name in data if name not in known]
-    if unknown:
-        raise table.wrong(key, f"{key} has no {unknown[0]!r:.40}", f"known: {', '.join(known)}")
+    for name in data:
+        if name not in known:
+            raise table.error(key, f"{key} has no {name!r:.40}", f"known: {', '.join(known)}")
     try:
         return load(kind, data, key)
     except DecodeError as error:
-        raise table.wrong(key, str(error)) from None
+        raise table.error(key, str(error)) from None
+
+
+# Changes to the tool's own file
 
 
 def own_worker_names(where: AppPaths) -> tuple[str, ...]:
-    """The names in the tool's own file, whether what stands there can be used or not. Raises `ConfigError`."""
-    return tuple(_own(where))
+    """The names of the workers in the tool's own file, not checked. Raises `ConfigError`."""
+    return tuple(_own_tables(where))
 
 
-def _own(where: AppPaths) -> Mapping[str, Any]:
-    listed = read_toml(where.own_file).values.get("workers", {})
-    return listed if isinstance(listed, Mapping) else {}
+def _own_tables(where: AppPaths) -> Mapping[str, Any]:
+    tables = read_toml(where.own_file).values.get("workers", {})
+    return tables if isinstance(tables, Mapping) else {}
 
 
 def validate_worker(where: AppPaths, name: str, table: Mapping[str, Any]) -> Worker:
-    """The worker that `change` would make. Raises `ConfigError`, without a file: nothing is written yet."""
-    merged = _merged(_own(where).get(name), table)
+    """The worker that `update_worker` would make; nothing is written. Raises `ConfigError` that names no file."""
+    merged = _merge(_own_tables(where).get(name), table)
     source = Source(path=where.own_file, values={"workers": {name: merged}})
     try:
         return workers_of([source])[0].worker
@@ -203,42 +213,37 @@ def validate_worker(where: AppPaths, name: str, table: Mapping[str, Any]) -> Wor
         raise ConfigError(error.message.removeprefix(f"{where.own_file}: "), hint=error.hint) from None
 
 
-def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said anew wins, and None takes out what was said; a worker of another kind begins anew."""
-    same = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
-    merged = {**old, **new} if same and isinstance(old, Mapping) else new
-    return {key: value for key, value in merged.items() if value is not None}
-
-
 def update_worker(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> None:
-    """Merge `table` into the tool's own entry for worker `name`; with None, remove the entry. Raises `ConfigError`."""
+    """Merge `table` into the worker's table in the tool's own file; None removes that. Raises `ConfigError`."""
     with edit_settings_file(where.own_file) as values:
         workers = values.setdefault("workers", {})
         if table is None:
             workers.pop(name, None)
         else:
-            workers[name] = _merged(workers.get(name), table)
+            workers[name] = _merge(workers.get(name), table)
+
+
+def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
+    """New values win, and None removes a value. Where the kind changes, nothing of the old table is kept."""
+    same_kind = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
+    merged = {**old, **new} if same_kind and isinstance(old, Mapping) else new
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def set_value(where: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
-    """Put one setting into the tool's own file; with None, take it out. Raises `ConfigError`."""
+    """Write one setting into the tool's own file; None removes it. Raises `ConfigError`."""
     section, key = name.split(".")
+    if isinstance(value, tuple):  # groups of selectors are written as one list
+        value = [item for each in value for item in (each if isinstance(each, tuple) else (each,))]
     with edit_settings_file(where.own_file) as values:
         if value is None:
             values.get(section, {}).pop(key, None)
         else:
-            values.setdefault(section, {})[key] = _written(value)
+            values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value
 
 
 def own_value(where: AppPaths, name: str) -> Any:  # noqa: ANN401 - any TOML value
-    """A setting as the tool's own file has it, None where it does not. Raises `ConfigError`."""
+    """A setting as the tool's own file has it, else None. Raises `ConfigError`."""
     section, key = name.split(".")
     values = read_toml(where.own_file).values.get(section, {})
     return values.get(key) if isinstance(values, Mapping) else None
-
-
-def _written(value: Any) -> Any:  # noqa: ANN401 - any TOML value
-    """A setting's value as TOML has it: money as text, selectors as one list."""
-    if isinstance(value, tuple):
-        return [name for item in value for name in (item if isinstance(item, tuple) else (item,))]
-    return str(value) if isinstance(value, Decimal) else value
