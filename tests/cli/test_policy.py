@@ -149,7 +149,7 @@ def test_a_project_file_that_adds_an_endpoint_is_refused_by_name(stage: Stage, t
     (tmp_path / ".conductor.toml").write_text('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://x/v1"')
     done = stage.run("ask", "How many?", cwd=tmp_path)
     assert done.code == 3
-    assert ".conductor.toml, line 1: a project file can only narrow, and workers.evil is not for it" in done.err
+    assert ".conductor.toml, line 1: a project file can only narrow settings, so it cannot set workers.evil" in done.err
     assert nobody_was_asked(stage)
 
 

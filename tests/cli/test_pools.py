@@ -87,7 +87,7 @@ WRONG = {
     "unknown worker": (("pools", "add", "x", "nobody"), 2, "no worker is named 'nobody'"),
     "nobody": (("pools", "add", "x"), 2, "pool 'x' needs at least one worker"),
     "twice": (("pools", "add", "x", "alpha", "alpha"), 2, "names 'alpha' twice"),
-    "bad name": (("pools", "add", "a b", "alpha"), 2, "'a b' is no name of a pool"),
+    "bad name": (("pools", "add", "a b", "alpha"), 2, "'a b' is not a valid pool name"),
     "rm": (("pools", "rm", "nope"), 2, "no pool is named 'nope'"),
     "show": (("pools", "show", "nope"), 2, "no pool is named 'nope'"),
     "use": (("pools", "use", "nope"), 2, "no pool is named 'nope'"),

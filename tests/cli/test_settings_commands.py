@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.core import TyperGroup
 
-from conductor_cli.cli.commands import app
+from conductor_cli.cli.commands import COMMANDS
+from conductor_cli.cli.lazy_group import load_command
 from tests.cli.stage import SOURCE, Stage, explained, finished, refuses, replies
 
 
@@ -280,18 +282,14 @@ def test_model_use_says_when_it_is_without_effect(stage: Stage) -> None:
     stage.configure(conductor="openai/other")
     done = stage.inside("model", "use", "ollama/mine")
     assert "is now" not in done.out
-    assert "openai/other, and wins" in done.err
+    assert "openai/other and takes precedence" in done.err
 
 
 def test_every_command_that_a_hint_names_exists() -> None:
-    """No message sends anybody to a command that is not there (model is also a word of the prose)."""
+    """No message sends anybody to a command that does not exist (model is also a word of the prose)."""
     source = "".join(path.read_text() for path in (SOURCE / "conductor_cli").rglob("*.py"))
     named = set(re.findall(r"conductor (trace|workers|pools|config|keys|setup|chat|serve) ([a-z]+)", source))
-    known = {
-        (group.name, command.name or command.callback.__name__.rstrip("_"))
-        for group in app.registered_groups
-        for command in (group.typer_instance.registered_commands if group.typer_instance else ())
-        if command.callback
-    }
+    groups = {name: load_command(name, target) for rows in COMMANDS.values() for name, (target, _) in rows.items()}
+    known = {(name, each) for name, group in groups.items() if isinstance(group, TyperGroup) for each in group.commands}
     assert named
     assert named - known == set()
