@@ -140,7 +140,7 @@ def test_outcomes_can_be_read_without_the_cases_scorers(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"number"', '"gone"'))
     assert len(Evaluation(tmp_path / "e").outcomes()) == 2
     path.write_text("{")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         Evaluation(tmp_path / "e").outcomes()
 
 

@@ -50,7 +50,6 @@ from conductor_cli.evals.report import ReportTable, make_report, report_json, re
 from conductor_cli.evals.runner import rescore as rescore_evaluation
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 LIMIT: Final = 6
 INTERRUPTED: Final = 130
@@ -124,6 +123,7 @@ def evaluate(
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
     _check_options(context, cases=cases, resume=resume, rescore=rescore, list_=list_, scorer=scorer)
+    # Checked now, because nobody wants to pay for an evaluation whose report has no place.
     if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
         raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
     if list_:
@@ -135,6 +135,7 @@ def evaluate(
         _print_report(evaluation, outcomes, html=html, json=json)
         return
     if resume is not None:
+        # The workers of the evaluation count, not those of a pool that is in use now.
         settings = without_pool(settings)
         request = resume_request(find_evaluation(resume, settings))
     else:
@@ -180,6 +181,7 @@ def _check_options(
         "form": "--from",
     }  # fmt: skip
     for name, option in fixed.items():
+        # A value may equal the default, so only its source tells whether the user gave the option.
         source = context.get_parameter_source(name)
         if (resume or rescore) and source is not None and source.name == "COMMANDLINE":
             message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
@@ -205,6 +207,7 @@ def run_evaluation(
         return request.resume, 0
     try:
         return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, resume_command=resume_command))
+    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
         return None, INTERRUPTED
     except asyncio.CancelledError:
@@ -295,9 +298,8 @@ def _print_report(evaluation: Evaluation, outcomes: Sequence[Outcome], *, html: 
     """The table or the JSON, and the HTML file if one is wanted."""
     report = make_report(evaluation.id, evaluation.spec, outcomes)
     if html is not None:
-        page = KNOWN_SECRETS.redact(render_html(report, evaluation.cases(), outcomes))
         try:
-            html.write_text(page, encoding="utf-8")
+            html.write_text(render_html(report, evaluation.cases(), outcomes), encoding="utf-8")
         except OSError as error:
             hint = "the evaluation is stored: conductor eval --rescore last --html FILE"
             raise UsageError(f"cannot write {html}: {error.strerror}", hint=hint) from None
@@ -325,16 +327,14 @@ def _print_table(table: ReportTable, width: int) -> None:
 
 def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
     """All stored evaluations; a question mark, or null, for what cannot be read."""
-    names = ("time", "source", "cases", "seed", "systems", "workers", "outcomes")
     rows = []
     for listing in listings:
         spec = listing.spec
-        known = (
-            (spec.time, spec.source, spec.case_count, spec.seed, list(spec.systems), list(spec.pool.names))
-            if spec is not None
-            else (None,) * 6
-        )
-        rows.append({"id": listing.id, **dict(zip(names, (*known, listing.outcomes), strict=True))})
+        rows.append({
+            "id": listing.id, "time": spec and spec.time, "source": spec and spec.source,
+            "cases": spec and spec.case_count, "seed": spec and spec.seed, "systems": spec and list(spec.systems),
+            "workers": spec and list(spec.pool.names), "outcomes": listing.outcomes,
+        })  # fmt: skip
     if json:
         print_json(rows)
         return

@@ -1,7 +1,7 @@
-"""An evaluation's report as one HTML file without scripts, links or requests. Pure, apart from reading the template.
+"""An evaluation's report as one HTML file without scripts, links or requests.
 
-Names, questions and answers come from models and files and may contain anything. The template engine escapes every
-value, and `sanitize` removes control characters before that.
+Names, questions and answers come from models and files and may contain anything. Control characters and keys are
+removed from every value, and then the template engine escapes it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from conductor_cli.evals.report import (
     tag_table,
 )
 from conductor_cli.evals.summary import Summary
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 MAX_CASES: Final = 500
 """How many cases the page shows; it says so if there are more."""
@@ -77,7 +78,7 @@ def render_html(report: Report, cases: Sequence[Case] = (), outcomes: Sequence[O
 def _finalize(value: object) -> object:
     """What the template prints for a value. Markup, which is a subclass of `str`, is what a macro has rendered."""
     if type(value) is str:
-        return sanitize(value)
+        return _clean(value)
     return f"{value:.1f}" if isinstance(value, float) else value
 
 
@@ -109,7 +110,7 @@ def _case_details(cases: Sequence[Case], outcomes: Sequence[Outcome], summary: S
         found = [by_case[case.id][system.name] for system in summary.systems if system.name in by_case[case.id]]
         details.append({
             "id": one_line(case.id), "question": _crop(case.question), "answer": _crop(case.answer),
-            "gist": crop_text(one_line(case.question), 100),
+            "gist": crop_text(one_line(_clean(case.question)), 100),
             "right": sum(outcome.verdict == "right" for outcome in found),
             "judged": sum(outcome.verdict != "failed" for outcome in found),
             "outcomes": [
@@ -119,8 +120,13 @@ def _case_details(cases: Sequence[Case], outcomes: Sequence[Outcome], summary: S
     return details
 
 
+def _clean(text: str) -> str:
+    return KNOWN_SECRETS.redact(sanitize(text))
+
+
 def _crop(text: str) -> str:
-    text = sanitize(text)
+    # Cleaned before it is cut: half a key would not be recognised.
+    text = _clean(text)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text) - MAX_TEXT:,} characters more)"
 
 

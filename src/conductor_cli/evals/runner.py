@@ -36,6 +36,7 @@ async def evaluate(  # noqa: PLR0913 - each argument is independent of the other
     `conductor` stay open. Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a
     scorer is missing.
     """
+    # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer:
         known = {(o.system, o.case) for o in evaluation.outcomes() if not (retry and o.verdict == "failed")}
         # A run has no time limit as a whole: it also waits for other runs on the same model.

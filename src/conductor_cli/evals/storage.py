@@ -94,7 +94,7 @@ class Evaluation:
                 f"{directory} holds no evaluation: {error.strerror}", hint="conductor eval --list shows them"
             ) from None
         except (ValueError, RecursionError, DecodeError) as error:
-            raise UsageError(f"{path} cannot be read: {error}", hint="start a new evaluation") from None
+            raise UsageError(f"cannot read {path}: {error}", hint="start a new evaluation") from None
         self.directory = directory
         self.spec = spec
 
@@ -128,7 +128,7 @@ class Evaluation:
             # Not `cases()`, which checks each case's scorer: that may need a library which is not installed here.
             ids = [str(json.loads(text)["id"]) for text in read_lines(path)]
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{path} cannot be read: {error}", hint="start a new evaluation") from None
+            raise UsageError(f"cannot read {path}: {error}", hint="start a new evaluation") from None
         order = [(system, case) for system in self.spec.systems for case in ids]
         return tuple(known[key] for key in order if key in known)
 
