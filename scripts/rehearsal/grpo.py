@@ -1,19 +1,23 @@
-"""GRPO training of the rehearsal's conductor: one stage of it, and the GGUF file at the end. Imports torch and trl."""
+"""GRPO training of the demo conductor: one stage of it, and the GGUF file at the end. Imports torch and trl."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.pool import Pool
 from conductor_cli.rehearsal import conductor_model
 from conductor_cli.rehearsal.world import draw_problems
+from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.grpo import train
 from conductor_cli.train.job import TrainingJob
+from conductor_cli.train.metrics import compute_metrics, mean
+from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 from scripts.rehearsal.exercises import EVERYBODY, Practice, on_offer, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded
 from scripts.rehearsal.rollouts import carded, over_workers
@@ -22,14 +26,16 @@ from scripts.rehearsal.supervised import use_threads
 from scripts.rehearsal.tokenizer import END, PAD, build
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model that is needed was made on this machine
+with require("torch"):
+    import torch
 with require("transformers"):
     from transformers import PreTrainedTokenizerFast
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LOOKS: Final = 120
-"""Held-out questions for each look."""
+HELD_OUT: Final = 120
+"""Held-out questions for each evaluation during training."""
 
 
 def practise(  # noqa: PLR0913 - one for each option
@@ -43,7 +49,7 @@ def practise(  # noqa: PLR0913 - one for each option
     start: Path | None = None,
     pool: Pool | None = None,
 ) -> bool:
-    """A stage in a directory of its own for each seed and length, over the models of the package or others."""
+    """A stage in a directory for this seed and length. Without `start` and `pool`, the shipped files are used."""
     practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
     return grpo_stage(
         practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or conductor_model.conductor_path("cold"),
@@ -51,7 +57,7 @@ def practise(  # noqa: PLR0913 - one for each option
     )  # fmt: skip
 
 
-def grpo_stage(  # noqa: PLR0913 - what a stage is made of
+def grpo_stage(  # noqa: PLR0913 - what a stage needs
     practice: Practice,
     directory: Path,
     *,
@@ -61,23 +67,19 @@ def grpo_stage(  # noqa: PLR0913 - what a stage is made of
     threads: int,
     say: Callable[[str], None],
 ) -> bool:
-    """Practise for at most so many minutes, from the cold start in the file `start`; True when the course is over.
+    """Train for at most `minutes`, from the model in the file `start`. True if all steps are done.
 
-    Then `conductor.gguf` stands in the directory. Raises `ConfigError` or `ModelError`.
+    Then `conductor.gguf` is in the directory. Raises `ConfigError` or `ModelError`.
     """
     use_threads(threads)
     model, tokenizer = loaded(start, COURSE), build()
-    looks = on_offer(draw_problems(LOOKS, practice.seed, split="test", phrasings="known"), EVERYBODY, practice.seed)
+    problems = draw_problems(HELD_OUT, practice.seed, split="test", phrasings="known")
+    held_out = on_offer(problems, EVERYBODY, practice.seed)
     with exclusive_directory(directory), over_workers(pool, directory / "answers.jsonl") as rollouts:
-        school = TrainingJob(
-            curriculum=practice,
-            rollouts=rollouts,
-            directory=directory,
-            max_seconds=60 * minutes,
-            log=say,
-            held_out=looks,
+        job = TrainingJob(
+            curriculum=practice, rollouts=rollouts, directory=directory, max_seconds=60 * minutes, log=say
         )
-        if not train_conductor(model, tokenizer, school):
+        if not train_conductor(model, tokenizer, job, held_out):
             return False
         path = directory / "conductor.gguf"
         export(rounded(model), tokenizer, path, name="conductor")
@@ -85,23 +87,17 @@ def grpo_stage(  # noqa: PLR0913 - what a stage is made of
     return True
 
 
-def train_conductor(model: Any, tokenizer: Tokenizer, school: TrainingJob) -> bool:  # noqa: ANN401 - a model of transformers
-    """Train the rehearsal's conductor until the course or the time is over; True when the course is.
-
-    `model` is then the trained one. Raises as `learn`.
-    """
-    assert isinstance(school.curriculum, Practice)
-    return train(model, recipient_of(tokenizer), school, _arguments(school.curriculum))
-
-
-def recipient_of(tokenizer: Tokenizer) -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """The tokenizer as transformers has it."""
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
-
-
-def _arguments(practice: Practice) -> dict[str, Any]:
-    """What is the rehearsal's own: all of a step at once, on the processor, and some of the gradient left out."""
-    return {
+def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out: Sequence[Exercise] = ()) -> bool:  # noqa: ANN401
+    """Train `model` until all steps are done (True) or the time is up (False). Raises as `grpo.train`."""
+    practice = job.curriculum
+    assert isinstance(practice, Practice)
+    reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
+    if held_out:
+        job.evaluate = partial(
+            evaluate, tokenizer=reader, rollouts=job.rollouts, exercises=held_out, longest=practice.max_plan_tokens
+        )
+    # A whole step in one batch on the CPU; only the least certain tokens take part in the gradient.
+    arguments = {
         "per_device_train_batch_size": practice.prompts * practice.group, "loss_type": "dapo",
         "learning_rate": practice.rate, "warmup_steps": practice.warmup,
         "lr_scheduler_type": "linear" if practice.falling else "constant_with_warmup",
@@ -109,3 +105,49 @@ def _arguments(practice: Practice) -> dict[str, Any]:
         "top_entropy_quantile": practice.quantile, "entropy_coef": practice.entropy,
         "use_cpu": True, "bf16": False, "fp16": False, "activation_checkpointing": False,
     }  # fmt: skip
+    return grpo.train(model, reader, job, arguments)
+
+
+def evaluate(
+    model: Any,  # noqa: ANN401
+    *,
+    tokenizer: Any,  # noqa: ANN401
+    rollouts: Rollouts,
+    exercises: Sequence[Exercise],
+    longest: int,
+) -> dict[str, Any]:
+    """The metrics of the model's most likely plans, and the share of correct answers by the number of hops."""
+    plans = _sample_greedily(model, tokenizer, rollouts, exercises, longest)
+    outcomes = asyncio.run(rollouts.outcomes(plans))
+    by_hops: dict[str, list[bool]] = {}
+    for exercise, outcome in zip(exercises, outcomes, strict=True):
+        by_hops.setdefault(str(len(exercise.skills)), []).append(outcome.right)
+    return {
+        **compute_metrics(outcomes, 1), "by_hops": {hops: mean(right) for hops, right in sorted(by_hops.items())},
+    }  # fmt: skip
+
+
+def _sample_greedily(
+    model: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    rollouts: Rollouts,
+    exercises: Sequence[Exercise],
+    longest: int,
+) -> list[SampledPlan]:
+    prompts = ["".join(message["content"] for message in rollouts.prompt(exercise)) for exercise in exercises]
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        tokens = model.generate(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=longest,
+            do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, use_cache=True,
+        )  # fmt: skip
+    model.train(was_training)
+    return [
+        SampledPlan(
+            exercise=exercise, text=tokenizer.decode(row, skip_special_tokens=True),
+            complete=bool((row == tokenizer.eos_token_id).any()),
+        )
+        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :], strict=True)
+    ]  # fmt: skip

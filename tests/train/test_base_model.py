@@ -32,13 +32,13 @@ def copied(base: Path, directory: Path) -> Path:
 def test_a_model_is_looked_at_without_being_loaded(base: Path) -> None:
     """Its kind, its weights and those of an adapter over all layers but the output."""
     model = find_base_model(str(base), LoraSettings(rank=2))
-    assert (model.architecture, model.shape.layers, model.shape.context) == ("qwen2", 2, 4096)
+    assert (model.architecture, model.context) == ("qwen2", 4096)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
-    assert model.shape.weights == sum(weight.numel() for weight in real.parameters())
+    assert model.weights == sum(weight.numel() for weight in real.parameters())
     from peft import get_peft_model
 
     trained = sum(weight.numel() for weight in get_peft_model(real, adapter).parameters() if weight.requires_grad)
-    assert model.shape.adapter_weights == trained
+    assert model.adapter_weights == trained
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:

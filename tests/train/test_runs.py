@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.train import sampler
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.cost import estimate_cost
-from conductor_cli.train.memory_estimate import Hardware, ModelShape, estimate_memory, missing_vllm_memory
+from conductor_cli.train.hardware import Hardware, weight_bytes
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
 from conductor_cli.train.rewards import subtract_cost
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
@@ -309,76 +307,18 @@ def test_the_estimate_is_a_range_over_the_steps_that_are_left() -> None:
 
 # What it runs on
 
-SEVEN = ModelShape(
-    weights=7_615_616_512, adapter_weights=0, layers=28, width=3584, cached=1024, vocabulary=152_064, context=32_768
-)  # fmt: skip
-GPU = Hardware(memory=80 * 2**30, gpu=True)
-
 
 def test_all_weights_of_a_7b_do_not_fit_one_gpu_and_an_adapter_does() -> None:
-    """16 bytes a weight that is trained, 2 for one that is not; shared by several processes, each has its part."""
-    whole = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
-    assert whole.total > 120e9 > GPU.memory
-    adapted = estimate_memory(replace(SEVEN, adapter_weights=80_000_000), PUBLISHED, 2000, GPU)
-    assert 15e9 < adapted.weights - int(0.3 * GPU.memory) < 17e9
-    assert adapted.total < GPU.memory
-    shared = estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, processes=4, sharded=True))
-    assert shared.total < GPU.memory
+    """16 bytes for a trained weight, 2 for a frozen one on a GPU; processes that share the weights have a part each."""
+    gpu, recipe, weights = Hardware(memory=80 * 2**30, gpu=True), replace(PUBLISHED, vllm="off"), 7_615_616_512
+    assert weight_bytes(weights, 0, recipe, gpu) == 16 * weights > gpu.memory
+    assert weight_bytes(weights, 80_000_000, recipe, gpu) == 2 * weights + 16 * 80_000_000
+    assert weight_bytes(weights, 0, recipe, replace(gpu, processes=4, sharded=True)) == 4 * weights
+    assert weight_bytes(weights, 80_000_000, recipe, replace(gpu, gpu=False)) == 4 * weights + 16 * 80_000_000
 
 
-def test_scores_are_taken_in_tiles_so_a_larger_vocabulary_takes_no_more() -> None:
-    """TRL never has those of a whole plan; a longer plan is longer in what layers keep of it."""
-    one = estimate_memory(SEVEN, PUBLISHED, 2000, GPU)
-    assert estimate_memory(replace(SEVEN, vocabulary=2 * SEVEN.vocabulary), PUBLISHED, 2000, GPU) == one
-    assert estimate_memory(SEVEN, replace(PUBLISHED, max_plan_tokens=2048), 2000, GPU).activations > one.activations
-    assert one.activations < estimate_memory(SEVEN, PUBLISHED, 2000, replace(GPU, gpu=False)).activations
-
-
-def test_a_share_of_vllm_that_does_not_hold_the_model_is_told() -> None:
-    """Of 80 GiB it does, of 40 it does not; without it, and elsewhere, there is nothing to hold."""
-    small = replace(GPU, memory=40 * 2**30)
-    assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, GPU) == 0
-    assert missing_vllm_memory(SEVEN, PUBLISHED, 2000, small) > 0
-    for vllm in ("off", "http://host:8000"):
-        assert missing_vllm_memory(SEVEN, replace(PUBLISHED, vllm=vllm), 2000, small) == 0
-
-
-def test_without_vllm_all_plans_of_a_step_are_remembered_at_once() -> None:
-    """Their keys and values take more than the pass."""
-    alone = estimate_memory(replace(SEVEN, adapter_weights=80_000_000), replace(PUBLISHED, vllm="off"), 2000, GPU)
-    assert alone.sampling == 256 * 3024 * 1024 * 28 * 2 > alone.activations
-
-
-def test_vllm_is_taken_in_the_versions_that_trl_works_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the installed TRL names; else it is said which, and how to go without."""
-    pytest.importorskip("trl")
-    there = ""
-
-    def version(name: str) -> str:
-        if not there:
-            raise PackageNotFoundError(name)
-        return there
-
-    monkeypatch.setattr(sampler, "version", version)
-    with pytest.raises(ConfigError, match="vLLM, which is to sample the plans, is not installed") as told:
-        sampler.describe_sampler(PUBLISHED, gpu=True)
-    assert told.value.hint == f"pip install 'vllm{sampler.supported_vllm()}', or train without it: --vllm off"
-    there = "0.1.0"
-    with pytest.raises(ConfigError, match=r"TRL works with vllm.*, but 0\.1\.0 is installed"):
-        sampler.describe_sampler(PUBLISHED, gpu=True)
-    there = sampler.supported_vllm().partition("<=")[2].partition(",")[0]
-    assert sampler.describe_sampler(PUBLISHED, gpu=True) == f"vLLM {there}, in the training processes"
-    with pytest.raises(ConfigError, match="vLLM needs a GPU"):
-        sampler.describe_sampler(PUBLISHED, gpu=False)
-    assert (
-        sampler.describe_sampler(replace(PUBLISHED, vllm="http://host:8000"), gpu=False)
-        == f"vLLM {there}, http://host:8000"
-    )
-
-
-def test_what_samples_is_told_to_trl() -> None:
-    """Nothing, in the training processes with as much room as is needed, or a server's address."""
-    assert sampler.sampler_arguments(replace(PUBLISHED, vllm="off"), 100) == {"use_vllm": False}
-    assert sampler.sampler_arguments(PUBLISHED, 3000)["vllm_max_model_length"] == 3000
-    served = sampler.sampler_arguments(replace(PUBLISHED, vllm="http://host:8000"), 3000)
-    assert (served["vllm_mode"], served["vllm_server_base_url"]) == ("server", "http://host:8000")
+def test_vllm_on_the_same_gpu_takes_its_share() -> None:
+    """A server elsewhere takes none."""
+    gpu = Hardware(memory=1000, gpu=True)
+    assert weight_bytes(10, 0, PUBLISHED, gpu) == 160 + 300
+    assert weight_bytes(10, 0, replace(PUBLISHED, vllm="http://host:8000"), gpu) == 160

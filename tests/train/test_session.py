@@ -210,7 +210,7 @@ def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
             curriculum=stage.curriculum, rollouts=stage.rollouts, directory=tmp_path, max_seconds=1e9,
             log=lambda _: None,
         )  # fmt: skip
-        keeper = MetricsCallback(school, stage.base.tokenizer, step=0)
+        keeper = MetricsCallback(school, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
     keeper.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
     assert (keeper.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
@@ -375,3 +375,12 @@ def test_of_several_processes_the_first_works_for_all(monkeypatch: pytest.Monkey
     monkeypatch.setattr("torch.distributed", Met(1, [1], (None, LimitReached("no money"))))
     with pytest.raises(LimitReached, match="no money"):
         distributed.run_on_first([3], lambda items: items)
+
+
+def test_the_sampler_is_configured_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None, in the training processes with room for prompt and plan, or a server by its URL."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert trl_arguments(replace(PUBLISHED, vllm="off"), 100)["use_vllm"] is False
+    assert trl_arguments(PUBLISHED, 3000)["vllm_max_model_length"] == 3000 + PUBLISHED.max_plan_tokens
+    served = trl_arguments(replace(PUBLISHED, vllm="http://host:8000"), 3000)
+    assert (served["vllm_mode"], served["vllm_server_base_url"]) == ("server", "http://host:8000")

@@ -83,7 +83,7 @@ def test_a_dry_run_says_everything_that_is_missing(
         "base model", "workers", "cases", "sampling"
     ]  # fmt: skip
     assert found["base model"]["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
-    assert found["sampling"]["hint"].startswith("pip install 'vllm")
+    assert found["sampling"]["hint"].startswith("pip install 'trl[vllm]'")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,7 +159,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
     ("name", "arguments", "said"),
     [
         ("workers", ["--workers", "alpha"], "alpha is the only worker: there is nothing to choose between"),
-        ("cases", ["--cases", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
+        ("cases", ["--cases", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
         ("cost", ["--max-cost", "1"], "--max-cost needs prices, and no price is known for alpha, beta"),
         ("cost", ["--cost-weight", "0.1"], "--cost-weight needs prices, and no price is known for alpha, beta"),
         ("sampling", ["--vllm", "colocate"], "vLLM, which is to sample the plans, is not installed"),
@@ -184,4 +184,4 @@ def test_cases_that_cannot_be_scored_are_named_by_file_and_line(stage: Stage, tm
     done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")
     assert done.code == 2
     explained(done)
-    assert "bad.jsonl, line 1: no scorer is called 'taste'" in done.err
+    assert "bad.jsonl, line 1: unknown scorer 'taste'" in done.err

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -29,10 +29,9 @@ from conductor_cli.train.checkpoints import check_settings, exclusive_directory,
 from conductor_cli.train.cost import estimate_cost
 from conductor_cli.train.dependencies import check_installed
 from conductor_cli.train.distributed import is_first
-from conductor_cli.train.memory_estimate import estimate_memory, missing_vllm_memory
-from conductor_cli.train.recipe import Recipe
+from conductor_cli.train.hardware import weight_bytes
+from conductor_cli.train.recipe import COLOCATE, OFF, Recipe
 from conductor_cli.train.rollouts import Rollouts
-from conductor_cli.train.sampler import describe_sampler
 from conductor_cli.train.tasks import TaskCurriculum, bare_conductor
 
 # `train.base_model` and `train.session` import torch, which takes seconds and may not be installed. They are imported
@@ -135,9 +134,9 @@ class Training:
         from conductor_cli.train.base_model import find_base_model
 
         self._base = base = find_base_model(self.request.recipe.base, self.request.recipe.lora)
-        adapter = base.shape.adapter_weights
+        adapter = base.adapter_weights
         trained = f", of which an adapter of {adapter / 1e6:.3g} M is trained" if adapter else ""
-        return f"{base.directory}: {base.architecture}, {base.shape.weights / 1e6:,.4g} M weights{trained}"
+        return f"{base.directory}: {base.architecture}, {base.weights / 1e6:,.4g} M weights{trained}"
 
     def _check_workers(self) -> str:
         request = self.request
@@ -175,10 +174,10 @@ class Training:
         rollouts = Rollouts(conductor=bare_conductor(recipe, self._pool(), self._settings.limits))
         exercises = [curriculum.exercise(number) for number in range(recipe.steps * recipe.prompts)]
         self._longest_prompt = longest_prompt(base, list(map(rollouts.prompt, exercises)))
-        if self._longest_prompt + recipe.max_plan_tokens > base.shape.context:
+        if self._longest_prompt + recipe.max_plan_tokens > base.context:
             raise ConfigError(
                 f"a prompt of {self._longest_prompt} tokens and a plan of {recipe.max_plan_tokens} do not fit the "
-                f"model's context of {base.shape.context}",
+                f"model's context of {base.context}",
                 hint="use a base model with a longer context",
             )
         return f"at most {self._longest_prompt} tokens, and {recipe.max_plan_tokens} for a plan"
@@ -187,7 +186,7 @@ class Training:
         base, directory, recipe = self._found_base(), self.request.directory, self.request.recipe
         check_settings(directory, self._curriculum().as_dict())
         # Two checkpoints and the next one, each with the weights and Adam's two moments in 32 bits.
-        size = 3 * 12 * (base.shape.adapter_weights or base.shape.weights)
+        size = 3 * 12 * (base.adapter_weights or base.weights)
         done = step_of(last_checkpoint(directory))
         check_room(directory, 0 if done else size, "--out")
         return (
@@ -198,18 +197,11 @@ class Training:
         from conductor_cli.train.session import find_hardware, trl_arguments
 
         base, recipe, hardware = self._found_base(), self.request.recipe, find_hardware()
-        if not self._longest_prompt:
-            raise _Skipped("prompts")
-        trl_arguments(recipe, self._longest_prompt)
-        if missing := missing_vllm_memory(base.shape, recipe, self._longest_prompt, hardware):
-            raise ConfigError(
-                f"vLLM gets {recipe.vllm_memory:.0%} of a GPU, {format_size(missing)} too little for model and plan",
-                hint="--vllm off, or the URL of a vLLM server: --vllm http://HOST:8000",
-            )
-        needed = estimate_memory(base.shape, recipe, self._longest_prompt, hardware)
+        trl_arguments(recipe, self._longest_prompt)  # raises if a step cannot be divided over the processes
+        needed = weight_bytes(base.weights, base.adapter_weights, recipe, hardware)
         where = f"each of {hardware.processes} GPUs" if hardware.gpu else "this machine"
-        found = f"about {format_size(needed.total)} of the {format_size(hardware.memory)} of {where}"
-        if needed.total > hardware.memory:
+        found = f"{format_size(needed)} of the {format_size(hardware.memory)} of {where}, and activations"
+        if needed > hardware.memory:
             advice = "" if recipe.lora else "train an adapter (--lora), or "
             raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
         return found
@@ -217,7 +209,22 @@ class Training:
     def _check_sampling(self) -> str:
         from conductor_cli.train.session import find_hardware
 
-        return describe_sampler(self.request.recipe, gpu=find_hardware().gpu)
+        vllm = self.request.recipe.vllm
+        if vllm == OFF:
+            return "transformers samples the plans"
+        try:
+            installed = version("vllm")
+        except PackageNotFoundError:
+            raise ConfigError(
+                "vLLM, which is to sample the plans, is not installed",
+                hint="pip install 'trl[vllm]', or train without it: --vllm off",
+            ) from None
+        if vllm == COLOCATE and not find_hardware().gpu:
+            raise ConfigError(
+                "vLLM needs a GPU to run in the training processes, and there is none",
+                hint="--vllm off, or the URL of a vLLM server: --vllm http://HOST:8000",
+            )
+        return f"vLLM {installed}, {'in the training processes' if vllm == COLOCATE else vllm}"
 
     def _check_export(self) -> str:
         if not self.request.export:

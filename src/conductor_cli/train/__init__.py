@@ -5,12 +5,12 @@ torch, transformers and TRL are the extra `train`. They are imported only by the
 recipe            the settings of a training
 tasks             cases as exercises, and which workers are on offer for each
 cost              an estimate of calls, tokens and money
-memory_estimate   an estimate of the memory
+hardware          what a training runs on, and whether the weights fit
 checkpoints       the state of a training on disk, and the lock on its directory
 rollouts          sampled plans, run by the ordinary `Conductor`; rewards: what a run is worth
 budget            what the workers' answers cost, held to a limit
 metrics           the figures of each step, and their file
-sampler           what samples the plans: transformers or vLLM
+job               what a training needs beside the model: its reward function
 distributed       several processes that train one model
 dependencies      errors for libraries that are not installed
 base_model *      the model that a training starts from

@@ -16,7 +16,6 @@ from typing import Any
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.memory_estimate import ModelShape
 from conductor_cli.train.recipe import LoraSettings
 
 with require("torch"):
@@ -30,12 +29,17 @@ with require("transformers"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModel:
-    """A base model on disk. `architecture` is its name in transformers: `qwen2`."""
+    """A base model on disk. `architecture` is its name in transformers: `qwen2`. `context` is in tokens.
+
+    `adapter_weights` counts the weights of the adapter that will be trained, 0 without one.
+    """
 
     directory: Path
     tokenizer: Any
     architecture: str
-    shape: ModelShape
+    weights: int
+    adapter_weights: int
+    context: int
 
 
 def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
@@ -52,8 +56,17 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
             f"{name} has no chat template, so it cannot be asked for a plan",
             hint="use an instruction-tuned model, or add a chat_template.jinja to its directory",
         )
-    shape = _read_shape(model, config, lora)
-    return BaseModel(directory=directory, tokenizer=tokenizer, architecture=config.model_type, shape=shape)
+    # An adapter adds two matrices to each linear layer but the output.
+    linear = [
+        layer.in_features + layer.out_features
+        for module, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and not module.endswith("lm_head")
+    ]
+    return BaseModel(
+        directory=directory, tokenizer=tokenizer, architecture=config.model_type,
+        weights=sum(weight.numel() for weight in model.parameters()),
+        adapter_weights=lora.rank * sum(linear) if lora is not None else 0, context=config.max_position_embeddings,
+    )  # fmt: skip
 
 
 def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]:
@@ -146,21 +159,3 @@ def _explain_errors(name: str) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _read_shape(model: Any, config: Any, lora: LoraSettings | None) -> ModelShape:  # noqa: ANN401
-    # An adapter adds two matrices to each linear layer but the output.
-    linear = [
-        layer.in_features + layer.out_features
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and not name.endswith("lm_head")
-    ]
-    heads = config.num_attention_heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return ModelShape(
-        weights=sum(weight.numel() for weight in model.parameters()),
-        adapter_weights=lora.rank * sum(linear) if lora is not None else 0,
-        layers=config.num_hidden_layers, width=config.hidden_size, cached=2 * key_heads * head_width,
-        vocabulary=config.vocab_size, context=config.max_position_embeddings,
-    )  # fmt: skip

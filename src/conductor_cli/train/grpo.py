@@ -27,7 +27,7 @@ with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from conductor_cli.train.metrics_callback import MetricsCallback, plain_prompt
+    from conductor_cli.train.metrics_callback import MetricsCallback
 
 CHECKPOINT_EVERY: Final = 20
 """Steps between two checkpoints."""
@@ -72,7 +72,7 @@ def train(
     if is_first():
         write_settings(job.directory, job.curriculum.as_dict())
     checkpoint = last_checkpoint(job.directory)
-    callback = MetricsCallback(job, tokenizer, step=step_of(checkpoint))
+    callback = MetricsCallback(job, step=step_of(checkpoint))
     with quiet_libraries():
         trainer = _Trainer(
             model=model, args=_trainer_config(job, arguments), train_dataset=_build_dataset(job, tokenizer),
@@ -111,7 +111,7 @@ def _build_dataset(job: TrainingJob, tokenizer: Any) -> Any:  # noqa: ANN401
     count = job.curriculum.steps * job.curriculum.prompts
     prompts: list[Any] = [job.rollouts.prompt(job.curriculum.exercise(number)) for number in range(count)]
     if not tokenizer.chat_template:
-        prompts = list(map(plain_prompt, prompts))
+        prompts = ["".join(message["content"] for message in prompt) for prompt in prompts]
     return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})
 
 

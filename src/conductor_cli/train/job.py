@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,8 +43,9 @@ class Curriculum(Protocol):
 class TrainingJob:
     """A training without its model.
 
-    `held_out` are exercises that are never trained on. `run_async` runs a coroutine to its end. `cost_weight` is the
-    penalty for the most expensive correct plan of a group. `latest_metrics` are those of the last step.
+    `evaluate` computes metrics of the model on exercises that are never trained on. `run_async` runs a coroutine to its
+    end. `cost_weight` is the penalty for the most expensive correct plan of a group. `latest_metrics` are those of the
+    last step.
     """
 
     curriculum: Curriculum
@@ -52,7 +53,7 @@ class TrainingJob:
     directory: Path
     max_seconds: float
     log: Callable[[str], None]
-    held_out: Sequence[Exercise] = ()
+    evaluate: Callable[[Any], dict[str, Any]] | None = None
     clock: Callable[[], float] = time.monotonic
     run_async: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]] = asyncio.run
     cost_weight: float = 0.0

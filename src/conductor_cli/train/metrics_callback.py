@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.distributed import any_process, is_first
-from conductor_cli.train.metrics import MetricsFile, compute_metrics, mean
-from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
+from conductor_cli.train.metrics import MetricsFile
 
 with require("torch"):
     import torch
@@ -38,10 +36,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     `broken_step` is the step at which that happened, 0 if it did not.
     """
 
-    def __init__(self, job: TrainingJob, tokenizer: Any, *, step: int) -> None:  # noqa: ANN401
+    def __init__(self, job: TrainingJob, *, step: int) -> None:
         self.broken_step = 0
         self._job = job
-        self._tokenizer = tokenizer
         self._began = job.clock()
         self._metrics = MetricsFile(job.directory / "curve.jsonl", step=step) if is_first() else None
 
@@ -66,10 +63,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         job, step = self._job, state.global_step
         line = {"step": step, **job.latest_metrics, **{name: logs[name] for name in STORED if name in logs}}
-        if job.held_out and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
-            line["held"] = evaluate(
-                kwargs["model"], self._tokenizer, job.rollouts, job.held_out, job.curriculum.max_plan_tokens
-            )
+        if job.evaluate and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
+            line["held"] = job.evaluate(kwargs["model"])
         self._metrics.add({**line, "seconds": job.clock() - self._began})
         job.log(_format_line(line))
 
@@ -87,52 +82,3 @@ def _format_line(line: Mapping[str, Any]) -> str:
     parts += [f"{name} {line[name]:.3g}" for name in PRINTED_IF_ANY if line.get(name)]
     held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
     return f"step {line['step']}: {', '.join(parts)}{held}"
-
-
-def evaluate(
-    model: Any,  # noqa: ANN401
-    tokenizer: Any,  # noqa: ANN401
-    rollouts: Rollouts,
-    exercises: Sequence[Exercise],
-    max_plan_tokens: int,
-) -> dict[str, Any]:
-    """The metrics of the model's most likely plans, and the share of correct answers by the number of hops."""
-    plans = _sample_greedily(model, tokenizer, rollouts, exercises, max_plan_tokens)
-    outcomes = asyncio.run(rollouts.outcomes(plans))
-    by_hops: dict[str, list[bool]] = {}
-    for exercise, outcome in zip(exercises, outcomes, strict=True):
-        by_hops.setdefault(str(len(exercise.skills)), []).append(outcome.right)
-    return {
-        **compute_metrics(outcomes, 1), "by_hops": {hops: mean(right) for hops, right in sorted(by_hops.items())},
-    }  # fmt: skip
-
-
-def plain_prompt(messages: Sequence[Mapping[str, str]]) -> str:
-    """The prompt for a tokenizer without a chat template: the text of the messages."""
-    return "".join(message["content"] for message in messages)
-
-
-def _sample_greedily(
-    model: Any,  # noqa: ANN401
-    tokenizer: Any,  # noqa: ANN401
-    rollouts: Rollouts,
-    exercises: Sequence[Exercise],
-    max_plan_tokens: int,
-) -> list[SampledPlan]:
-    prompts = [plain_prompt(rollouts.prompt(exercise)) for exercise in exercises]
-    batch = tokenizer(prompts, return_tensors="pt", padding=True)
-    was_training = model.training
-    model.eval()
-    with torch.inference_mode():
-        tokens = model.generate(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=max_plan_tokens,
-            do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, use_cache=True,
-        )  # fmt: skip
-    model.train(was_training)
-    return [
-        SampledPlan(
-            exercise=exercise, text=tokenizer.decode(row, skip_special_tokens=True),
-            complete=bool((row == tokenizer.eos_token_id).any()),
-        )
-        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :], strict=True)
-    ]  # fmt: skip

@@ -23,11 +23,10 @@ from conductor_cli.train.checkpoints import last_checkpoint, step_of
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.distributed import process_count
 from conductor_cli.train.gguf_export import export_adapter, export_model
+from conductor_cli.train.hardware import Hardware
 from conductor_cli.train.job import TrainingJob
-from conductor_cli.train.memory_estimate import Hardware
-from conductor_cli.train.recipe import Recipe
+from conductor_cli.train.recipe import COLOCATE, OFF, Recipe
 from conductor_cli.train.rollouts import Outcome, Rollouts
-from conductor_cli.train.sampler import sampler_arguments
 from conductor_cli.train.tasks import TaskCurriculum, bare_conductor
 
 with require("torch"):
@@ -93,7 +92,18 @@ def trl_arguments(recipe: Recipe, prompt: int) -> dict[str, Any]:
         "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate, "warmup_steps": recipe.warmup,
         "adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "save_steps": recipe.checkpoint_every,
         "use_cpu": not gpu, "bf16": gpu, "activation_checkpointing": gpu, "ddp_timeout": PROCESS_TIMEOUT,
-        **sampler_arguments(recipe, prompt + recipe.max_plan_tokens),
+        **_sampler_arguments(recipe, prompt + recipe.max_plan_tokens),
+    }  # fmt: skip
+
+
+def _sampler_arguments(recipe: Recipe, context: int) -> dict[str, Any]:
+    if recipe.vllm == OFF:
+        return {"use_vllm": False}
+    if recipe.vllm != COLOCATE:  # a server, which has its own limit on the context
+        return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": recipe.vllm}
+    return {
+        "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": recipe.vllm_memory,
+        "vllm_max_model_length": context, "vllm_enable_sleep_mode": True,
     }  # fmt: skip
 
 
@@ -164,10 +174,10 @@ def export_result(directory: Path, base: BaseModel, recipe: Recipe, *, merged: b
     if checkpoint is None:
         raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")
     if recipe.lora is not None and not merged:
-        check_room(directory, 4 * base.shape.adapter_weights, "--out")
+        check_room(directory, 4 * base.adapter_weights, "--out")
         return export_adapter(checkpoint, base.directory, directory / "adapter.gguf")
     # A merged model needs room for its safetensors in 32 bits as well.
-    check_room(directory, (6 if merged else 2) * base.shape.weights, "--out")
+    check_room(directory, (6 if merged else 2) * base.weights, "--out")
     path = directory / "conductor.gguf"
     if recipe.lora is None:
         return export_model(checkpoint, path, name=directory.absolute().name)

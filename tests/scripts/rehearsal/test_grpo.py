@@ -46,11 +46,14 @@ def tokenizer() -> Any:
     return build()
 
 
+HELD_OUT = on_offer(draw_problems(2, 1, split="test"), Offer(), 1)
+
+
 def school(directory: Path, **changes: Any) -> TrainingJob:
     pool, models = solvers()
     values = {
         "curriculum": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
-        "max_seconds": 1e9, "log": lambda _: None, "held_out": on_offer(draw_problems(2, 1, split="test"), Offer(), 1),
+        "max_seconds": 1e9, "log": lambda _: None,
     }  # fmt: skip
     return TrainingJob(**{**values, **changes})
 
@@ -78,10 +81,10 @@ def test_a_cold_start_that_was_cut_goes_on_and_ends_with_a_file(tmp_path: Path, 
 def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path: Path, tokenizer: Any) -> None:
     """Draws, optimizer and exercises are those of a training that was never cut."""
     whole, cut = model(tokenizer), model(tokenizer)
-    assert train_conductor(whole, tokenizer, school(tmp_path / "whole"))
+    assert train_conductor(whole, tokenizer, school(tmp_path / "whole"), HELD_OUT)
     assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", max_seconds=0))
     again = model(tokenizer)
-    assert train_conductor(again, tokenizer, school(tmp_path / "cut"))
+    assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
     times = ("seconds", "run_seconds")
     curves = [
         [
