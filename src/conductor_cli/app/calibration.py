@@ -79,6 +79,7 @@ def plan_calibration(
         name, cases = load_cases(source or builtin.NAME, form=None, count=count, seed=seed)
         pool, _ = asyncio.run(resolve_pool(settings, None, workers))
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
+    # A file that the user names gets all cards, whatever is known.
     known: list[MeasuredCard] = []
     if not (repeat or rehearsal or out):
         found = (settings.cards.of(worker, hash_cases(cases)) for worker in pool)

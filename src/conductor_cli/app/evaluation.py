@@ -99,6 +99,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         stored = _find_interrupted(request, spec, settings)
 
         outcomes = stored.outcomes() if stored is not None else ()
+        # An automatic continuation leaves failed cases as they are; only `--resume` retries them.
         done = [o for o in outcomes if o.verdict != "failed" or request.resume is None]
         estimate = None
         if len(done) < spec.runs and not is_free(opened.conductor, systems):
@@ -107,9 +108,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
         spent = stored.spent() if stored is not None else Decimal(0)
         limit, daily_limit = request.max_cost, False
+        # The limit of the day may be tighter than the one of the request. The demo models cost nothing.
         left = None if request.rehearsal else _remaining_today(settings)
         if left is not None and (limit is None or spent + left < limit):
             limit, daily_limit = spent + left, True
+        # A limit that ignores some of the calls would only seem to protect.
         if limit is not None:
             check_prices_known(opened.conductor, systems)
         costs = [outcome.usage.cost or Decimal(0) for outcome in outcomes]
@@ -159,6 +162,7 @@ def _make_spec(
 ) -> EvaluationSpec:
     conductor, planner = opened.conductor, opened.planner
     names = tuple(system.name for system in systems)
+    # Stored with the evaluation, because the cards may have changed when its report is printed again.
     workers, best_by_card = available_workers(conductor), ""
     if any(worker.card.strengths for worker in workers):
         candidates = (f"{ALONE}:{best_worker(workers).name}", BEST_WORKER)

@@ -95,6 +95,7 @@ def without_planner(
     profile = conductor.worker_profile
     if bare_question and profile.render is None:
         profile = replace(profile, name="direct", render=_render_prompt)
+    # The limit of steps is meant for plans that a model writes.
     steps = max(conductor.limits.steps, TURNS, len(workers) + 1, steps)
     return replace(
         conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, remarks=(),
@@ -117,6 +118,7 @@ def with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conduc
 
 
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
+    # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
     return tuple(
         replace(worker, name=f"{worker.name}-{number}", options={**options, "seed": seed * VOTES + number})

@@ -120,6 +120,7 @@ def _aime25(row: Row, number: int, _: int) -> Case:
 
 def _mmlu(row: Row, number: int, _: int) -> Case:
     choices, answer = row.get("choices"), _field(row, "answer", "Answer")
+    # In a CSV file, the list is JSON inside a field, or it is spread over the columns A to D.
     if isinstance(choices, str):
         choices = json.loads(choices)
     if choices is None:

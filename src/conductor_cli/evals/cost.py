@@ -63,6 +63,7 @@ def estimate_cost(
         left = [case for case in cases if case.id not in done.get(system.name, ())]
         sample, configured = left[:SAMPLE], system.configure(conductor)
         ranges = [found for case in sample if (found := _estimate_case(system, case, configured)) is not None]
+        # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         factor = len(left) / len(sample) if sample else 0
         runs += sum(not skips(system, case) for case in left)
         low += _scale(sum((least for least, _ in ranges), Estimate()), factor)
@@ -98,6 +99,7 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Es
         plan = _any_plan(system, case)
         if plan is None:
             return None
+        # A step on the conductor itself starts a nested run, which plans again.
         nested = any(step.worker == SELF for step in plan.steps)
         planner = planner_estimate(conductor, question) if nested else None
         found = estimate_plan(question, plan, conductor.pool, profile, planner)

@@ -72,6 +72,7 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
     failure = trace.error if trace.state == "failed" else None
     if failure is not None and not _is_own_mistake(failure):
         return failure.message
+    # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
     return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
 
@@ -109,5 +110,6 @@ def critical_path_seconds(trace: Trace, *, independent: bool = False) -> float:
         before = max((ends.get(number, 0.0) for number in record.step.access), default=0.0)
         taken = record.usage.seconds if record.nested is None else critical_path_seconds(record.nested)
         ends[record.number] = (0.0 if independent else before) + taken
+    # The run ends with the step that gives the answer, even if another one would take longer.
     last = [ends[record.number] for record in trace.steps if record.last] if not independent else []
     return trace.planning.seconds + (last[0] if last else max(ends.values(), default=0.0))

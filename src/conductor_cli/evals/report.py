@@ -74,6 +74,7 @@ def format_p_value(p: float) -> str:
 
 def _format_mean(system: SystemSummary, total: float) -> str:
     """A total as a mean a question: `1,234`, `3.5`."""
+    # Large numbers need no decimals, small ones would all look alike without.
     value = system.per_case(total)
     return UNKNOWN if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 

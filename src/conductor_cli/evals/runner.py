@@ -113,6 +113,7 @@ class EvalRunner:
             while self.budget.start() and (item := next(self.todo, None)) is not None:
                 outcome = await self._run_case(*item)
                 self.budget.finish(outcome)
+                # None: the system skips this case.
                 if outcome is not None:
                     ready.put_nowait(outcome)
 

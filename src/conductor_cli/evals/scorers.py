@@ -54,6 +54,7 @@ def _last_line(text: str) -> str:
 
 
 # exact
+# Short answers are compared as a whole; a chatty model must announce its answer in the last line.
 
 _QUOTES: Final = "\"'`*_\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb\u2039\u203a"
 _ANNOUNCED: Final = re.compile(
@@ -104,6 +105,7 @@ def _last_number(text: str) -> Decimal | None:
     boxes = _BOX.findall(text)
     if boxes and _NUMBER.search(boxes[-1]):
         text = boxes[-1]
+    # A generator instead of a list: a hostile text may contain thousands of numbers.
     last = None
     for last in _NUMBER.finditer(text):  # noqa: B007 - only the last one is needed
         pass
@@ -159,6 +161,7 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     if letters := _offered([found[1] for found in lines if found], choices):
         return letters[0]
     written = [letter for letter, choice in zip(ascii_uppercase, choices, strict=False) if _is_exact(text, choice)]
+    # A text that quotes several choices names none of them.
     if len(written) == 1:
         return written[0]
     letters = _offered(_IN_BRACKETS.findall(text), choices)

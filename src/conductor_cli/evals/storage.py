@@ -200,6 +200,7 @@ class ResultWriter:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Write an outcome, after its run."""
+        # The outcome refers to the run, so a kill between the two leaves a run without an outcome, never the reverse.
         self._append(self._outcomes, json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
 
     def check_replies(self) -> None:

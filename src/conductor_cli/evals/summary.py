@@ -189,11 +189,13 @@ def _best_single_worker(found: Mapping[str, Sequence[Outcome]], results: Mapping
 
     Ties go to the worker with the most right answers on all its cases, then to the first.
     """
+    # If no worker ran alone, the best worker by card stands in for them.
     singles = [name for name in found if name.startswith(f"{ALONE}:")] or [
         name for name in found if name == BEST_WORKER
     ]
     cases = {outcome.case for outcomes in found.values() for outcome in outcomes}
     singles = [name for name in singles if len(results[name]) >= max(ENOUGH * len(cases), 1)]
+    # A case that failed for one of them would favour the others.
     common = set(cases).intersection(*(results[name] for name in singles))
 
     def count_right(name: str) -> tuple[int, int]:

@@ -124,6 +124,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
 
     def pipeline(case: Case, _: Random) -> Plan:
         executor = keyword_worker(case)
+        # A model rarely finds its own mistakes, so another worker verifies if there is one.
         others = [worker for worker in workers if worker.name != executor.name]
         return baselines.pipeline_plan(best, executor, best_worker(others or [executor]))
 
