@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import MAX_LAYERS
 from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.gguf_export import ARCHITECTURE, add_hyperparameters, add_vocabulary, gguf_names
+from conductor_cli.train.gguf_export import ARCHITECTURE, add_hyperparameters, add_vocabulary, list_weights
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.model import new_model
 from scripts.rehearsal.tokenizer import END, PAD, token_of
@@ -45,8 +45,8 @@ def export(model: Any, tokenizer: Tokenizer, path: Path, *, name: str) -> None: 
     writer.add_pad_token_id(token_of(tokenizer, PAD))
     writer.add_add_bos_token(value=False)
     writer.add_chat_template(TEMPLATE)
-    weights, names = model.state_dict(), gguf_names(model.config)
-    tensors = [_to_tensor(names[name], weights[name]) for name in sorted(names, key=_position)]
+    weights, wanted = model.state_dict(), list_weights(model.config)
+    tensors = [_to_tensor(wanted[name].gguf_name, weights[name]) for name in sorted(wanted, key=_position)]
     write_gguf(path, writer, tensors)
 
 
@@ -78,7 +78,8 @@ def loaded(path: Path, course: Course) -> Any:  # noqa: ANN401 - a model of tran
     try:
         tensors = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
         model = new_model(course, len(tensors["token_embd.weight"]))
-        weights = {ours: torch.tensor(tensors[theirs]).float() for ours, theirs in gguf_names(model.config).items()}
+        wanted = list_weights(model.config)
+        weights = {name: torch.tensor(tensors[weight.gguf_name]).float() for name, weight in wanted.items()}
         model.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"]})
     except (OSError, ValueError, KeyError, IndexError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]

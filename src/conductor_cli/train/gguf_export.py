@@ -6,10 +6,11 @@ The directory is untrusted. What is missing, damaged, or would be another model 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gguf import MODEL_ARCH, LlamaFileType, RopeScalingType, SpecialVocab, TokenType, get_tensor_name_map
 from safetensors import SafetensorError, safe_open
@@ -53,9 +54,6 @@ HEADROOM: Final = 16 << 20
 """Bytes for what precedes the weights: more than the largest vocabulary needs."""
 
 F16_MAX: Final = 65504.0
-
-COMPUTED: Final = ("rotary_emb.inv_freq",)
-"""Ends of the names of tensors that are computed, and sometimes saved."""
 
 _SAVE: Final = "save it again with transformers (save_pretrained)"
 _MERGE: Final = "merge an adapter first (merge_and_unload), and save the model with save_pretrained"
@@ -108,8 +106,7 @@ def _check_room(path: Path, size: int) -> None:
 
 def _read_base(directory: Path) -> LoraBase:
     config = _read_config(directory)
-    names = gguf_names(config)
-    shapes = {names[ours]: shape for ours, shape in _expected_shapes(directory, config).items()}
+    shapes = {weight.gguf_name: weight.shape for weight in list_weights(config).values()}
     return LoraBase(path=directory, architecture=ARCHITECTURE, layers=config.num_hidden_layers, shapes=shapes)
 
 
@@ -126,6 +123,7 @@ def _read_config(source: Path) -> Any:  # noqa: ANN401 - of transformers, untype
         try:
             config = Qwen2Config.from_dict(values)
             problem = _find_invalid(config)
+            list_weights(config)
         except Exception as error:  # transformers raises many kinds for wrong values  # noqa: BLE001
             problem = f"transformers rejects it: {one_line(str(error), 160)}"
     if problem:
@@ -191,26 +189,23 @@ def add_hyperparameters(writer: Any, config: Any) -> None:  # noqa: ANN401
 # The weights
 
 
-def gguf_names(config: Any) -> dict[str, str]:  # noqa: ANN401
-    """From the names of a Qwen2's weights in transformers to their names in GGUF, in the order of the model."""
+class Weight(NamedTuple):
+    """A weight of a model: its name in GGUF and its shape."""
+
+    gguf_name: str
+    shape: tuple[int, ...]
+
+
+def list_weights(config: Any) -> dict[str, Weight]:  # noqa: ANN401
+    """The weights of a Qwen2 by their names in transformers, in the order of the model."""
     names = get_tensor_name_map(MODEL_ARCH.QWEN2, config.num_hidden_layers)
-    found: dict[str, str] = {}
-    with torch.device("meta"):
-        weights = dict(Qwen2ForCausalLM(config).named_parameters())  # without the output of a tied model
-    for name in weights:
-        mapped = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert mapped is not None, name
-        found[name] = mapped
-    return found
-
-
-def _expected_shapes(source: Path, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
-    try:
-        with torch.device("meta"):
-            model = Qwen2ForCausalLM(config)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise damaged(source / "config.json", one_line(str(error), 160)) from error
-    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    with torch.device("meta"):  # shapes without memory
+        model = Qwen2ForCausalLM(config)
+    # The parameters of a tied model do not include the output, as a GGUF does not.
+    return {
+        name: Weight(str(names.get_name(name, try_suffixes=(".weight", ".bias"))), tuple(weight.shape))
+        for name, weight in model.named_parameters()
+    }
 
 
 def _find_tensors(source: Path, config: Any) -> list[LazyTensor]:  # noqa: ANN401
@@ -218,52 +213,51 @@ def _find_tensors(source: Path, config: Any) -> list[LazyTensor]:  # noqa: ANN40
     files: dict[str, Path] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(source.glob("model*.safetensors")):
-        for name, shape in _read_shapes(file).items():
-            if name in files:
-                raise ModelError("file", f"{source} has {one_line(name)} twice", hint=_MERGE)
-            files[name], shapes[name] = file, shape
+        with _open_weights(file) as opened:
+            found = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        if twice := files.keys() & found.keys():
+            raise ModelError("file", f"{source} has {one_line(min(twice))} twice", hint=_MERGE)
+        files |= dict.fromkeys(found, file)
+        shapes |= found
     if not files:
         raise ModelError(
             "file", f"{source} has no model.safetensors, so it does not contain a model",
             hint=_MERGE if (source / WEIGHTS).exists() else "save the model with save_pretrained",
         )  # fmt: skip
-    expected = _expected_shapes(source, config)
-    unknown = [name for name in files if name not in expected and not name.endswith(COMPUTED)]
-    if unknown and unknown != ["lm_head.weight"]:  # a tied model may have saved its output too
+    wanted = list_weights(config)
+    # A tied model may have saved its output too, and old versions of transformers saved what is computed.
+    unknown = [name for name in files if name not in {*wanted, "lm_head.weight"} and not name.endswith("inv_freq")]
+    if unknown:
         raise ModelError("file", f"{source} has {one_line(unknown[0])}, which is not part of a Qwen2", hint=_MERGE)
-    for name, shape in expected.items():
+    for name, weight in wanted.items():
         if name not in files:
             raise ModelError("file", f"{source} lacks {name}", hint="copy all files of the model")
-        if shapes[name] != shape:
+        if shapes[name] != weight.shape:
             raise ModelError(
-                "file", f"{source}: {name} has the shape {shapes[name]}, and config.json describes {shape}",
+                "file", f"{source}: {name} has the shape {shapes[name]}, and config.json describes {weight.shape}",
                 hint="copy all files of one model",
             )  # fmt: skip
     return [
         LazyTensor(
-            gguf_name, expected[name], "float16" if len(expected[name]) > 1 else "float32",
+            weight.gguf_name, weight.shape, "float16" if len(weight.shape) > 1 else "float32",
             partial(_load, files[name], name),
         )
-        for name, gguf_name in gguf_names(config).items()
+        for name, weight in wanted.items()
     ]  # fmt: skip
 
 
-def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+@contextmanager
+def _open_weights(file: Path) -> Iterator[Any]:
     try:
-        with safe_open(file, framework="pt") as weights:
-            return {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-    except OSError as error:
-        raise ModelError("file", f"{file} cannot be read: {one_line(str(error))}", hint="check the path") from error
-    except SafetensorError as error:
+        with safe_open(file, framework="pt") as opened:
+            yield opened
+    except (OSError, SafetensorError) as error:
         raise damaged(file, one_line(str(error))) from error
 
 
 def _load(file: Path, name: str) -> Any:  # noqa: ANN401 - a numpy array
-    try:
-        with safe_open(file, framework="pt") as weights:
-            tensor = weights.get_tensor(name)
-    except (OSError, SafetensorError) as error:
-        raise damaged(file, one_line(str(error))) from error
+    with _open_weights(file) as opened:
+        tensor = opened.get_tensor(name)
     if not tensor.is_floating_point():
         raise ModelError("file", f"{file}: {name} is stored as {tensor.dtype}", hint="save it in 16 or 32 bits")
     numbers = tensor.float()
