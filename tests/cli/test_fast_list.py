@@ -1,4 +1,4 @@
-"""The quick way says what the command says, or leaves it to the command."""
+"""The fast path prints what the command prints, or leaves the command line to it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def filled(home: Path) -> TraceStore:
 @pytest.mark.parametrize(
     "environ", [{"CONDUCTOR_LLM_STATE_DIR": "/a"}, {"XDG_STATE_HOME": "/b"}, {"XDG_STATE_HOME": ""}]
 )
-def test_the_state_is_where_the_settings_say(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_finds_the_state_directory(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The short rule for Linux finds what platformdirs finds."""
     monkeypatch.delenv("XDG_STATE_HOME")
     for name, value in environ.items():
@@ -56,7 +56,7 @@ def test_the_state_is_where_the_settings_say(environ: dict[str, str], monkeypatc
         ["search", "--json", "QUESTION 7"], ["search", "nothing"], ["search", "nothing", "--json"], ["names"],
     ],
 )  # fmt: skip
-def test_both_ways_say_the_same(
+def test_the_fast_path_prints_what_the_command_prints(
     filled: TraceStore, stage: Stage, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that has loaded nothing writes what the command writes, on both streams."""
@@ -68,8 +68,8 @@ def test_both_ways_say_the_same(
     assert (done.stdout, told) == (inside.out, inside.err.splitlines())
 
 
-def test_an_index_that_is_there_needs_no_events(filled: TraceStore, stage: Stage) -> None:
-    """The second list loads neither the events nor what makes their classes."""
+def test_an_existing_index_needs_no_events(filled: TraceStore, stage: Stage) -> None:
+    """The second list loads neither the events nor dataclasses."""
     stage.run("trace", "list")
     done = loading(stage, "list")
     loaded = json.loads(done.stderr.splitlines()[-1])
@@ -81,7 +81,7 @@ def test_an_index_that_is_there_needs_no_events(filled: TraceStore, stage: Stage
     [["list", "--state", "failed"], ["list", "more"], ["search"], ["search", "-h"], ["search", " "], ["list", "-n"],
      ["list", "-n", "0"], ["list", "-n", "x"], ["show"], []],
 )  # fmt: skip
-def test_what_is_not_plain_is_left_to_the_command(
+def test_other_options_are_left_to_the_command(
     filled: TraceStore, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Options, help and mistakes are not the quick way's; nothing is written then."""

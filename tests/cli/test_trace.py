@@ -36,15 +36,15 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
 
 
-def test_without_runs_a_list_is_empty(stage: Stage) -> None:
-    """Nothing stored is no error: an empty list, and a word on stderr."""
+def test_without_runs_the_list_is_empty(stage: Stage) -> None:
+    """No error: the list is empty, and standard error says so."""
     assert stage.inside("trace", "list", "--json").json == []
     done = stage.inside("trace", "list")
     assert (done.code, done.out, done.err) == (0, "", "no runs are stored yet\n")
 
 
 def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
-    """The page of a run names each step's worker, what it saw, and what it took."""
+    """For each step the worker, what it saw, and its usage."""
     asked(stage)
     out = stage.inside("trace", "show").out
     for part in (
@@ -71,8 +71,8 @@ def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
     explained(done)
 
 
-def test_replay_shows_the_run_again_without_a_socket(stage: Stage, tmp_path: Path) -> None:
-    """A replay writes what the run wrote, in each format, in a process where any use of a socket is refused."""
+def test_replay_uses_no_network(stage: Stage, tmp_path: Path) -> None:
+    """It writes what the run wrote, in a process in which every use of a socket fails."""
     stage.plan = THREE
     first = stage.run("ask", "How many?", "--format", "jsonl")
     (tmp_path / "sitecustomize.py").write_text(GUARD)
@@ -84,8 +84,8 @@ def test_replay_shows_the_run_again_without_a_socket(stage: Stage, tmp_path: Pat
     assert "while replaying" in refused.err
 
 
-def test_replay_takes_its_time(stage: Stage) -> None:
-    """At speed 1 a replay takes as long as the run did; divided by the speed at another one."""
+def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
+    """At speed 1 it takes as long as the run, otherwise that time divided by the speed."""
     from conductor_cli.store.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_output import JsonLinesOutput
@@ -100,8 +100,8 @@ def test_replay_takes_its_time(stage: Stage) -> None:
         assert sum(slept) == pytest.approx(length)
 
 
-def test_replay_of_a_failed_run_says_why_again(stage: Stage) -> None:
-    """A replay of a run without an answer writes the error and ends well: the replay itself went well."""
+def test_replay_of_a_failed_run_repeats_the_error(stage: Stage) -> None:
+    """The exit code is 0, because the replay itself went well."""
     stage.models = dict.fromkeys(("alpha", "beta"), says(""))
     failed = stage.inside("ask", "hi")
     done = stage.inside("trace", "replay", "--speed", "0")
@@ -109,8 +109,8 @@ def test_replay_of_a_failed_run_says_why_again(stage: Stage) -> None:
     assert done.err == failed.err
 
 
-def test_path_names_the_directory_and_the_file(stage: Stage) -> None:
-    """`trace path` is for other programs: one line, a path that exists."""
+def test_path_prints_the_directory_or_a_file(stage: Stage) -> None:
+    """One line with a path that exists."""
     run = asked(stage)
     assert stage.inside("trace", "path").out == f"{stage.traces}\n"
     assert stage.inside("trace", "path", "last").out == f"{stage.traces / run}.jsonl\n"
@@ -126,8 +126,8 @@ def test_rm_removes_the_named_runs(stage: Stage) -> None:
     assert [file.stem for file in stage.traces.iterdir()] == [runs[1]]
 
 
-def test_a_trace_with_a_broken_last_line_is_shown_and_resumed(stage: Stage) -> None:
-    """What a crash left half written is passed over."""
+def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage) -> None:
+    """The incomplete line of a crash is ignored."""
     run = asked(stage)
     path = stage.traces / f"{run}.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
@@ -139,8 +139,8 @@ def test_a_trace_with_a_broken_last_line_is_shown_and_resumed(stage: Stage) -> N
 
 @pytest.mark.parametrize("content", ["hello\n", '{"kind":"run_started"}\n', "\x00\x01"])
 @pytest.mark.parametrize("command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]])
-def test_a_file_that_is_no_trace_is_named(stage: Stage, content: str, command: list[str]) -> None:
-    """A foreign file among the traces: every command that reads it says which and ends with 2; the list shows it."""
+def test_a_foreign_file_is_named(stage: Stage, content: str, command: list[str]) -> None:
+    """Every command that reads it exits with 2 and names it; the list shows it."""
     run = "20261120-101112-abcdef"
     stage.traces.mkdir(parents=True)
     (stage.traces / f"{run}.jsonl").write_text(content)
@@ -151,16 +151,16 @@ def test_a_file_that_is_no_trace_is_named(stage: Stage, content: str, command: l
     assert run in done.err
 
 
-def test_a_run_that_does_not_exist_is_a_usage_error(stage: Stage) -> None:
-    """Unknown and ambiguous ids are explained: 2."""
+def test_unknown_and_ambiguous_ids_are_usage_errors(stage: Stage) -> None:
+    """The exit code is 2."""
     for arguments in (["show"], ["show", "nope"], ["replay", "nope"], ["path", "nope"], ["rm", "nope"]):
         done = stage.inside("trace", *arguments)
         assert done.code == 2
         explained(done)
 
 
-def test_show_of_a_run_that_goes_on_says_so(stage: Stage) -> None:
-    """A trace without an end is interrupted only where nobody writes it any more."""
+def test_show_of_a_running_run_says_so(stage: Stage) -> None:
+    """A trace without an end is interrupted only if nobody is writing it."""
     stage.models["alpha"] = stalls("half")
     stage.models["beta"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:

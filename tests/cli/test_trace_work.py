@@ -1,4 +1,4 @@
-"""`conductor trace` diff, rerun, export, prune; filters of list."""
+"""`conductor trace` diff, rerun, export, prune, and the filters of list."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
     return str(stage.inside("ask", question, "--format", "json").json["run"])
 
 
-def test_list_is_filtered(stage: Stage) -> None:
-    """By state, worker, mode, time and text; what matches nothing says so."""
+def test_list_can_be_filtered(stage: Stage) -> None:
+    """By state, worker, mode, time and text; no match is reported."""
     one = asked(stage, "first", "alpha | - | Answer it.")
     two = asked(stage, "second", TWO)
     for options, runs in (
@@ -34,15 +34,15 @@ def test_list_is_filtered(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"], ["--text", " "], ["--mode", "best"]]
 )
-def test_filters_that_cannot_be_are_told(stage: Stage, options: list[str]) -> None:
-    """An unknown state, mode or time, and an empty text: 2, with what there is. `30m` may mean minutes or months."""
+def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
+    """An unknown state, mode or time, and an empty text. `30m` could mean minutes or months."""
     done = stage.inside("trace", "list", *options)
     assert done.code == 2
     explained(done)
 
 
-def test_search_says_where(stage: Stage) -> None:
-    """A line for each text that holds what was looked for; `--json` has the same."""
+def test_search_shows_the_matching_texts(stage: Stage) -> None:
+    """One line for each; `--json` has the same."""
     run = asked(stage)
     out = stage.inside("trace", "search", "another", "WAY").out
     assert run in out
@@ -51,8 +51,8 @@ def test_search_says_where(stage: Stage) -> None:
     assert {hit["in"] for hit in entry["hits"]} == {"answer 1", "answer 3"}
 
 
-def test_show_has_prompts_where_they_are_wanted(stage: Stage) -> None:
-    """`--prompts` adds what each worker was sent, to the page and to the JSON."""
+def test_show_can_include_prompts(stage: Stage) -> None:
+    """`--prompts` adds what each worker was sent to the text and to the JSON."""
     asked(stage)
     assert "prompt (user):" not in stage.inside("trace", "show").out
     out = stage.inside("trace", "show", "--prompts").out
@@ -62,8 +62,8 @@ def test_show_has_prompts_where_they_are_wanted(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("columns", ["40", "100"])
-def test_two_runs_are_compared(stage: Stage, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Side by side where there is room, one under the other where not; what is the same is told apart."""
+def test_diff_compares_two_runs(stage: Stage, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side if there is room, otherwise one under the other; equal parts are marked."""
     one, two = asked(stage), asked(stage, plan=TWO)
     monkeypatch.setenv("COLUMNS", columns)
     lines = stage.inside("trace", "diff", one, two).out.splitlines()
@@ -80,8 +80,8 @@ def test_two_runs_are_compared(stage: Stage, columns: str, monkeypatch: pytest.M
         } <= {*lines}
 
 
-def test_a_comparison_as_json(stage: Stage) -> None:
-    """Both runs, and for each step and the whole what is the same."""
+def test_diff_as_json_says_what_is_equal(stage: Stage) -> None:
+    """For each step and for the whole run."""
     one, two = asked(stage), asked(stage, plan=TWO)
     data = stage.inside("trace", "diff", one, two, "--json").json
     assert [run["run"] for run in data["runs"]] == [one, two]
@@ -90,7 +90,7 @@ def test_a_comparison_as_json(stage: Stage) -> None:
     assert [step["same"]["worker"] for step in data["steps"]] == [True, True, False]
 
 
-def test_a_run_is_run_again_from_a_step_on(stage: Stage) -> None:
+def test_rerun_starts_at_a_step(stage: Stage) -> None:
     """Earlier steps are not called; the step goes to the other worker; the new run names the old one."""
     one = asked(stage)
     calls = len(stage.server.requests)
@@ -105,8 +105,8 @@ def test_a_run_is_run_again_from_a_step_on(stage: Stage) -> None:
     assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
 
 
-def test_a_run_that_takes_steps_over_says_from_which(stage: Stage) -> None:
-    """Every way of looking at it tells the first run: fields in JSON, words elsewhere."""
+def test_a_rerun_names_the_first_run(stage: Stage) -> None:
+    """As a field in JSON, in words elsewhere."""
     one = asked(stage)
     again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
     assert again["resumed"] == one
@@ -118,8 +118,8 @@ def test_a_run_that_takes_steps_over_says_from_which(stage: Stage) -> None:
     assert one in stage.inside("trace", "export", "--format", "markdown").out.replace("\\", "")
 
 
-def test_a_run_is_run_again_under_rules(stage: Stage) -> None:
-    """A worker that may not be asked any more is not; another takes its step."""
+def test_rerun_follows_policy_rules(stage: Stage) -> None:
+    """Another worker takes the step of one that is now denied."""
     one = asked(stage)
     calls = len(stage.asked("beta"))
     done = stage.inside("trace", "rerun", one, "--deny", "beta", "--yes", "--format", "json")
@@ -128,8 +128,8 @@ def test_a_run_is_run_again_under_rules(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]])
-def test_what_cannot_be_run_again_is_told_before_anything_is_called(stage: Stage, options: list[str]) -> None:
-    """No such step, no such worker: 2, and nobody was asked."""
+def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None:
+    """An unknown step or worker is a usage error."""
     one = asked(stage)
     calls = len(stage.server.requests)
     done = stage.inside("trace", "rerun", one, *options)
@@ -137,8 +137,8 @@ def test_what_cannot_be_run_again_is_told_before_anything_is_called(stage: Stage
     assert (done.code, len(stage.server.requests)) == (2, calls)
 
 
-def test_a_run_is_exported(stage: Stage, tmp_path: Path) -> None:
-    """As a page, Markdown or JSON, by the format, by the name of the file, or to stdout."""
+def test_a_run_can_be_exported(stage: Stage, tmp_path: Path) -> None:
+    """As HTML, Markdown or JSON; by the format or the file's extension; or to stdout."""
     run = asked(stage)
     page = stage.inside("trace", "export").out
     assert page.startswith("<!doctype html>")
@@ -153,8 +153,8 @@ def test_a_run_is_exported(stage: Stage, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "a.md", "b"]
 
 
-def test_an_export_that_cannot_be_is_told(stage: Stage, tmp_path: Path) -> None:
-    """An unknown extension and a missing directory are usage errors."""
+def test_an_invalid_export_is_a_usage_error(stage: Stage, tmp_path: Path) -> None:
+    """An unknown extension and a missing directory."""
     asked(stage)
     for path in (tmp_path / "a.pdf", tmp_path / "no" / "a.html"):
         done = stage.inside("trace", "export", "--out", path)
@@ -162,8 +162,8 @@ def test_an_export_that_cannot_be_is_told(stage: Stage, tmp_path: Path) -> None:
         explained(done)
 
 
-def test_old_runs_are_pruned(stage: Stage) -> None:
-    """By age and number; a dry run deletes nothing, and without a terminal only `--yes` does; what is freed is said."""
+def test_prune_deletes_old_runs(stage: Stage) -> None:
+    """By age and number. A dry run deletes nothing, and without a terminal `--yes` is needed."""
     runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
     sizes = [(stage.traces / f"{run}.jsonl").stat().st_size for run in runs]
     assert stage.inside("trace", "prune", "--older-than", "1d", "--yes").out == "deleted 0 runs, 0 bytes\n"
@@ -178,16 +178,16 @@ def test_old_runs_are_pruned(stage: Stage) -> None:
     assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
 
 
-def test_pruning_needs_to_know_what_is_old(stage: Stage) -> None:
-    """Without an option, and with a time that is none: 2."""
+def test_prune_needs_an_age_or_a_number(stage: Stage) -> None:
+    """Without either, or with an invalid age, it is a usage error."""
     for options in ([], ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
         done = stage.inside("trace", "prune", *options)
         explained(done)
         assert done.code == 2
 
 
-def test_a_run_that_goes_on_is_never_pruned(stage: Stage) -> None:
-    """It stays, and the command says so."""
+def test_prune_keeps_running_runs(stage: Stage) -> None:
+    """The command says so."""
     asked(stage, "old", "alpha | - | Answer it.")
     stage.models["alpha"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
@@ -200,15 +200,15 @@ def test_a_run_that_goes_on_is_never_pruned(stage: Stage) -> None:
         finished(process)
 
 
-def test_names_are_ids_for_a_shell(stage: Stage) -> None:
-    """`last` and the newest ids; nothing where nothing is stored."""
+def test_names_prints_ids_for_completion(stage: Stage) -> None:
+    """`last` and the newest ids; nothing without stored runs."""
     assert stage.inside("trace", "names").out == ""
     run = asked(stage)
     assert stage.inside("trace", "names").out == f"last\n{run}\n"
 
 
-def test_traces_can_be_looked_at_whatever_the_settings_say(stage: Stage) -> None:
-    """A settings file that cannot be read keeps nobody from their runs."""
+def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
+    """A settings file that cannot be read does not matter."""
     run = asked(stage)
     stage.config.write_text("no = [toml")
     for arguments in (["list"], ["search", "many"], ["show"], ["export", "--format", "markdown"]):
@@ -220,8 +220,8 @@ def test_traces_can_be_looked_at_whatever_the_settings_say(stage: Stage) -> None
         assert (done.code, done.out) == (0, "alpha answers\n")
 
 
-def test_a_directory_that_is_a_file_is_told(stage: Stage) -> None:
-    """Every command that reads the traces names what stands in the way: 2, and no index is made of it."""
+def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
+    """Every command that reads the traces exits with 2 and names the file, and no index is created."""
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
     for arguments in (["list"], ["search", "x"], ["show"], ["prune", "--keep", "1"], ["diff", "last", "last~1"]):
@@ -231,8 +231,8 @@ def test_a_directory_that_is_a_file_is_told(stage: Stage) -> None:
     assert os.listdir(stage.traces.parent) == ["traces"]  # noqa: PTH208 - names
 
 
-def test_pruning_asks_on_a_terminal(stage: Stage) -> None:
-    """What would go is named; a no keeps it, a yes deletes it."""
+def test_prune_asks_on_a_terminal(stage: Stage) -> None:
+    """It names the runs; no keeps them, yes deletes them."""
     run = asked(stage)
     for answer, left in (("n", 1), ("y", 0)):
         with terminal(stage, "trace", "prune", "--keep", "0") as shown:
@@ -243,8 +243,8 @@ def test_pruning_asks_on_a_terminal(stage: Stage) -> None:
         assert len(list(stage.traces.iterdir())) == left
 
 
-def test_found_texts_stand_out_on_a_terminal(stage: Stage) -> None:
-    """They are bold and underlined there, and plain where no colour is wanted; a list fits the terminal."""
+def test_matches_are_highlighted_on_a_terminal(stage: Stage) -> None:
+    """Bold and underlined; plain if no colours are wanted. A list fits the terminal."""
     asked(stage)
     looks: tuple[tuple[dict[str, Any], bool], ...] = (({}, True), ({"NO_COLOR": "1"}, False))
     for env, marked in looks:

@@ -1,4 +1,4 @@
-"""What workers write, as bad as it can be, on a real terminal: nothing of it is obeyed, and nothing falls over."""
+"""Hostile texts of workers on a real terminal: no control sequence of theirs reaches it, and nothing crashes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("answering", [True, False], ids=["in the answer", "in a step"])
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_nothing_of_a_worker_is_obeyed(stage: Stage, text: str, answering: bool) -> None:
-    """All that a terminal could obey in what is written to it is ours."""
+def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text: str) -> None:
+    """Everything that a terminal could obey is our own."""
     stage.plan = TWO
-    stage.models = {"beta" if answering else "alpha": says(*(text[at : at + 5] for at in range(0, len(text), 5)))}
+    pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
+    stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}  # a step, and the one that answers
     with terminal(stage, "ask", "hi", size=(60, 20)) as shown:
         assert shown.end() == 0
         text = OURS.sub("", shown.raw)
         assert is_sanitized(text)
-        assert "end" in text or not answering
-        assert len(text) < 100_000
+        assert "end" in text
+        assert len(text) < 200_000
 
 
-def test_a_line_of_a_megabyte_and_a_very_small_terminal(stage: Stage) -> None:
-    """The run goes well in 20 columns and 5 rows, and all of the answer is written."""
+def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
+    """The run goes well in 20 columns and 5 rows, and the whole answer is written."""
     stage.plan = TWO
     line = "word " * 2000
     stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}
@@ -52,8 +52,8 @@ def test_a_line_of_a_megabyte_and_a_very_small_terminal(stage: Stage) -> None:
         assert shown.cursor_shown
 
 
-def test_broken_utf_8_is_shown_as_broken(stage: Stage) -> None:
-    """Bytes that are no text become a mark."""
+def test_invalid_utf_8_is_replaced(stage: Stage) -> None:
+    """Invalid bytes become replacement characters."""
     frames = [json.dumps(frame).encode() for frame in (delta("a@b"), delta(finish="stop"), usage())]
     body = b"".join(b"data: " + frame.replace(b"@", b"\xff\xfe") + b"\n\n" for frame in frames)
     stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
@@ -63,8 +63,8 @@ def test_broken_utf_8_is_shown_as_broken(stage: Stage) -> None:
         assert "a\ufffd\ufffdb" in shown.scrolled
 
 
-def test_a_run_recorded_by_script(stage: Stage, tmp_path: Path) -> None:
-    """In what script(1) records of a run, no control byte is a worker's."""
+def test_no_control_byte_of_a_worker_is_in_a_recording(stage: Stage, tmp_path: Path) -> None:
+    """A recording by script(1) has only our own."""
     assert shutil.which("script")
     stage.plan = TWO
     stage.models = {"alpha": says(BAD["escapes"]), "beta": says(BAD["controls"])}
@@ -77,8 +77,8 @@ def test_a_run_recorded_by_script(stage: Stage, tmp_path: Path) -> None:
     assert is_sanitized(OURS.sub("", text.rpartition("\nScript done")[0] or text))
 
 
-def test_the_window_changes_while_a_run_goes_on(stage: Stage) -> None:
-    """Made narrower, wider and lower in the middle of it, the run ends well, and each step stands there once."""
+def test_the_window_is_resized_during_a_run(stage: Stage) -> None:
+    """Narrower, wider and lower; the run ends well, and each step is shown once."""
     stage.plan = TWO
     alpha = Gate("wise ", "words ", "of ", "alpha", ".")
     stage.models = {"alpha": alpha, "beta": says("**forty**-two")}

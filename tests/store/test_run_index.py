@@ -1,4 +1,4 @@
-"""The index of stored runs: what it says is what the files say, whatever happened to it meanwhile."""
+"""The index of stored runs always shows what the files contain."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def file_of(store: TraceStore) -> Path:
     return store.directory.with_name("traces.index")
 
 
-def test_what_is_written_later_is_listed_and_what_is_gone_is_not(store: TraceStore) -> None:
-    """Each look sees the directory as it is, the newest run first, and says how many more there are."""
+def test_new_runs_are_listed_and_deleted_ones_are_not(store: TraceStore) -> None:
+    """Each query sees the directory as it is, newest run first, and says how many more runs there are."""
     assert store.newest() == ([], 0)
     put(store, 1, "first")
     assert listed(store) == ["first"]
@@ -76,8 +76,8 @@ def test_what_is_written_later_is_listed_and_what_is_gone_is_not(store: TraceSto
     assert listed(store) == ["third", "first"]
 
 
-def test_a_row_says_what_the_run_was(store: TraceStore) -> None:
-    """Question, plan, workers, mode, result and what it took are in the row."""
+def test_a_row_describes_the_run(store: TraceStore) -> None:
+    """Question, plan, workers, mode, result and usage are in the row."""
     put(store, 1, "How\nmany?")
     (found,) = store.newest()[0]
     row = found.row
@@ -105,21 +105,21 @@ def test_a_row_says_what_the_run_was(store: TraceStore) -> None:
     ],
 )
 def test_runs_are_filtered_and_searched(store: TraceStore, wanted: RunQuery, titles: list[str]) -> None:
-    """By state, worker, mode, time, and by texts in any case, also short ones, all of which must be there."""
+    """By state, worker, mode and time, and by texts in any case that must all be there."""
     put(store, 1, "one", until=4)
     put(store, 2, "two", mode="mini")
     put(store, 3, "Äpfel und pears", answer="none")
     assert listed(store, wanted) == titles
 
 
-def test_terms_are_as_the_texts_are() -> None:
-    """White space in a term is one space, and a term without anything else is none."""
+def test_search_terms_are_normalized() -> None:
+    """White space becomes one space, and blank terms are dropped."""
     assert normalize_terms(["a \n b", " ", "c"]) == ("a b", "c")
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "newer", "older", "dropped"])
-def test_an_index_that_is_not_whole_is_made_again(store: TraceStore, damage: str) -> None:
-    """It may be deleted, cut off, overwritten, of another version or without a table: the list is the same."""
+def test_a_damaged_index_is_rebuilt(store: TraceStore, damage: str) -> None:
+    """Deleted, truncated, overwritten, of another version or without a table: the list is the same."""
     put(store, 1, "first")
     put(store, 2, "second")
     before = listed(store)
@@ -141,15 +141,15 @@ def test_an_index_that_is_not_whole_is_made_again(store: TraceStore, damage: str
     assert listed(store, RunQuery(terms=("second",))) == ["second"]
 
 
-def test_the_index_is_the_owners_only(store: TraceStore) -> None:
-    """Nobody else reads what was asked and answered."""
+def test_only_the_owner_can_read_the_index(store: TraceStore) -> None:
+    """It contains questions and answers."""
     put(store, 1, "first")
     listed(store)
     assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
 
 
-def test_a_trace_that_was_changed_by_hand_is_read_again(store: TraceStore) -> None:
-    """A row that is shown is that of the file as it is now."""
+def test_an_edited_trace_is_read_again(store: TraceStore) -> None:
+    """A row shows the file as it is now."""
     run = put(store, 1, "first")
     assert store.newest()[0][0].row.state == "finished"
     path = store.path(run)
@@ -159,8 +159,8 @@ def test_a_trace_that_was_changed_by_hand_is_read_again(store: TraceStore) -> No
     assert store.newest()[0][0].row.state == "interrupted"
 
 
-def test_a_run_that_goes_on_is_looked_at_each_time(store: TraceStore) -> None:
-    """What is being written is running, and is finished as soon as it is, though the directory has not changed."""
+def test_a_running_run_is_read_each_time(store: TraceStore) -> None:
+    """It is finished as soon as its file says so, even though the directory has not changed."""
     run = "20261101-100000-00000a"
     writer = store.open(run)
     *first, last = events(run, "first")
@@ -173,8 +173,8 @@ def test_a_run_that_goes_on_is_looked_at_each_time(store: TraceStore) -> None:
     assert store.newest()[0][0].row.state == "finished"
 
 
-def test_damaged_files_are_listed_with_what_is_wrong(store: TraceStore) -> None:
-    """A line in the middle that is no event, a foreign file and a newer trace each say so; the others stand beside."""
+def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
+    """A damaged line, a foreign file and another format; the other runs are listed normally."""
     run = put(store, 1, "damaged")
     lines = store.path(run).read_text().splitlines()
     lines[2] = lines[2][:-4]
@@ -189,8 +189,8 @@ def test_damaged_files_are_listed_with_what_is_wrong(store: TraceStore) -> None:
     assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
 
 
-def test_deleted_texts_are_out_of_the_index(store: TraceStore) -> None:
-    """After `refresh` nothing of a deleted run is in the index's file."""
+def test_deleted_texts_are_removed_from_the_index(store: TraceStore) -> None:
+    """After `refresh` the index file has nothing of a deleted run."""
     run = put(store, 1, "a zeppelin")
     put(store, 2, "other")
     listed(store)
@@ -200,16 +200,16 @@ def test_deleted_texts_are_out_of_the_index(store: TraceStore) -> None:
     assert b"zeppelin" not in file_of(store).read_bytes()
 
 
-def test_a_disk_that_takes_no_index_still_has_a_list(store: TraceStore) -> None:
-    """Where the index's file cannot be made the list is the same, only slower."""
+def test_runs_are_listed_without_an_index_file(store: TraceStore) -> None:
+    """If the file cannot be created, the list is the same."""
     put(store, 1, "first")
     file_of(store).mkdir()
     assert listed(store) == ["first"]
     assert listed(store, RunQuery(terms=("fir",))) == ["first"]
 
 
-def test_without_an_index_of_words_texts_are_looked_through(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An SQLite that was built without FTS5 finds the same."""
+def test_without_full_text_search_all_texts_are_searched(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An SQLite without FTS5 finds the same."""
     monkeypatch.setattr(run_index, "_WORDS", "CREATE VIRTUAL TABLE words USING nothing(x);\n")
     put(store, 1, "a zeppelin")
     put(store, 2, "other")
@@ -220,8 +220,8 @@ def _look(directory: str) -> list[str]:
     return listed(TraceStore(Path(directory)))
 
 
-def test_processes_may_look_at_once(store: TraceStore) -> None:
-    """Four processes that find no index make one together, and each sees every run."""
+def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
+    """Four processes build a missing index together, and each sees every run."""
     for day in range(1, 29):
         put(store, day, f"question {day}")
     with multiprocessing.get_context("spawn").Pool(4) as pool:
@@ -229,9 +229,7 @@ def test_processes_may_look_at_once(store: TraceStore) -> None:
     assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
 
 
-def test_a_process_that_dies_while_it_reads_leaves_what_it_has(
-    store: TraceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read before a crash is kept, and the next look goes on from there."""
     for day in range(1, 6):
         put(store, day, f"question {day}")

@@ -1,4 +1,4 @@
-"""Rows as lines: every width has the id, what came of it and the question; what was found is shown where it stands."""
+"""Runs as lines: id, result and question at every width, and matches with their context."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TEXTS = RunTexts(
 )
 
 
-def test_all_columns_where_there_is_room() -> None:
-    """Run, when, result, plan, workers, cost, time and question, the question cut at the end."""
+def test_all_columns_are_shown_if_there_is_room() -> None:
+    """The question is cropped."""
     head, row = run_lines([FoundRun(ROW)], 140, NOW)
     assert head.split() == ["RUN", "WHEN", "RESULT", "PLAN", "WORKERS", "COST", "TOOK", "QUESTION"]
     assert row.startswith(
@@ -33,15 +33,15 @@ def test_all_columns_where_there_is_room() -> None:
 
 @pytest.mark.parametrize("width", [24, 40, 59, 60, 80, 100, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """Columns are left out, and at last a run takes lines of its own; its id stays whole where that is possible."""
+    """Columns are dropped, and at last each run takes several lines; its id stays complete."""
     shown = run_lines([FoundRun(ROW), FoundRun(StoredRun(run="x", problem="世界" * 60))], width, NOW)
     assert max(map(display_width, shown)) <= width
     assert any("20261122-100000-00000a" in line for line in shown)
     assert width < 60 or "How many pears?" in shown[1]
 
 
-def test_what_was_found_stands_under_its_run() -> None:
-    """A line for each text that holds a term, at most four, saying which text it is."""
+def test_matches_are_shown_under_their_run() -> None:
+    """At most four lines name the text and show the match."""
     shown = run_lines([FoundRun(ROW, TEXTS)], 0, NOW, ["pears"], "[{}]".format)
     assert shown[2:] == [
         "    question: How many [pears]?", "    subtask 2: Count [pears]", "    answer 1: two [pears]",
@@ -52,8 +52,8 @@ def test_what_was_found_stands_under_its_run() -> None:
     assert matching_texts(RunTexts(question="x"), ["pears"]) == []
 
 
-def test_a_hit_is_shown_with_what_stands_around_it() -> None:
-    """The part of a long text around the first term, within the width."""
+def test_a_match_is_shown_with_its_context() -> None:
+    """The part of a long text around the first match, within the width."""
     text = f"{'a ' * 200}Zeppelin{' b' * 200}"
     shown = matching_part(text, ["zeppelin"], 40, "<{}>".format)
     assert "<Zeppelin>" in shown
@@ -69,6 +69,6 @@ def test_a_hit_is_shown_with_what_stands_around_it() -> None:
         ("İstanbul", ["stan"], "İstanbul"),
     ],
 )
-def test_terms_are_marked(text: str, terms: list[str], shown: str) -> None:
-    """Every term in any case, the longest first; where letters change their number in small form nothing is."""
+def test_terms_are_highlighted(text: str, terms: list[str], shown: str) -> None:
+    """In any case, the longest first; not in texts whose lower case has another length."""
     assert mark_terms(text, terms, "<{}>".format) == shown

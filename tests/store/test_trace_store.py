@@ -1,4 +1,4 @@
-"""Traces on disk: what is written is what is read, also from a file that was cut off anywhere."""
+"""Traces on disk: what was written can be read, also from a truncated file."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> TraceStore:
 
 @settings(max_examples=60, deadline=None)
 @given(streams)
-def test_what_is_written_is_read(events: list[ev.Event]) -> None:
-    """Any events come back as they were."""
+def test_written_events_can_be_read_back(events: list[ev.Event]) -> None:
+    """Any events are equal afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         store = stored(events, Path(folder))
         assert list(store.events(RUN)) == events
@@ -100,9 +100,7 @@ def test_what_is_written_is_read(events: list[ev.Event]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(streams, st.data())
-def test_a_file_cut_off_anywhere_reads_as_the_beginning_of_its_events(
-    events: list[ev.Event], data: st.DataObject
-) -> None:
+def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], data: st.DataObject) -> None:
     """After a cut at any byte the events before it are read, no other, and the run is listed."""
     with tempfile.TemporaryDirectory() as folder:
         store = stored(events, Path(folder))
@@ -118,8 +116,8 @@ def test_a_file_cut_off_anywhere_reads_as_the_beginning_of_its_events(
             assert store.trace(RUN).run == RUN
 
 
-def test_every_cut_of_one_trace_is_read(tmp_path: Path) -> None:
-    """The same for each byte behind the first line of one trace, with letters of several bytes, and for some before."""
+def test_a_trace_can_be_cut_at_any_byte(tmp_path: Path) -> None:
+    """Also within letters of several bytes and within the first line."""
     events: list[ev.Event] = [
         begun(Question(text="Wie viele Äpfel? 🍏")), ev.PlanDelta(at=0.1, text="alpha | - | zähle"),
         ev.RunFinished(at=1.0, answer="drei – ✓", usage=Usage()),
@@ -133,8 +131,8 @@ def test_every_cut_of_one_trace_is_read(tmp_path: Path) -> None:
         assert found == events[: len(found)], cut
 
 
-def test_half_a_letter_survives(tmp_path: Path) -> None:
-    """A lone surrogate, which JSON may hold and UTF-8 may not, comes back as it was."""
+def test_a_lone_surrogate_survives(tmp_path: Path) -> None:
+    """JSON allows it, UTF-8 does not; it is read back as it was."""
     events: list[ev.Event] = [begun(), ev.PlanDelta(at=0.1, text="half \ud83d a smile \u2028 \x85")]
     store = stored(events, tmp_path)
     assert list(store.events(RUN)) == events
@@ -142,8 +140,8 @@ def test_half_a_letter_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"kind":"run_started","at":0.0,"run":"x'])
-def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
-    """A run that was killed before its first line was whole: interrupted, nothing to show, and it can be taken away."""
+def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
+    """A run that was killed while its first line was written is listed as interrupted."""
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)
     assert state_of(store) == "interrupted"
@@ -157,8 +155,8 @@ def test_a_file_without_a_whole_event_can_be_listed_and_removed(tmp_path: Path, 
 @pytest.mark.parametrize(
     "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000, b"hello"]
 )
-def test_a_file_that_is_no_trace_says_so(tmp_path: Path, content: bytes) -> None:
-    """What conductor did not write is listed as unreadable and named with its line when it is read."""
+def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
+    """It is listed as unreadable, and the error names the line."""
     store = TraceStore(tmp_path)
     store.path(RUN).write_bytes(content)
     assert state_of(store) == "unreadable"
@@ -166,8 +164,8 @@ def test_a_file_that_is_no_trace_says_so(tmp_path: Path, content: bytes) -> None
         list(store.events(RUN))
 
 
-def test_a_trace_broken_in_the_middle_names_the_line(tmp_path: Path) -> None:
-    """Only the last line may be broken; another one is an error that says which."""
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    """Only the last line may be incomplete."""
     store = stored([begun(), ev.PlanDelta(at=0.1, text="x"), ev.PlanDelta(at=0.2, text="y")], tmp_path)
     lines = store.path(RUN).read_text().splitlines()
     store.path(RUN).write_text("\n".join([lines[0], lines[1][:-5], lines[2]]))
@@ -175,8 +173,8 @@ def test_a_trace_broken_in_the_middle_names_the_line(tmp_path: Path) -> None:
         list(store.events(RUN))
 
 
-def test_a_trace_that_does_not_begin_with_a_run_says_so(tmp_path: Path) -> None:
-    """Events without the start of their run are no trace."""
+def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
+    """Other events first are an error."""
     path = tmp_path / "x.jsonl"
     path.write_text(ev.to_line(ev.PlanDelta(at=0.1, text="x")) + "\n")
     with pytest.raises(UsageError, match="does not begin"):
@@ -200,8 +198,8 @@ def test_a_newer_format_asks_for_an_update_whatever_else_it_has(tmp_path: Path) 
     assert (row.state, f"trace format {ev.FORMAT + 1}" in row.problem) == ("unreadable", True)
 
 
-def test_what_is_read_without_pieces_folds_to_the_same_but_for_unended_texts(tmp_path: Path) -> None:
-    """Streamed texts can be passed over, also those of nested runs: what has ended holds its whole text."""
+def test_reading_without_pieces_gives_the_same_trace(tmp_path: Path) -> None:
+    """Except for texts of unfinished steps; nested runs included."""
     for path in sorted(TRACES.glob("*.jsonl")):
         events = list(read_events(path, pieces=False))
         assert [event for event in read_events(path) if not _is_piece(event)] == events, path.stem
@@ -213,7 +211,7 @@ def _is_piece(event: ev.Event) -> bool:
 
 
 @pytest.mark.parametrize(("name", "found"), [("last", 2), ("last~0", 2), ("last~1", 1), ("last~2", 0)])
-def test_runs_are_counted_back_from_the_last(tmp_path: Path, name: str, found: int) -> None:
+def test_runs_can_be_counted_back_from_the_last(tmp_path: Path, name: str, found: int) -> None:
     """`last~1` is the run before the last one."""
     runs = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-cccccc"]
     for run in runs:
@@ -221,22 +219,22 @@ def test_runs_are_counted_back_from_the_last(tmp_path: Path, name: str, found: i
     assert TraceStore(tmp_path).find(name) == runs[found]
 
 
-def test_before_the_first_run_there_is_none(tmp_path: Path) -> None:
-    """Counting back further than there are runs says how many there are."""
+def test_counting_back_too_far_is_an_error(tmp_path: Path) -> None:
+    """The error says how many runs there are."""
     store = stored([begun()], tmp_path)
     with pytest.raises(UsageError, match="only 1 run stored"):
         store.find("last~1")
 
 
-def test_unknown_keys_of_a_later_conductor_are_passed_over(tmp_path: Path) -> None:
-    """A key that this conductor does not know does not make a trace unreadable."""
+def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
+    """They do not make a trace unreadable."""
     store = TraceStore(tmp_path)
     data = ev.to_json(begun()) | {"weather": "fine"}
     store.path(RUN).write_text(json.dumps(data) + "\n")
     assert list(store.events(RUN)) == [begun()]
 
 
-def test_the_end_behind_a_very_long_line_is_found(tmp_path: Path) -> None:
+def test_the_end_after_a_very_long_line_is_found(tmp_path: Path) -> None:
     """The state is known from the last line, however long it is."""
     long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
     store = stored([begun(), long], tmp_path)
@@ -244,7 +242,7 @@ def test_the_end_behind_a_very_long_line_is_found(tmp_path: Path) -> None:
 
 
 def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
-    """An open writer holds its file; a closed one without an end leaves an interrupted run."""
+    """A closed writer without an end leaves an interrupted run."""
     store = TraceStore(tmp_path)
     writer = store.open(RUN)
     writer.write(begun())
@@ -256,15 +254,15 @@ def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
 
 
 def test_an_id_is_used_once(tmp_path: Path) -> None:
-    """A second writer for the same run is refused; the first one's file stays as it is."""
+    """A second writer for the same run is refused, and the first one's file is unchanged."""
     store = stored([begun()], tmp_path)
     with pytest.raises(FileExistsError):
         store.open(RUN)
     assert list(store.events(RUN)) == [begun()]
 
 
-def test_a_run_is_found_by_its_beginning(tmp_path: Path) -> None:
-    """`last`, an id, and the beginning of exactly one id mean a run; anything else is explained."""
+def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    """`last`, an id, and the beginning of exactly one id name a run; anything else is an error."""
     store = TraceStore(tmp_path / "traces")
     with pytest.raises(UsageError, match="no runs are stored yet"):
         store.find("last")
@@ -278,8 +276,8 @@ def test_a_run_is_found_by_its_beginning(tmp_path: Path) -> None:
             store.find(name)
 
 
-def test_the_last_of_two_runs_of_one_second_is_the_later_one(tmp_path: Path) -> None:
-    """Ids say the second only; within it, the run that was written last is the last."""
+def test_the_later_of_two_runs_in_one_second_is_last(tmp_path: Path) -> None:
+    """Ids have no fractions of a second, so the time of the last write decides."""
     store = TraceStore(tmp_path)
     for run, written in (("20261120-101112-ffffff", 1), ("20261120-101112-000000", 2), ("20261120-101111-aaaaaa", 3)):
         stored([begun()], tmp_path, run)
@@ -287,15 +285,15 @@ def test_the_last_of_two_runs_of_one_second_is_the_later_one(tmp_path: Path) -> 
     assert store.runs() == ["20261120-101112-000000", "20261120-101112-ffffff", "20261120-101111-aaaaaa"]
 
 
-def test_a_directory_that_is_none_is_told(tmp_path: Path) -> None:
-    """A file in the place of the directory of traces is an error with its name, not a crash."""
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
+    """The error names it."""
     (tmp_path / "traces").write_text("in the way")
     with pytest.raises(UsageError, match="traces cannot be read"):
         TraceStore(tmp_path / "traces").runs()
 
 
-def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
-    """A file that another process removes between list and look is unreadable, and removing it again does nothing."""
+def test_a_run_that_disappears_is_not_an_error(tmp_path: Path) -> None:
+    """It is unreadable if another process deletes it meanwhile, and deleting it again does nothing."""
     store = TraceStore(tmp_path)
     assert state_of(store) == "unreadable"
     store.remove(RUN)
@@ -303,8 +301,8 @@ def test_a_run_that_vanishes_is_listed_without_a_crash(tmp_path: Path) -> None:
         store.trace(RUN)
 
 
-def test_one_file_that_leads_nowhere_hides_no_run(tmp_path: Path) -> None:
-    """A dangling link among the traces is no reason to find none."""
+def test_a_broken_link_hides_no_run(tmp_path: Path) -> None:
+    """The other runs are found."""
     (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
     (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
     assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]

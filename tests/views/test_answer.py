@@ -1,4 +1,4 @@
-"""The answer on standard output: whole in a pipe, as it comes on a terminal."""
+"""The answer on standard output: whole in a pipe, streamed on a terminal."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def one_step(pieces: list[str], answer: str, *, partial: bool = False) -> list[e
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
-def test_a_pipe_gets_the_answer_as_it_is(pieces: list[str]) -> None:
-    """What a pipe gets is the answer of `RunFinished` to the character, with one newline at its end."""
+def test_a_pipe_gets_the_exact_answer(pieces: list[str]) -> None:
+    """A pipe gets the answer of `RunFinished` unchanged, with one newline at its end."""
     answer = "".join(pieces)
     assert shown(one_step(pieces, answer), terminal=False) == answer + ("" if answer.endswith("\n") else "\n")
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
-def test_a_terminal_gets_the_answer_once_and_clean(pieces: list[str]) -> None:
-    """What streams to a terminal is the cleaned answer, and the end of the run does not repeat it."""
+def test_a_terminal_gets_the_sanitized_answer_once(pieces: list[str]) -> None:
+    """The streamed answer is sanitized, and the end of the run does not repeat it."""
     answer = sanitize("".join(pieces))
     end = "" if answer.endswith("\n") or not answer else "\n"
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == answer + end
 
 
-def test_a_part_of_an_answer_stands_once() -> None:
-    """Where the answering step fails for good, what it has written is the partial answer, and is not repeated."""
+def test_a_partial_answer_is_shown_once() -> None:
+    """When the answering step fails for good, its text is the partial answer and is not repeated."""
     run = Writer(started())
     run.plan(Step(worker="gpt", subtask="Answer."))
     run.say(0.1, s1="Half an ans")
@@ -66,8 +66,8 @@ def test_a_part_of_an_answer_stands_once() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_answer_stands_at_the_end(run: Run) -> None:
-    """Of every canned run: a pipe gets the answer alone, a terminal ends with it, and a failed run gives neither."""
+def test_the_answer_is_the_last_output(run: Run) -> None:
+    """For every canned run, a pipe gets only the answer, a terminal ends with it, and a failed run gives neither."""
     events = run()
     last = events[-1]
     answer = last.answer if isinstance(last, ev.RunFinished) else ""
@@ -75,8 +75,8 @@ def test_the_answer_stands_at_the_end(run: Run) -> None:
     assert shown(events, terminal=True).endswith(sanitize(answer) + "\n" if answer else "")
 
 
-def test_a_terminal_sees_the_text_as_it_comes() -> None:
-    """After each piece of the answering step the terminal has all text so far; other steps' text never shows."""
+def test_a_terminal_gets_text_while_it_is_written() -> None:
+    """After each piece of the answering step the terminal has all text so far; texts of other steps are not shown."""
     sink = Sink(terminal=True)
     view = AnswerOutput(Stdout(sink))
     text = ""
@@ -88,77 +88,77 @@ def test_a_terminal_sees_the_text_as_it_comes() -> None:
     assert text == ANSWER
 
 
-def test_an_attempt_that_breaks_off_is_marked_off() -> None:
-    """One line stands between the text that was lost and the text of the next attempt."""
+def test_a_failed_attempt_is_separated_from_the_next() -> None:
+    """One line separates the discarded text from the text of the next attempt."""
     assert shown(retry(), terminal=True) == (
         f"{ANSWER[:27]}\n--- this attempt failed: gpt: 429 Too Many Requests; again in 12 s ---\n{ANSWER}\n"
     )
 
 
-def test_an_attempt_that_breaks_off_in_silence_needs_no_mark() -> None:
-    """Where the lost attempt had written nothing, the answer stands alone."""
+def test_a_failed_attempt_without_text_needs_no_separator() -> None:
+    """If the failed attempt had written nothing, only the answer is shown."""
     events = [event for event in retry() if not (isinstance(event, ev.StepDelta) and event.attempt == 1)]
     assert shown(events, terminal=True) == ANSWER + "\n"
 
 
-def test_an_attempt_that_starts_again_without_a_word_is_marked_off() -> None:
-    """Even where no failure was told, a new attempt's text is not glued to the old one's."""
+def test_a_new_attempt_without_a_reported_failure_is_separated() -> None:
+    """Even without a failure event, a new attempt's text does not continue the old one's line."""
     events = [event for event in retry() if not isinstance(event, ev.StepFailed)]
     assert "\n--- attempt 2: gpt starts again ---\n" in shown(events, terminal=True)
 
 
-def test_a_partial_answer_that_was_streamed_is_not_repeated() -> None:
-    """A run that a limit cuts in its answering step leaves that step's text, once."""
+def test_a_streamed_partial_answer_is_not_repeated() -> None:
+    """When a limit stops the answering step, its text is shown once."""
     assert shown(limit(), terminal=True) == ANSWER[:36] + "\n"
 
 
-def test_a_partial_answer_from_another_step_is_written() -> None:
-    """Where the answering step never spoke, the answer of the step that did is written."""
+def test_a_partial_answer_of_another_step_is_written() -> None:
+    """If the answering step wrote nothing, the answer of another step is written."""
     assert shown(cancelled(), terminal=True) == SPREAD + "\n"
 
 
-def test_an_answer_other_than_what_was_streamed_is_marked_off() -> None:
-    """What stands is told apart from what was shown before it."""
+def test_an_answer_that_differs_from_the_streamed_text_is_separated() -> None:
+    """A line separates the final answer from what was shown before."""
     assert shown(one_step(["draft"], "final"), terminal=True) == "draft\n--- replaced by the final answer ---\nfinal\n"
 
 
-def test_an_answer_that_goes_on_is_completed() -> None:
-    """Where the answer is the streamed text and more, only the rest is added."""
+def test_an_answer_that_is_longer_than_the_streamed_text_is_completed() -> None:
+    """Only the rest is added."""
     assert shown(one_step(["fin"], "final"), terminal=True) == "final\n"
 
 
-def test_white_space_at_the_ends_is_no_difference() -> None:
-    """An answer that was trimmed is not written a second time."""
+def test_surrounding_white_space_is_ignored() -> None:
+    """A trimmed answer is not written a second time."""
     assert shown(one_step([" final\n"], "final"), terminal=True) == " final\n"
 
 
 def test_a_failed_run_ends_the_line() -> None:
-    """Text that was on the screen when the run failed is followed by a newline, in a pipe by nothing."""
+    """After text on a terminal a failed run writes a newline; a pipe gets nothing."""
     events = one_step(["half"], "")[:-1]
     gone = Failure(kind="worker", message="gone")
     assert shown([*events, ev.RunFailed(at=9.0, error=gone, usage=Usage())], terminal=True) == "half\n"
     assert shown(failed(), terminal=False) == ""
 
 
-def test_a_run_that_breaks_off_ends_the_line() -> None:
+def test_an_interrupted_run_ends_the_line() -> None:
     """Closing in the middle of the text leaves the prompt on a line of its own."""
     assert shown(one_step(["half"], "")[:-2], terminal=True) == "half\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_an_encoding_lacks_is_replaced(terminal: bool) -> None:
-    """A stream that cannot write a character gets a question mark, and nothing is raised."""
+def test_characters_that_the_encoding_lacks_are_replaced(terminal: bool) -> None:
+    """They become question marks, and nothing is raised."""
     assert shown(one_step(["né 漢"], "né 漢"), terminal=terminal, encoding="latin-1") == "né ?\n"
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     """Text that no encoding can write still reaches a pipe."""
     assert shown(one_step(["a\ud83d"], "a\ud83d"), terminal=False) == "a?\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_closed_pipe_is_heard(terminal: bool) -> None:
-    """When nobody reads standard output any more, the caller learns it."""
+def test_a_closed_pipe_is_reported(terminal: bool) -> None:
+    """When nobody reads standard output any more, `BrokenPipeError` is raised."""
 
     class Closed(Sink):
         def write(self, text: str) -> int:

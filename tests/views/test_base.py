@@ -8,16 +8,16 @@ from conductor_cli.views.base import Stderr, Stdout, encodable, is_terminal
 from tests.views.terminals import Sink
 
 
-def test_what_an_encoding_lacks_becomes_a_question_mark() -> None:
-    """The rest of the text is left as it is."""
+def test_characters_that_the_encoding_lacks_become_question_marks() -> None:
+    """The rest of the text is unchanged."""
     assert encodable("né 漢", "latin-1") == "né ?"
     sink = Sink(encoding="ascii")
     Stdout(sink).write("né")
     assert sink.getvalue() == "n?"
 
 
-def test_a_closed_standard_error_is_nobody_s_error() -> None:
-    """Writing to it does nothing."""
+def test_writing_to_a_closed_standard_error_is_ignored() -> None:
+    """It does nothing."""
     sink = Sink(terminal=True)
     sink.close()
     stderr = Stderr(sink)
@@ -25,8 +25,8 @@ def test_a_closed_standard_error_is_nobody_s_error() -> None:
     stderr.flush()
 
 
-def test_a_broken_standard_error_is_nobody_s_error() -> None:
-    """What the system refuses is dropped; on standard output it is raised."""
+def test_errors_of_standard_error_are_ignored() -> None:
+    """Errors of standard output are raised."""
 
     class Broken(Sink):
         def write(self, text: str) -> int:
@@ -43,8 +43,8 @@ def test_a_broken_standard_error_is_nobody_s_error() -> None:
         Stdout(Broken()).flush()
 
 
-def test_a_closed_stream_is_no_terminal() -> None:
-    """Nobody looks at a stream that is closed."""
+def test_a_closed_stream_is_not_a_terminal() -> None:
+    """Nobody can look at it."""
     sink = Sink(terminal=True)
     assert is_terminal(sink)
 

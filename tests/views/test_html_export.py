@@ -1,4 +1,4 @@
-"""A run as a page and as Markdown: everything is there, and nothing that a worker wrote is more than text."""
+"""A run as HTML and as Markdown: everything is included, and texts of workers stay text."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def poisoned() -> Trace:
 @pytest.mark.parametrize(
     "trace", [*traces(), poisoned(), Trace(), Trace(at=-5.0)], ids=[*RUNS, "poisoned", "nothing", "before its time"]
 )
-def test_a_page_holds_only_what_it_is_made_of(trace: Trace) -> None:
-    """No script, no link, nothing that runs or fetches, whatever was written; tags are closed in order."""
+def test_a_page_has_no_active_content(trace: Trace) -> None:
+    """No script, no link, nothing that runs or fetches, whatever models wrote; all tags are closed in order."""
     written = html_page(trace)
     seen = SeenStep(written)
     assert seen.tags <= TAGS
@@ -94,8 +94,8 @@ def test_a_page_holds_only_what_it_is_made_of(trace: Trace) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", written)
 
 
-def test_a_page_says_everything() -> None:
-    """Question, steps with worker, subtask, prompt and answer, and the answer."""
+def test_a_page_has_everything() -> None:
+    """Question, steps with worker, subtask, prompt and answer, and the run's answer."""
     trace = TraceStore(FOLDER).trace("parallel")
     words = SeenStep(html_page(trace)).words
     for record in trace.steps:
@@ -105,21 +105,21 @@ def test_a_page_says_everything() -> None:
     assert words.count("prompt (user)") == len(trace.steps)
 
 
-def test_a_nested_run_is_within_its_step_on_the_page_and_in_the_timeline() -> None:
-    """Its steps are numbered by the step that it is."""
+def test_a_nested_run_is_inside_its_step_on_the_page_and_in_the_timeline() -> None:
+    """Its steps are numbered after the step that it is."""
     assert re.search(r">\d\.1 ", html_page(TraceStore(FOLDER).trace("nested")))
 
 
 @pytest.mark.parametrize("trace", [*traces(), Trace()], ids=[*RUNS, "nothing"])
-def test_markdown_says_everything(trace: Trace) -> None:
-    """Every step has its heading, every answer its fence."""
+def test_markdown_has_everything(trace: Trace) -> None:
+    """Every step has a heading, and every answer a fence."""
     text = markdown_document(trace)
     assert len(re.findall(r"^## Step ", text, re.MULTILINE)) == len(trace.steps)
     assert text.endswith("```\n")
 
 
-def test_nothing_in_markdown_leaves_its_fence() -> None:
-    """A fence is longer than any within it, and what stands outside of fences has no markup."""
+def test_no_text_leaves_its_fence_in_markdown() -> None:
+    """A fence is longer than any fence inside it, and text outside of fences has no markup."""
     outside, fence = [], ""
     for line in markdown_document(poisoned()).splitlines():
         if fence:

@@ -18,8 +18,8 @@ Run = Callable[[], list[ev.Event]]
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
 @pytest.mark.parametrize("run", RUNS)
-def test_every_event_is_a_line_that_reads_back(run: Run, encoding: str) -> None:
-    """Whatever the stream can write: as many lines as events, each clean, each reading back as its event."""
+def test_every_event_is_a_line_that_can_be_read_back(run: Run, encoding: str) -> None:
+    """In every encoding there are as many lines as events; each is sanitized and can be read back as its event."""
     sink = Sink(encoding=encoding)
     view = JsonLinesOutput(Stdout(sink))
     for event in run():
@@ -30,16 +30,16 @@ def test_every_event_is_a_line_that_reads_back(run: Run, encoding: str) -> None:
     assert all(is_sanitized(line) for line in lines)
 
 
-def test_a_harmless_line_is_the_trace_s_own() -> None:
-    """Where nothing needs an escape, the line is the one that a trace file holds."""
+def test_a_line_without_escapes_equals_the_trace_file() -> None:
+    """If nothing has to be escaped, the line equals that of the trace file."""
     sink = Sink()
     view = JsonLinesOutput(Stdout(sink))
     view.show(parallel()[0])
     assert sink.getvalue() == ev.to_line(parallel()[0]) + "\n"
 
 
-def test_half_a_surrogate_pair_survives() -> None:
-    """Text that no encoding can write is spelled as an escape, and reads back as it was."""
+def test_a_lone_surrogate_is_escaped() -> None:
+    """Text that no encoding can write is escaped, and can be read back."""
     event = ev.PlanDelta(at=1.0, text="a\ud83d")
     sink = Sink()
     JsonLinesOutput(Stdout(sink)).show(event)
@@ -47,7 +47,7 @@ def test_half_a_surrogate_pair_survives() -> None:
 
 
 def test_each_line_is_flushed() -> None:
-    """A reader of a pipe has a line as soon as its event has happened."""
+    """A reader of a pipe gets each line as soon as its event has happened."""
     flushed: list[str] = []
 
     class Watched(Sink):
@@ -61,8 +61,8 @@ def test_each_line_is_flushed() -> None:
         assert flushed[-1] == sink.getvalue()
 
 
-def test_a_closed_pipe_is_heard() -> None:
-    """When nobody reads standard output any more, the caller learns it."""
+def test_a_closed_pipe_is_reported() -> None:
+    """When nobody reads standard output any more, `BrokenPipeError` is raised."""
 
     class Closed(Sink):
         def flush(self) -> None:

@@ -44,8 +44,8 @@ def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
     assert found["answer"] == (last.answer if isinstance(last, ev.RunFinished) else None)
 
 
-def test_what_a_run_says() -> None:
-    """Answer, plan, steps with what each saw and cost, and the whole usage, money as exact text."""
+def test_a_finished_run_has_all_its_data() -> None:
+    """Answer, plan, steps with access and cost, and the total usage, with money as exact text."""
     found = reported(parallel())
     assert (found["state"], found["answer"], found["partial"], found["error"]) == ("finished", ANSWER, False, None)
     assert [step["access"] for step in found["plan"]["steps"]] == [[], [], [1, 2]]
@@ -57,30 +57,30 @@ def test_what_a_run_says() -> None:
     assert (found["usage"]["cost"], found["usage"]["unpriced"]) == ("0.0042", 1)
 
 
-def test_a_failed_run() -> None:
-    """There is no answer, and the error says what happened and what to do."""
+def test_a_failed_run_has_no_answer() -> None:
+    """The error says what happened and what to do."""
     found = reported(failed())
     assert (found["state"], found["answer"]) == ("failed", None)
     assert found["error"]["kind"] == "unreachable"
     assert [step["state"] for step in found["steps"]] == ["failed", "skipped"]
 
 
-def test_a_partial_answer() -> None:
-    """What there is of an answer is given, marked, with its reason."""
+def test_a_partial_answer_is_marked() -> None:
+    """The available part is included, with the reason."""
     found = reported(limit())
     assert (found["answer"], found["partial"], found["error"]["kind"]) == (ANSWER[:36], True, "limit")
 
 
-def test_a_worker_that_took_over() -> None:
-    """A step names who did it; the plan names who was to; notices are told."""
+def test_a_substitute_worker_is_named() -> None:
+    """The step names the worker that did it; the plan names the planned one; notices are included."""
     found = reported(substitute())
     assert found["plan"]["steps"][0]["worker"] == "math-worker"
     assert found["steps"][0]["worker"] == "gemini-flash"
     assert found["notices"] == [{"step": 1, "text": "the prompt was trimmed from 9,120 to 8,000 tokens"}]
 
 
-def test_a_nested_run() -> None:
-    """A step that is a run holds that run's plan and steps, at any depth."""
+def test_a_nested_run_is_inside_its_step() -> None:
+    """It has its own plan and steps, at any depth."""
     inner = reported(nested())["steps"][1]["nested"]
     assert [step["subtask"] for step in inner["steps"]] == [
         "Add the primes up again, one by one.",
@@ -89,8 +89,8 @@ def test_a_nested_run() -> None:
     assert inner["steps"][1]["nested"] == {"plan": "accept", "steps": []}
 
 
-def test_a_run_without_an_end() -> None:
-    """A trace that breaks off is still one object, which says so; nothing at all is nothing."""
+def test_an_interrupted_run_is_one_object() -> None:
+    """Its state says so. Without any event nothing is written."""
     assert reported(parallel()[:40])["state"] == "interrupted"
     sink = Sink()
     JsonOutput(Stdout(sink)).close()

@@ -1,4 +1,4 @@
-"""The live lines at the bottom of a terminal: what is written of them, and that nothing is left of them."""
+"""The live lines at the bottom of a terminal: how they are redrawn and erased."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Window:
         self.terminal.resize(width)
 
 
-def test_what_stands_there_is_not_written_again() -> None:
-    """The same lines cost nothing, and of others only what differs is written."""
+def test_unchanged_lines_are_not_written_again() -> None:
+    """The same lines cost nothing, and of others only the differences are written."""
     window = Window(40, 10)
     window.draw(["one", "two", "three"])
     assert window.draw(["one", "two", "three"]) == ""
@@ -67,8 +67,8 @@ def test_what_stands_there_is_not_written_again() -> None:
         (["a", "b", "c"], ["x", "b"]), (["a", "", "c"], ["a", "", "x", "y"]),
     ],
 )  # fmt: skip
-def test_one_picture_follows_another(before: list[str], after: list[str]) -> None:
-    """Whatever stood there, afterwards the new lines stand there and no others, below what was said for good."""
+def test_lines_replace_the_lines_before_them(before: list[str], after: list[str]) -> None:
+    """Afterwards only the new lines are on the screen, below what was printed for good."""
     window = Window(20, 10)
     window.draw(before, "said")
     window.draw(after)
@@ -80,7 +80,7 @@ def test_one_picture_follows_another(before: list[str], after: list[str]) -> Non
 @pytest.mark.parametrize("keeps", [False, True], ids=["breaks its lines anew", "cuts them off"])
 @pytest.mark.parametrize("width", [13, 20, 39, 41, 80])
 def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
-    """StyledLines that a narrower terminal has broken in two are all taken away."""
+    """Lines that a narrower terminal has wrapped are all erased."""
     window = Window(40, 24, keeps=keeps)
     long = "x" * 40
     window.draw([long, "short", "y" * 25], "said")
@@ -90,8 +90,8 @@ def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
     assert "".join(window.terminal.shown()) == "saidmorelive"
 
 
-def test_a_lower_window_is_drawn_anew() -> None:
-    """Where a window lost rows of what stood on it, the rest is taken away before anything is written."""
+def test_a_lower_window_is_redrawn() -> None:
+    """If the window lost some of its rows, the others are erased before anything is written."""
     window = Window(40, 24)
     window.draw([f"row {number}" for number in range(12)])
     window.console.height = 8
@@ -100,8 +100,8 @@ def test_a_lower_window_is_drawn_anew() -> None:
     assert "row 1" in written
 
 
-def test_a_window_is_drawn_on_once_its_size_stands_still() -> None:
-    """From a change of size on until nothing changes for a while, the region says so, and not before the first one."""
+def test_a_resized_window_is_drawn_on_when_its_size_is_stable() -> None:
+    """After a change of size the region waits until nothing has changed for a while."""
     window = Window(40, 24)
     assert window.region.size_is_stable
     for size in (39, 20):
@@ -114,8 +114,8 @@ def test_a_window_is_drawn_on_once_its_size_stands_still() -> None:
     assert window.region.size_is_stable
 
 
-def test_the_cursor_comes_back() -> None:
-    """A closed region leaves nothing, and a cursor."""
+def test_closing_shows_the_cursor_again() -> None:
+    """A closed region leaves no lines."""
     window = Window(40, 10)
     window.draw(["live"], "said")
     before = len(window.sink.getvalue())
@@ -132,6 +132,6 @@ def test_the_cursor_comes_back() -> None:
         ({"TERM": "screen", "STY": "1.pts"}, False), ({"TERM": "screen", "TMUX": "/tmp/tmux"}, True),
     ],
 )  # fmt: skip
-def test_which_terminals_break_their_lines_anew(environ: dict[str, str], expected: bool) -> None:
-    """The old ones say who they are."""
+def test_which_terminals_wrap_their_lines_again(environ: dict[str, str], expected: bool) -> None:
+    """Old terminals are known by their variables."""
     assert rewraps(environ) is expected

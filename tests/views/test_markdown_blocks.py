@@ -1,4 +1,4 @@
-"""Markdown cut into blocks while it comes."""
+"""Streamed Markdown is split into blocks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def cut(*pieces: str) -> list[Block]:
 
 @given(pieces=PIECES)
 def test_no_text_is_lost(pieces: list[str]) -> None:
-    """All blocks in a row are the text, wherever it was cut into pieces."""
+    """All blocks joined are the text, wherever it was cut into pieces."""
     assert "".join(block.source for block in cut(*pieces)) == "".join(pieces)
 
 
 @given(pieces=PIECES)
-def test_the_pieces_do_not_matter(pieces: list[str]) -> None:
-    """A text that comes letter by letter has the blocks of one that comes at once."""
+def test_blocks_do_not_depend_on_the_pieces(pieces: list[str]) -> None:
+    """A text that arrives letter by letter has the same blocks as one that arrives at once."""
     assert cut("".join(pieces)) == cut(*"".join(pieces))
 
 
@@ -41,20 +41,20 @@ def test_the_pieces_do_not_matter(pieces: list[str]) -> None:
     ],
 )
 def test_where_a_block_ends(text: str, expected: list[str]) -> None:
-    """Before what follows a blank line, and around a fence; never inside a list's item or a fence."""
+    """After a blank line and around a fence; never inside a list item or a fence."""
     assert [block.source for block in cut(text)] == expected
 
 
-def test_code_knows_its_language() -> None:
-    """A fence's block holds its code apart from its fence, also while it is open."""
+def test_code_blocks_have_their_language() -> None:
+    """The block separates the code from its fence, also while the fence is open."""
     assert cut("```py\nx\n```\n") == [Block(text="x\n", language="py", opens="```py\n", closes="```\n")]
     blocks = BlockSplitter()
     blocks.feed("```py\nx")
     assert blocks.rest == Block(text="x", language="py", opens="```py\n")
 
 
-def test_what_never_ends_is_cut() -> None:
-    """A line of a megabyte, and code without an end, come out in parts of bounded size; code stays code."""
+def test_endless_blocks_are_split() -> None:
+    """A line of a megabyte and unclosed code are split into parts of bounded size; code stays code."""
     line = cut(*["x" * 1000] * 1000)
     assert max(len(block.source) for block in line) <= LONGEST + 2000
     code = cut("```py\n", *["y = 1\n"] * 10_000)

@@ -1,4 +1,4 @@
-"""An answer as Markdown on a terminal: how it looks, what stays of it, and what it may not do."""
+"""Answers rendered as Markdown on a terminal."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_how_an_answer_looks(size: int) -> None:
-    """Whatever the pieces, the same lines stand there at the end, and nothing of what was live."""
+    """Whatever the pieces, the same lines are on the screen at the end, and no redrawn ones remain."""
     pieces = [ANSWERED[start : start + size] for start in range(0, len(ANSWERED), size)]
     assert [line for line in emulated(written(*pieces), 80, 24) if line] == LOOKS
 
 
-def test_styles_say_what_the_marks_said() -> None:
-    """Bold, code and keywords have a look."""
+def test_styles_replace_marks() -> None:
+    """Bold, code and keywords have a style."""
     shown = written(ANSWERED)
     assert "\x1b[1m46\x1b[0m" in shown
     assert "\x1b[36mcount()\x1b[0m" in shown
@@ -92,40 +92,40 @@ def test_styles_say_what_the_marks_said() -> None:
     ],
 )  # fmt: skip
 def test_no_word_is_lost(text: str) -> None:
-    """HTML, definitions, pictures and broken marks stand as they were written."""
+    """HTML, definitions, images and unbalanced marks are shown as they were written."""
     shown = words(" ".join(emulated(written(text), 80, 24)))
     assert [word for word in words(text.replace("&amp;", "&")) if word not in shown] == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(st.sampled_from("ab \n`*_#>-|[]()<>!~1.\\&\t\u00e9\u7ae0\u0301"), max_size=120))
-def test_no_text_ends_a_run(text: str) -> None:
-    """Whatever is written is shown, at any width, and only commands of ours go out."""
+def test_no_text_causes_an_error(text: str) -> None:
+    """Every text is shown at any width, and only our own control sequences are written."""
     for width in (1, 20, 80):
         assert is_sanitized(OURS.sub("", written(sanitize(text), width=width, height=5)))
 
 
-def test_no_link_is_the_terminals() -> None:
-    """An address is text: no escape carries it."""
+def test_links_are_not_clickable() -> None:
+    """An address is plain text without an escape sequence."""
     assert "\x1b]" not in written("[click](https://example.org) <https://example.org> ![x](https://example.org)")
 
 
-def test_a_narrow_encoding_gets_plain_bullets() -> None:
-    """Where the terminal has no bullets or lines, there are stars and dashes."""
+def test_an_ascii_terminal_gets_plain_bullets() -> None:
+    """Without bullets and lines in the encoding there are stars and dashes."""
     shown = emulated(written("- one\n\n> two\n\n| a |\n|---|\n| 1 |\n", encoding="ascii"), 80, 24)
     assert " * one" in shown
     assert "| two" in shown
     assert "?" not in "".join(shown)
 
 
-def test_a_long_line_of_code_is_not_broken() -> None:
-    """Code that is wider than the terminal is one line, for whoever copies it."""
+def test_a_long_line_of_code_is_not_wrapped() -> None:
+    """It stays one line, so that it can be copied."""
     line = "x = " + " + ".join(["1"] * 60)
     assert re.sub(r"\x1b\[[0-9;]*m", "", written(f"```py\n{line}\n```\n")).count(line) == 1
 
 
-def test_what_is_written_is_seen_at_once() -> None:
-    """Before a block is whole its text stands there already, in its look."""
+def test_text_is_shown_at_once() -> None:
+    """An unfinished block is already shown with its style."""
     sink = Sink(terminal=True)
     marked = MarkdownStream(open_console(Stdout(sink), color=True, environ={}, width=40, height=10), tick=None)
     marked.write("An **early** word")
@@ -133,21 +133,21 @@ def test_what_is_written_is_seen_at_once() -> None:
     marked.close()
 
 
-def test_a_long_block_shows_its_end() -> None:
-    """While it is written, a block takes no more rows than there are; at the end all of it stands there."""
+def test_a_long_unfinished_block_shows_its_end() -> None:
+    """While it is written it takes no more rows than the screen has; at the end all of it is printed."""
     text = "```\n" + "".join(f"line {number}\n" for number in range(40)) + "```\n"
     shown = emulated(written(*text.splitlines(keepends=True), width=40, height=10), 40, 10)
     assert shown == text.splitlines()
 
 
-def test_a_flood_of_marks_is_dammed() -> None:
-    """Of what takes no room no more than thirty characters in a row are shown."""
+def test_floods_of_marks_are_limited() -> None:
+    """Of characters without width at most thirty in a row are shown."""
     shown = written(*["a" + "\u0301" * 40, "\u200b" * 5000, "b"])
     assert len(re.findall("[\u0301\u200b]", shown.rpartition("a")[2])) == 30
 
 
-def test_a_megabyte_in_one_line() -> None:
-    """All of it comes through."""
+def test_a_megabyte_in_one_line_is_shown() -> None:
+    """Nothing of it is lost."""
     shown = OURS.sub("", written(*["word " * 2000] * 100))
     assert shown.count("word") >= 200_000
 
@@ -160,7 +160,7 @@ def test_a_megabyte_in_one_line() -> None:
     ],
 )  # fmt: skip
 def test_when_an_answer_is_rendered(environ: dict[str, str], markdown: bool, expected: bool) -> None:
-    """Where styles can say what the marks said, on a terminal that may be drawn on again, unless it is unwanted."""
+    """Only on a terminal with styles that can redraw, unless the user does not want it."""
     sink = Sink(terminal=True)
     around = OutputContext(stdout=sink, stderr=Sink(), environ=environ, markdown=markdown, width=80, height=24)
     view = open_views("answer", "none", around)

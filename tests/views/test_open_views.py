@@ -84,16 +84,16 @@ def test_which_progress(
     assert choose_progress(output, progress, place) == expected
 
 
-def test_every_name_has_its_row() -> None:
-    """The tables hold the names that the flags offer, and what they come to."""
+def test_every_option_has_a_view() -> None:
+    """The tables have all names of the options, and what `auto` becomes."""
     assert set(OUTPUTS) == set(get_args(OutputName))
     assert set(PROGRESS) == set(get_args(ShownProgress))
     assert set(get_args(ProgressName)) == {*PROGRESS, "auto"} - {"notices"}
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_script_s_standard_error_is_quiet_unless_something_goes_wrong(run: Run) -> None:
-    """With no terminal a run that goes well writes its notices to standard error, any other up to three lines more."""
+def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
+    """A run that goes well writes its notices to standard error, any other up to three lines more."""
     events = run()
     _, told = played("answer", "auto", around(out=False, err=False), events)
     _, err = played("answer", "none", around(out=False, err=False), events)
@@ -107,8 +107,8 @@ def test_a_script_s_standard_error_is_quiet_unless_something_goes_wrong(run: Run
     assert all(line.startswith("conductor: ") and "note: " in line for line in notices)
 
 
-def test_a_notice_is_one_line_wherever_it_comes_from() -> None:
-    """The step it is about, and the nested run it was said in, stand before it; nothing in it can end the line."""
+def test_a_notice_is_one_line() -> None:
+    """It names its step and its nested run; nothing in it can end the line."""
     inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
     said: list[ev.Event] = [
         ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
@@ -121,8 +121,8 @@ def test_a_notice_is_one_line_wherever_it_comes_from() -> None:
     )
 
 
-def test_how_to_go_on() -> None:
-    """A partial answer goes to standard output; what stopped it, what to do and how to resume go to standard error."""
+def test_a_partial_answer_says_how_to_resume() -> None:
+    """The answer goes to standard output; what stopped it, what to do and how to resume go to standard error."""
     assert played("answer", "auto", around(out=False, err=False), limit()) == (
         f"{ANSWER[:36]}\n",
         (
@@ -132,15 +132,15 @@ def test_how_to_go_on() -> None:
     )
 
 
-def test_no_way_to_resume_without_a_trace() -> None:
-    """Where no trace is stored, none is named."""
+def test_without_a_stored_trace_no_resume_command_is_shown() -> None:
+    """The trace's id is not shown either."""
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
     assert "resume" not in played("answer", "none", place, limit())[1]
 
 
 @pytest.mark.parametrize("progress", ["tree", "plain"])
-def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> None:
-    """From the answer's first word to its last nothing else is written, and the cursor is already back."""
+def test_on_one_terminal_only_the_answer_is_written_while_it_streams(progress: ProgressName) -> None:
+    """From its first to its last word nothing else is written, and the cursor is visible."""
     sink = Sink(terminal=True)
     view = open_views(
         "answer", progress, OutputContext(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
@@ -158,8 +158,8 @@ def test_on_one_terminal_the_answer_streams_alone(progress: ProgressName) -> Non
     assert emulated(written, 120, 24)[-1].startswith(("3 steps", "run finished"))
 
 
-def test_an_answer_that_breaks_off_is_waited_for_in_sight() -> None:
-    """Once an attempt's text has streamed and it failed, the tree counts down to the next; nothing is said twice."""
+def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> None:
+    """Nothing is shown twice."""
     drawn = Drawn(shared=True)
     view = RunView(drawn.tree, AnswerOutput(Stdout(drawn.sink)), shared=True)
 
@@ -189,16 +189,16 @@ def test_an_answer_that_breaks_off_is_waited_for_in_sight() -> None:
     assert counts == [1, 1, 1, 1, 0]
 
 
-def test_beside_a_pipe_the_tree_stays_until_the_end() -> None:
-    """Where the answer goes elsewhere, the answering step is live to its end like any other."""
+def test_with_the_answer_in_a_pipe_the_tree_stays_until_the_end() -> None:
+    """The answering step is shown like any other."""
     out, err = played("answer", "tree", around(out=False, err=True, NO_COLOR="1"), parallel())
     assert out == ANSWER + "\n"
     assert " 3 done      claude" in err
     assert "answering" not in err
 
 
-def test_one_closed_stream_does_not_keep_the_other_from_closing() -> None:
-    """When standard output breaks, the tree still gives the terminal back."""
+def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
+    """The terminal is still restored."""
 
     class Closed(Sink):
         def write(self, text: str) -> int:
@@ -230,22 +230,22 @@ def test_one_closed_stream_does_not_keep_the_other_from_closing() -> None:
         ("never", {"FORCE_COLOR": "1"}, False),
     ],
 )
-def test_colours(color: str, environ: dict[str, str], expected: bool | None) -> None:
-    """The flag wins, then `NO_COLOR`, then what forces colours; else the terminal decides."""
+def test_the_color_option_wins_over_the_environment(color: str, environ: dict[str, str], expected: bool | None) -> None:
+    """Then `NO_COLOR`, then the variables that force colours; else the terminal decides."""
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert uses_color(place) is expected
 
 
 @pytest.mark.parametrize(("color", "styled"), [("always", True), ("never", False)])
-def test_colours_reach_the_tree(color: str, styled: bool) -> None:
-    """`--color always` styles even a file, whatever NO_COLOR says; `never` styles nothing."""
+def test_the_color_option_applies_to_the_tree(color: str, styled: bool) -> None:
+    """`--color always` styles even a file; `never` styles nothing."""
     environ = {"NO_COLOR": "1", "TERM": "xterm-256color"}
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert ("\x1b[32mdone" in played("answer", "tree", place, parallel())[1]) is styled
 
 
 def test_rich_is_loaded_only_for_the_tree() -> None:
-    """Every other view starts without it."""
+    """All other views start without it."""
     code = """
 import io, sys
 from conductor_cli.views import OUTPUTS, OutputContext, open_views

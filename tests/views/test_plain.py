@@ -1,4 +1,4 @@
-"""Plain lines. What each event says stands in the pictures `tests/traces/*.plain.txt`; the rules are here."""
+"""Plain lines. The snapshots `tests/traces/*.plain.txt` show what each event says; the rules are tested here."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def lines_of(events: list[ev.Event], *, stored: bool = True) -> list[str]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_one_event_is_one_line(run: Run) -> None:
-    """Every event but a piece of text makes exactly one line, clean, and the trouble at the end at most three."""
+def test_each_event_is_one_line(run: Run) -> None:
+    """Every event except a piece of text is one sanitized line, and problems at the end take at most three."""
     events = run()
     sink = Sink()
     view = PlainProgress(Stderr(sink))
@@ -45,8 +45,8 @@ def test_one_event_is_one_line(run: Run) -> None:
     assert len(sink.getvalue().splitlines()) - told <= 3
 
 
-def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
-    """Pieces of text make a line once in 30 seconds, which names the steps that work."""
+def test_streamed_text_reports_the_working_steps_every_30_seconds() -> None:
+    """The line names the steps and their times."""
     events = parallel()[:35]
     at = events[-1].at
     pieces = [ev.StepDelta(at=at + second, step=1, attempt=1, text="x") for second in range(1, 65)]
@@ -58,8 +58,8 @@ def test_a_long_silence_is_broken_by_the_events_that_come() -> None:
     assert PATIENCE == 30.0
 
 
-def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
-    """Without an event, too, a line every 30 seconds; none while somebody else has the terminal, or after the end."""
+def test_without_events_the_working_steps_are_reported_every_30_seconds() -> None:
+    """Not while the answer uses the terminal, and not after the end."""
     clock, sink = Clock(), Sink()
     view = PlainProgress(Stderr(sink), clock=clock)
 
@@ -86,22 +86,22 @@ def test_a_run_that_says_nothing_at_all_is_said_to_work() -> None:
     assert waited(60.0) == []
 
 
-def test_the_thread_of_the_lines_ends_with_them() -> None:
-    """What looks at the clock is gone after `close`."""
+def test_the_timer_ends_with_the_view() -> None:
+    """Its thread is gone after `close`."""
     view = PlainProgress(Stderr(Sink()), tick=0.001)
     assert "conductor-plain" in [thread.name for thread in threading.enumerate()]
     view.close()
     assert "conductor-plain" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_long_plan_is_worked_on_too() -> None:
+def test_long_planning_is_reported() -> None:
     """Before there is a step, the line says that the plan is being written."""
     lines = lines_of([parallel()[0], ev.PlanDelta(at=31.0, text="A")])
     assert lines[1] == "still working: planning, 31 s in total"
 
 
-def test_while_the_answer_streams_lines_are_kept_back() -> None:
-    """After `rest` nothing is written; at the close everything is, in order."""
+def test_lines_are_held_back_while_the_answer_streams() -> None:
+    """After `rest` nothing is written; `close` writes everything in order."""
     events = parallel()
     sink = Sink()
     view = PlainProgress(Stderr(sink))
@@ -116,13 +116,13 @@ def test_while_the_answer_streams_lines_are_kept_back() -> None:
     assert sink.getvalue().splitlines() == lines_of(events)
 
 
-def test_a_trace_that_is_not_kept_is_not_named() -> None:
-    """Without a trace on disk neither its id nor a way to resume it is told."""
+def test_a_trace_that_is_not_stored_is_not_named() -> None:
+    """Neither its id nor a command to resume it is shown."""
     assert [line for line in lines_of(limit(), stored=False)[1:] if "01JDQ7W3ZK" in line] == []
 
 
-def test_an_event_of_an_unknown_step_is_told_without_its_step() -> None:
-    """An event of a step that was never planned is no error."""
+def test_an_event_of_an_unknown_step_is_not_an_error() -> None:
+    """It is shown without details of the step."""
     ended = parallel()[-1]
     assert isinstance(ended, ev.RunFinished)
     event = ev.StepFinished(at=1.0, step=9, attempt=1, text="x", usage=ended.usage, finish="stop")

@@ -1,4 +1,4 @@
-"""A plan before it runs and the flow of texts, as lines that fit the screen."""
+"""A plan before it runs and its data flow, as lines that fit the screen."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def text_of(lines: list[Line]) -> str:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [20, 40, 80, 100])
 def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
-    """Neither the plan nor the flow, in any encoding; and nothing in them is obeyed by a terminal."""
+    """Plan and data flow fit in every encoding, and all text is sanitized."""
     screen = Screen(width=width, encoding=encoding)
     for lines in (plan_lines(OFFER, screen), flow_lines(CALLS, screen)):
         assert all(cells(line) <= width for line in lines), text_of(lines)
@@ -71,8 +71,8 @@ def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
         text.encode(encoding)
 
 
-def test_a_plan_says_who_reads_what_for_how_much() -> None:
-    """Worker, reader, whom it sees and the price range; what has no price says so and never counts as 0."""
+def test_a_plan_shows_reader_access_and_cost() -> None:
+    """An unknown price says so and never counts as 0."""
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
     assert lines[0] == "PLAN  4 steps"
     assert lines[1].split() == ["1", "small", "this", "machine,", "sees", "question", "and", "files", "only", "$0.00"]
@@ -86,8 +86,8 @@ def test_a_plan_says_who_reads_what_for_how_much() -> None:
     assert "plans again, sees 1, 2 and 3" in text_of(plan_lines(OFFER, Screen(width=80)))
 
 
-def test_the_totals_say_what_is_known_and_what_is_not() -> None:
-    """A range over all steps, the steps without a price, what planning took, the limits, and who is not used."""
+def test_the_totals_show_estimate_planning_limits_and_unused_workers() -> None:
+    """The estimate is a range over all steps."""
     text = text_of(plan_lines(OFFER, Screen(width=100)))
     assert "estimate  4 calls, " in text
     assert "2 calls without a known price" in text
@@ -97,8 +97,8 @@ def test_the_totals_say_what_is_known_and_what_is_not() -> None:
     assert "another worker of the pool takes over its step" in text
 
 
-def test_finished_steps_cost_nothing_any_more() -> None:
-    """In a run that is resumed they are marked, and the total leaves them out."""
+def test_finished_steps_cost_nothing() -> None:
+    """In a resumed run they are marked as done and left out of the total."""
     offer = PlanOffer(
         question=OFFER.question, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile, limits=Limits(),
         recipients=OFFER.recipients, done=frozenset({2}),
@@ -110,8 +110,8 @@ def test_finished_steps_cost_nothing_any_more() -> None:
     assert "limits    none on money, tokens, calls or time" in text
 
 
-def test_the_flow_stands_by_reader() -> None:
-    """Each reader once, its calls under it, with the texts, how long they are, and what became of the call."""
+def test_the_data_flow_is_grouped_by_reader() -> None:
+    """Each reader is shown once with its calls, their texts and lengths, and how each call ended."""
     text = text_of(flow_lines(CALLS, Screen(width=100)))
     assert text.split("\n\n")[0].splitlines() == [
         "this machine",
@@ -129,8 +129,8 @@ def test_the_flow_stands_by_reader() -> None:
     )
 
 
-def test_the_flow_as_json_has_the_same() -> None:
-    """A list by reader; the conductor is no worker."""
+def test_the_data_flow_as_json_has_the_same_content() -> None:
+    """The conductor is not a worker."""
     here, there, dark = flow_json(CALLS)
     assert [entry["recipient"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
     plan, nested = here["calls"]

@@ -1,4 +1,4 @@
-"""What the views say."""
+"""What all views say about a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.traces.make import parallel, started
 
 
 def test_what_single_workers_would_have_cost() -> None:
-    """The dearest, the best by card, and that it is an estimate; nothing where none has a price."""
+    """The most expensive worker and the best by card are estimated; nothing is shown without a price."""
     price = Price(input=Decimal(10), output=Decimal(100))
     cheap = Price(input=Decimal(1), output=Decimal(1))
     card = Card(strengths={"maths": 0.9})
@@ -41,8 +41,8 @@ def test_what_single_workers_would_have_cost() -> None:
     assert compare_single_workers(changed(trace, pool=Pool(workers=()))) == ""
 
 
-def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
-    """In one line that can be copied; without a trace the flag is all there is to say."""
+def test_the_resume_command_raises_the_limit() -> None:
+    """It is one line that can be copied; without a trace only the flag is shown."""
     error = Failure(kind="limit", message="the limit is reached", reason="limit_cost", suggested_limit="0.04")
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
@@ -66,31 +66,31 @@ def test_a_limit_is_gone_on_with_by_the_flag_that_raises_it() -> None:
         ((0, 1, 2), "sees the given answer, 1 and 2"),
     ],
 )
-def test_sees(access: tuple[int, ...], expected: str) -> None:
+def test_describe_access(access: tuple[int, ...], expected: str) -> None:
     """An access list in words."""
     assert describe_access(access) == expected
 
 
-def test_quoted_is_one_short_line() -> None:
-    """A quotation keeps to its length and says that it was cut."""
+def test_quoted_text_is_one_short_line() -> None:
+    """A quotation has a bounded length and shows that it was cut."""
     assert quote_text("two\nlines") == '"two lines"'
     assert len(quote_text("x" * 300)) == 102
 
 
-def test_tokens_of_a_running_step_are_a_guess() -> None:
-    """Four characters, thinking included, count as one token."""
+def test_tokens_of_a_running_step_are_estimated() -> None:
+    """Four characters, reasoning included, count as one token."""
     step = Step(worker="gpt", subtask="x")
     record = StepRecord(number=1, step=step, last=True, planned=0.0, text="12345", thinking="123")
     assert tokens_so_far(record) == 2
 
 
-def test_trouble_of_a_run_that_never_began_is_none() -> None:
+def test_a_run_that_never_started_has_no_problem() -> None:
     """Before the first event there is nothing to say."""
     assert problem_lines(Trace(), stored=True) == []
 
 
-def test_trouble_without_a_reason() -> None:
-    """A partial answer always says that it is one."""
+def test_a_partial_answer_without_a_reason_is_reported() -> None:
+    """It always says that it is partial."""
     trace = apply_event(apply_event(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
     assert problem_lines(trace, stored=True) == ["conductor: partial answer: not every step could finish"]
 
@@ -105,23 +105,23 @@ def test_trouble_without_a_reason() -> None:
         ("cancelled", False, "", False),
     ],
 )
-def test_a_run_that_was_stopped_before_its_first_step_can_be_asked_again(
+def test_a_run_stopped_before_its_first_step_can_be_asked_again(
     kind: Any, stored: bool, reason: Any, said: bool
 ) -> None:
-    """Where its trace is stored; not where the same would fail again."""
+    """Only if its trace is stored, and not if the same would fail again."""
     error = Failure(kind=kind, message="why", reason=reason)
     trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
     assert (problem_lines(trace, stored=stored)[-1] == line) is said
 
 
-def test_a_run_that_has_no_end_can_be_asked_again() -> None:
-    """The process was killed while it planned."""
+def test_a_run_killed_while_planning_can_be_asked_again() -> None:
+    """The command is shown."""
     assert problem_lines(apply_event(Trace(), started()), stored=True)[-1].startswith("  ask it again: ")
 
 
-def test_trouble_is_short_whatever_a_provider_wrote() -> None:
-    """An error of many lines and a hint of many lines are one line each, of bounded length."""
+def test_problems_are_short_whatever_a_provider_wrote() -> None:
+    """A long error and a long hint are one line each, of bounded length."""
     long = "much\ntext " * 500
     error = Failure(kind="worker", message=long, hint=long)
     trace = Trace()

@@ -1,4 +1,4 @@
-"""The canned runs and their pictures. After a wanted change: `python -m scripts.snap`, and read the difference."""
+"""The canned runs and their snapshots. After an intended change run `python -m scripts.snap` and read the diff."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PICTURES = pictures()
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_file_of_a_run_is_what_its_script_writes(run: Run) -> None:
-    """A canned file is its script's events, a line each, and reads back as them."""
+def test_a_canned_file_equals_the_events_of_its_script(run: Run) -> None:
+    """One line per event, which can be read back."""
     lines = (FOLDER / f"{run.__name__}.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     assert [ev.from_line(line) for line in lines] == run()
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_keeps_the_rules_of_the_stream(run: Run) -> None:
-    """A canned run starts and ends as every run does, and a finished step's text is what its last attempt wrote."""
+def test_a_canned_run_follows_the_rules_of_the_stream(run: Run) -> None:
+    """It starts and ends as every run does, and a finished step's text is what its last attempt wrote."""
     events = run()
     trace = Trace()
     for event in events:
@@ -40,11 +40,11 @@ def test_a_run_keeps_the_rules_of_the_stream(run: Run) -> None:
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
-def test_a_run_looks_as_it_did(path: Path) -> None:
-    """What is drawn is what the file beside the canned run shows."""
+def test_a_run_looks_like_its_snapshot(path: Path) -> None:
+    """The output equals the file beside the canned run."""
     assert PICTURES[path] == path.read_text(encoding="utf-8")
 
 
-def test_no_picture_is_left_over() -> None:
-    """Every picture beside the canned runs belongs to one of them."""
+def test_every_snapshot_belongs_to_a_canned_run() -> None:
+    """No file is left over."""
     assert set(FOLDER.glob("*.txt")) == set(PICTURES)

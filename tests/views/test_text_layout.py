@@ -15,8 +15,8 @@ ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
 
 
 @given(TEXT, st.integers(1, 60), ENCODINGS)
-def test_whatever_is_fitted_fits(text: str, width: int, encoding: str) -> None:
-    """Cropped, wrapped or only its end: no line is wider than asked, none breaks, each can be written."""
+def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> None:
+    """Cropped, wrapped or only its end; every line can be written in the encoding."""
     screen = Screen(encoding=encoding)
     for line in (screen.crop(text, width), *screen.wrap(text, width), *screen.tail(text, width, 2)):
         assert cell_len(line) <= max(width, 2 if width == 1 else 0)
@@ -36,8 +36,8 @@ def test_whatever_is_fitted_fits(text: str, width: int, encoding: str) -> None:
         ("x", 0, ""),
     ],
 )
-def test_crop(text: str, width: int, expected: str) -> None:
-    """What is too long ends in three dots within the width."""
+def test_cropped_text_ends_in_dots(text: str, width: int, expected: str) -> None:
+    """They are within the width."""
     assert Screen().crop(text, width) == expected
 
 
@@ -48,33 +48,33 @@ def test_crop(text: str, width: int, expected: str) -> None:
         ("e\u0301a\u0308", "e\u0301a\u0308"), ("x\u200b\ufeff\u2060\u200ey\U000e0041", "xy"), ("x" * 10**6, "x" * 9),
     ],
 )  # fmt: skip
-def test_what_takes_no_room_does_not_flood_a_line(text: str, expected: str) -> None:
-    """Of marks on a letter three stay, of what is unseen nothing, and of a text as much as a line can need."""
+def test_characters_without_width_are_limited(text: str, expected: str) -> None:
+    """Three marks per letter stay, invisible characters go, and long texts are not read to their end."""
     shown = Screen(width=80).crop(text, 10)
     assert shown.rstrip("\u2026") == expected
     assert len(shown) <= 40
 
 
-def test_ascii_has_dots_and_bars_too() -> None:
-    """Where the encoding has no glyphs, plain characters stand for them."""
+def test_ascii_screens_have_dots_and_bars() -> None:
+    """Plain characters replace the glyphs."""
     screen = Screen(encoding="ascii")
     assert (screen.crop("a little too long", 10), screen.bar) == ("a littl...", "|")
 
 
-def test_wrap_breaks_between_words_and_long_words_anywhere() -> None:
-    """Words stay whole where they can."""
+def test_text_is_wrapped_between_words() -> None:
+    """Only words that are too long are broken."""
     assert Screen().wrap("one two three abcdefghij k", 8) == ["one two", "three", "abcdefgh", "ij k"]
 
 
-def test_tail_is_the_end() -> None:
-    """The last lines of a text are those of its last paragraphs; empty ones count for nothing."""
+def test_tail_returns_the_last_lines() -> None:
+    """Blank lines are not counted."""
     assert Screen().tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
     assert Screen().tail("first\n\nsecond\n", 20, 2) == ["first", "second"]
     assert Screen().tail(" \n\n", 20, 2) == []
 
 
-def test_tail_stands_still_while_its_line_fills() -> None:
-    """Line breaks that are on the screen stay where they are while words are added behind them."""
+def test_line_breaks_of_a_tail_do_not_move() -> None:
+    """Words can be added without changing the lines above."""
     words = [f"word{number}" for number in range(60)]
     text, shown = "", ["word0"]
     for word in words:
@@ -84,8 +84,8 @@ def test_tail_stands_still_while_its_line_fills() -> None:
         shown = lines
 
 
-def test_tail_of_a_long_line_looks_at_its_end_only() -> None:
-    """The end of a line of any length is found without reading the whole of it."""
+def test_tail_reads_only_the_end_of_a_long_line() -> None:
+    """Its length does not matter."""
 
     class Watched(str):
         __slots__ = ()
@@ -101,8 +101,8 @@ def test_tail_of_a_long_line_looks_at_its_end_only() -> None:
 
 
 @pytest.mark.parametrize("text", ["👩\u200d👩\u200d👧", "👍\U0001f3fd", "❤\ufe0f"])
-def test_what_terminals_draw_in_different_widths_is_taken_apart(text: str) -> None:
-    """Joined characters are shown one by one, so that every terminal agrees on the width."""
+def test_joined_characters_are_separated(text: str) -> None:
+    """Every terminal then agrees on the width."""
     assert not set(Screen().line(text)) & set("\u200d\ufe0f\U0001f3fd")
 
 
@@ -115,12 +115,12 @@ def test_what_terminals_draw_in_different_widths_is_taken_apart(text: str) -> No
         ([71] * 12, (200, 60), False), ([], (1, 1), False),
     ],
 )  # fmt: skip
-def test_what_fits_a_smaller_window_too(widths: list[int], size: tuple[int, int], expected: bool) -> None:
-    """Rows fit if half the width, half the height and 70 by 24 hold them with the cursor below, broken anew."""
+def test_rows_that_fit_a_smaller_window(widths: list[int], size: tuple[int, int], expected: bool) -> None:
+    """Rows fit if half the width, half the height and 70 by 24 hold them when wrapped, with the cursor below."""
     assert Screen(width=size[0], height=size[1]).fits(widths) is expected
 
 
-def test_lines_are_folded_as_a_terminal_does_it() -> None:
-    """A line takes a row for each width of cells that it has, an empty one takes one, and no width is a fault."""
+def test_rows_are_counted_as_a_terminal_wraps_them() -> None:
+    """An empty line takes one row, and a width of 0 is not an error."""
     assert folded([0, 1, 10, 11, 20, 21], 10) == 1 + 1 + 1 + 2 + 2 + 3
     assert folded([3], 0) == 3

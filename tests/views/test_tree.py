@@ -1,4 +1,4 @@
-"""The live tree: what it draws, what it takes away again, and what it leaves."""
+"""The live tree: what it draws, what it erases, and what it leaves."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_the_live_part_fits_the_terminal(run: Run, width: int, height: int) -> N
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10)])
 @pytest.mark.parametrize("run", RUNS)
-def test_nothing_of_the_live_part_is_left(run: Run, width: int, height: int) -> None:
-    """A terminal that was drawn on at every event ends as one that was written to only at the end."""
+def test_no_live_lines_are_left_at_the_end(run: Run, width: int, height: int) -> None:
+    """A terminal that was redrawn at every event ends like one that was written to only at the end."""
     often, once = Drawn(width=width, height=height), Drawn(width=width, height=height)
     for event in run():
         often.show(event)
@@ -53,8 +53,8 @@ def test_nothing_of_the_live_part_is_left(run: Run, width: int, height: int) -> 
     assert often.screen() == once.screen()
 
 
-def test_a_finished_step_is_printed_at_once_and_leaves_the_live_part() -> None:
-    """Right after its end a step stands above the live part, and the live part no longer has it."""
+def test_a_finished_step_moves_above_the_live_part() -> None:
+    """Right after its end it is printed for good."""
     drawn = Drawn()
     for event in parallel():
         drawn.show(event)
@@ -66,16 +66,16 @@ def test_a_finished_step_is_printed_at_once_and_leaves_the_live_part() -> None:
     assert [line for line in drawn.live() if line.startswith(" 1 running")]
 
 
-def test_what_does_not_fit_is_counted() -> None:
-    """On a very low terminal the steps that find no room are a number."""
+def test_steps_that_do_not_fit_are_counted() -> None:
+    """On a very low terminal only their number is shown."""
     drawn = Drawn(height=5)
     for event in crowd()[:100]:
         drawn.show(event)
     assert drawn.live()[-2:] == ["   … and 3 more", "2 s, 0 of 5 steps done, ~591 tokens, $0.00"]
 
 
-def test_a_plan_grows_as_it_is_written() -> None:
-    """While the conductor writes, its unfinished line stands at the end of the live part."""
+def test_a_plan_is_shown_while_it_is_written() -> None:
+    """Its unfinished line is at the end of the live part."""
     drawn = Drawn()
     for event in parallel()[:6]:
         drawn.show(event)
@@ -86,8 +86,8 @@ def test_a_plan_grows_as_it_is_written() -> None:
     ]
 
 
-def test_time_goes_on_between_events() -> None:
-    """Seconds are counted by the clock from the newest event on, also where a replay makes events come faster."""
+def test_seconds_are_counted_between_events() -> None:
+    """By the clock since the newest event, also when a replay is faster."""
     drawn = Drawn()
     for event in parallel()[:35]:
         drawn.tree.show(event)
@@ -96,8 +96,8 @@ def test_time_goes_on_between_events() -> None:
     assert drawn.live()[-1].startswith("35 s")
 
 
-def test_the_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
-    """A nested step that runs shows how long it has run, not when it began in the outer run."""
+def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
+    """A nested step shows how long it has run."""
     drawn = Drawn()
     events = nested()
     begun = next(
@@ -110,15 +110,15 @@ def test_the_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     assert line.split()[-2:] == ["7", "s"]
 
 
-def test_the_clocks_of_nested_runs() -> None:
-    """Each depth's clock begins where the outermost clock stood then."""
+def test_clock_starts_of_nested_runs() -> None:
+    """Each depth's clock starts at the time of the outermost clock."""
     inmost = ev.PlanDelta(at=1.0, text="x")
     event = ev.NestedEvent(at=10.0, step=2, event=ev.NestedEvent(at=4.0, step=3, event=inmost))
     assert nested_clock_starts(event) == {(2,): 6.0, (2, 3): 9.0}
 
 
-def test_showing_draws_nothing_while_the_timer_runs() -> None:
-    """However many events come, the terminal is written to only by the timer."""
+def test_only_the_timer_draws() -> None:
+    """However many events come, `show` writes nothing."""
     sink = Sink(terminal=True)
     tree = TreeProgress(console(sink), tick=3600.0)
     for event in parallel()[:60]:
@@ -128,8 +128,8 @@ def test_showing_draws_nothing_while_the_timer_runs() -> None:
     assert " 1 done      math-worker" in sink.getvalue()
 
 
-def test_nothing_is_drawn_again_without_a_change_until_a_second_has_passed() -> None:
-    """A tick without news costs nothing; after a second the clock on the screen moves on."""
+def test_without_a_change_the_tree_is_redrawn_once_a_second() -> None:
+    """Other ticks cost nothing."""
     drawn = Drawn()
     drawn.show(parallel()[0])
     written = len(drawn.sink.getvalue())
@@ -142,7 +142,7 @@ def test_nothing_is_drawn_again_without_a_change_until_a_second_has_passed() -> 
 
 
 def test_the_timer_ticks_until_it_is_stopped() -> None:
-    """Ticks come from a thread of their own; after `stop` none is going on and none comes."""
+    """After `stop` no tick is running and none comes."""
     ticked = threading.Event()
     ticks: list[str] = []
 
@@ -159,8 +159,8 @@ def test_the_timer_ticks_until_it_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 12, 40, 60])
-def test_a_run_that_breaks_off_leaves_the_terminal_as_it_was(count: int) -> None:
-    """After `close` the cursor is back, the open steps stand, and the end is said to be missing."""
+def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
+    """After `close` the cursor is visible, open steps are printed, and a line says that the run was interrupted."""
     drawn = Drawn()
     for event in parallel()[:count]:
         drawn.show(event)
@@ -172,8 +172,8 @@ def test_a_run_that_breaks_off_leaves_the_terminal_as_it_was(count: int) -> None
     assert sum(line.startswith(" 1 ") for line in drawn.screen()) == (count > 10)
 
 
-def test_after_rest_nothing_is_written_until_the_end() -> None:
-    """While another writes to the terminal, what is settled is stored back; it is said at the close."""
+def test_after_rest_nothing_is_written_until_close() -> None:
+    """What is settled meanwhile is printed by `close`."""
     drawn = Drawn(shared=True)
     events = parallel()
     for event in events[:60]:
@@ -190,8 +190,8 @@ def test_after_rest_nothing_is_written_until_the_end() -> None:
 
 @pytest.mark.parametrize("color", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_what_others_wrote_commands_nothing(color: bool, shared: bool) -> None:
-    """Only colours, cursor moves and line erasing are written, whatever questions, workers and errors hold."""
+def test_no_text_can_command_the_terminal(color: bool, shared: bool) -> None:
+    """Only colours, cursor moves and line erasing are written, whatever questions, workers and errors contain."""
     drawn = Drawn(color=color, shared=shared)
     for event in hostile():
         drawn.show(event)
@@ -201,8 +201,8 @@ def test_what_others_wrote_commands_nothing(color: bool, shared: bool) -> None:
     assert "[bold red]evil" in "\n".join(drawn.screen())
 
 
-def test_colours_only_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With colours a terminal shows the same words as without; without them nothing is styled."""
+def test_colours_do_not_change_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without colours nothing is styled."""
     plain, coloured = Drawn(), Drawn(color=True)
     for event in parallel():
         plain.show(event)
@@ -216,8 +216,8 @@ def test_colours_only_add(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("run", RUNS)
-def test_an_encoding_that_lacks_characters(run: Run, encoding: str) -> None:
-    """Where the terminal's encoding has not everything, what is missing is replaced and nothing is raised."""
+def test_characters_that_the_encoding_lacks_are_replaced(run: Run, encoding: str) -> None:
+    """Nothing is raised."""
     drawn = Drawn(encoding=encoding)
     for event in run():
         drawn.show(event)
@@ -225,8 +225,8 @@ def test_an_encoding_that_lacks_characters(run: Run, encoding: str) -> None:
     assert "\u2502" not in drawn.sink.getvalue()
 
 
-def test_without_a_terminal_only_what_is_settled_is_written() -> None:
-    """A tree that goes into a file is plain text: no live part, no cursor, each step once, as it ends."""
+def test_without_a_terminal_only_settled_lines_are_written() -> None:
+    """A tree in a file is plain text: no live part, no cursor moves, each step once."""
     sink = Sink()
     tree = TreeProgress(console(sink))
     written = []
@@ -239,8 +239,8 @@ def test_without_a_terminal_only_what_is_settled_is_written() -> None:
     assert any(" 2 done" in text and " 1 done" not in text for text in written)
 
 
-def test_a_terminal_that_went_away_stops_nobody() -> None:
-    """A closed standard error is no error of the run."""
+def test_a_closed_terminal_is_not_an_error() -> None:
+    """The run continues."""
     sink = Sink(terminal=True)
     stderr = Stderr(sink)
     sink.close()
@@ -251,8 +251,8 @@ def test_a_terminal_that_went_away_stops_nobody() -> None:
     tree.close()
 
 
-def test_a_waiting_step_says_whom_it_waits_for() -> None:
-    """Of the steps that it sees, those that have not ended yet."""
+def test_a_waiting_step_names_the_steps_it_waits_for() -> None:
+    """Only those of the steps it sees that have not ended."""
     drawn = Drawn()
     seen = set()
     for event in parallel():
@@ -265,8 +265,8 @@ def test_a_waiting_step_says_whom_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_brief_is_a_line_a_step(run: Run) -> None:
-    """With `brief` a step that has ended well is one line, which holds its subtask as far as it fits."""
+def test_with_brief_a_finished_step_is_one_line(run: Run) -> None:
+    """It has as much of the subtask as fits."""
     drawn = Drawn(width=100, brief=True)
     for event in run():
         drawn.show(event)
@@ -276,8 +276,8 @@ def test_brief_is_a_line_a_step(run: Run) -> None:
     assert not [line for line in following if line.startswith("   ") and "\u2502" in line]
 
 
-def test_all_texts_share_the_height() -> None:
-    """Each running step has as many lines of its text as any other, and all would fit a screen half as high."""
+def test_running_texts_share_the_height() -> None:
+    """Each running step shows equally many lines, and all would fit a screen half as high."""
     drawn = Drawn(height=40)
     run = Writer(started())
     run.plan(*(Step(worker=name, subtask="Say much.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
@@ -292,7 +292,7 @@ def test_all_texts_share_the_height() -> None:
 
 @pytest.mark.parametrize("width", [30, 50, 79, 120])
 def test_nothing_is_drawn_twice_after_a_resize(width: int) -> None:
-    """A terminal that becomes narrower or wider in the middle of a run shows each step once."""
+    """Each step is shown once after the terminal became narrower or wider during a run."""
     drawn = Drawn()
     terminal, fed = Reflowing(80, 24), 0
     events = parallel()
@@ -311,7 +311,7 @@ def test_nothing_is_drawn_twice_after_a_resize(width: int) -> None:
 
 
 def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core() -> None:
-    """Five seconds of five such workers, taken in and drawn at every tick, take less than 0.5 s of CPU time."""
+    """Five seconds of events, drawn at every tick, take less than 0.5 s of CPU time."""
     drawn = Drawn(width=120, height=40)
     run = Writer(started())
     names = ("claude", "gpt", "math-worker", "gemini-flash", "claude")
@@ -332,8 +332,8 @@ def console(sink: Sink) -> Any:
     return open_console(Stderr(sink), color=False, environ={}, width=80, height=24)
 
 
-def test_attempts_of_a_worker_that_took_over_are_not_counted_against_its_limit() -> None:
-    """Attempt 5 of a step may be the second of its second worker: it is not called one of 3."""
+def test_attempts_beyond_a_workers_limit_are_shown_without_it() -> None:
+    """Attempt 5 of a step may be the second of its second worker, so it is not called one of 3."""
     drawn, shown = Drawn(width=80, height=24), []
     for event in retry():
         if isinstance(event, ev.StepStarted | ev.StepFailed):
