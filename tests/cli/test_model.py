@@ -93,8 +93,8 @@ def taken(stage: Stage, file: Path, *more: str) -> Done:
 # list
 
 
-def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Each model of the registry, then others of the model store, with size, licence, memory and state."""
+def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """With size, licence, memory and state."""
     assert row(desk, "small") == {
         "name": "small", "state": "not installed", "in_use": False, "default": True, "size": tiny.stat().st_size,
         "memory": row(desk, "small")["memory"], "partial": None, "licence": "Apache-2.0",
@@ -112,16 +112,16 @@ def test_the_list_has_what_can_be_had_and_what_is_here(desk: Stage, tiny: Path, 
     assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [True, "installed", "file"]
 
 
-def test_the_list_says_what_plans_where_it_is_no_model_of_the_model_store(desk: Stage, tiny: Path) -> None:
-    """A file or a server that was chosen is a row of its own."""
+def test_list_shows_a_planner_that_is_not_installed(desk: Stage, tiny: Path) -> None:
+    """A file or a server that was chosen has its own row."""
     for name in ("openai/gpt-9", str(tiny)):
         assert desk.inside("model", "use", name).code == 0
         assert row(desk, name)["in_use"] is True
     assert row(desk, str(tiny))["size"] == tiny.stat().st_size
 
 
-def test_the_list_says_what_is_damaged(desk: Stage, tiny: Path) -> None:
-    """A file that is gone or has another size is seen without reading it."""
+def test_list_shows_damaged_models(desk: Stage, tiny: Path) -> None:
+    """Files that are missing or have another size are seen without reading them."""
     taken(desk, tiny, "--copy")
     Path(str(row(desk, "small")["path"])).unlink()
     assert row(desk, "small")["state"] == "damaged"
@@ -130,8 +130,8 @@ def test_the_list_says_what_is_damaged(desk: Stage, tiny: Path) -> None:
 # import
 
 
-def test_an_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
-    """The first model that comes is in use; it goes on planning when the file it came from is deleted."""
+def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
+    """It still plans when the file it came from is deleted."""
     mine = make(tmp_path / "mine.gguf", seed=3)
     done = taken(desk, mine)
     assert sha256(mine) in done.out
@@ -143,8 +143,8 @@ def test_an_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
     assert asked.json["conductor"].startswith("mine ")
 
 
-def test_a_second_model_does_not_take_over(desk: Stage, tmp_path: Path) -> None:
-    """What plans goes on planning, unless `--use` says otherwise."""
+def test_a_second_model_does_not_replace_the_first(desk: Stage, tmp_path: Path) -> None:
+    """Unless `--use` is given."""
     taken(desk, make(tmp_path / "one.gguf", seed=1))
     done = taken(desk, make(tmp_path / "two.gguf", seed=2))
     assert "to let it plan: conductor model use two" in done.out
@@ -153,8 +153,8 @@ def test_a_second_model_does_not_take_over(desk: Stage, tmp_path: Path) -> None:
     assert chosen(desk) == "three"
 
 
-def test_an_imported_model_is_recognised(desk: Stage, tiny: Path) -> None:
-    """A file of the registry's is taken under its name there, and is spoken to by its profile."""
+def test_an_imported_registry_model_is_recognised(desk: Stage, tiny: Path) -> None:
+    """It gets the registry's name and profile."""
     done = taken(desk, tiny)
     assert done.out.startswith("installed small:\n")
     assert "matches conductor's registry" in done.out
@@ -162,8 +162,8 @@ def test_an_imported_model_is_recognised(desk: Stage, tiny: Path) -> None:
     assert taken(desk, tiny).out.startswith("small is already installed:\n")
 
 
-def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -> None:
-    """Without hard links between two file systems nothing is copied, and the person is told to keep the file."""
+def test_a_file_on_another_disk_is_used_from_there(desk: Stage, tiny: Path) -> None:
+    """Nothing is copied, and the person is told to keep the file."""
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == desk.home.stat().st_dev:
         pytest.skip("there is no second file system at /dev/shm")
@@ -182,8 +182,8 @@ def test_a_file_on_another_disk_is_used_where_it_lies(desk: Stage, tiny: Path) -
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
-def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str) -> None:
-    """A missing file, a text, a directory: 5, in three lines, and nothing is in the model store."""
+def test_import_rejects_what_is_not_a_model(desk: Stage, tmp_path: Path, name: str) -> None:
+    """Exit code 5, an error of three lines, and nothing is installed."""
     path = tmp_path / name
     if name == "folder":
         path.mkdir()
@@ -197,15 +197,15 @@ def test_what_is_no_model_is_not_imported(desk: Stage, tmp_path: Path, name: str
     assert [item["state"] for item in desk.inside("model", "list", "--json").json] == ["not installed", "not installed"]
 
 
-def test_a_name_that_is_no_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
+def test_an_invalid_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
     """`--name` cannot lead out of the model store: 2."""
     done = desk.inside("model", "import", tiny, "--name", "../../x")
     assert done.code == 2
     explained(done)
 
 
-def test_an_imported_model_says_how_much_memory_it_needs(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """By the same rule as the registry: file, keys and values of the context, and the rest; an adapter's on top."""
+def test_the_memory_of_imported_models_is_estimated(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """By the registry's rule; an adapter's is added to its base's."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     whole, trained, known = (row(desk, name) for name in ("whole", "trained", "small"))
@@ -216,10 +216,10 @@ def test_an_imported_model_says_how_much_memory_it_needs(desk: Stage, tiny: Path
 
 
 @pytest.mark.parametrize("width", [0, 40, 60, 80, 200])
-def test_the_list_fits_where_it_is_shown(
+def test_list_fits_the_terminal(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """No line is wider than the terminal, every model is named, and nothing is left out where there is no terminal."""
+    """No line is too wide, every model is named, and a pipe gets everything."""
     licence = "Some Licence with a Long Name"
     register(desk, entry("small", tiny, licence=licence), entry("a-model-with-quite-a-long-name", tiny, hashed=False))
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
@@ -236,7 +236,7 @@ def test_the_list_fits_where_it_is_shown(
     assert ("acme/small" in text) is (width != 80)
 
 
-def test_a_shell_is_told_the_names(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_names_are_printed_for_completion(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     """Names of stored models, even with an unreadable manifest; with --known those of the registry, too."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
@@ -249,8 +249,8 @@ def test_a_shell_is_told_the_names(desk: Stage, tiny: Path, tmp_path: Path) -> N
     assert (done.code, sorted(done.out.split()), done.err) == (0, ["mine", "small"], "")
 
 
-def test_telling_names_loads_nothing_heavy(desk: Stage) -> None:
-    """A tab must not take longer than a start of the program."""
+def test_printing_names_loads_nothing_heavy(desk: Stage) -> None:
+    """Completion must not take longer than a start of the program."""
     done = subprocess.run(
         [sys.executable, "-c", START, "model", "names", "--known"], capture_output=True, text=True, check=False
     )
@@ -263,10 +263,8 @@ def test_telling_names_loads_nothing_heavy(desk: Stage) -> None:
 # use, path
 
 
-def test_a_worker_is_used_though_a_directory_is_called_like_it(
-    desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name that is listed is no path; a file that is named from here is kept by its whole path."""
+def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is saved by its absolute path."""
     (tmp_path / "alpha").mkdir()
     make(tmp_path / "mine.gguf", seed=1)
     monkeypatch.chdir(tmp_path)
@@ -276,8 +274,8 @@ def test_a_worker_is_used_though_a_directory_is_called_like_it(
     assert chosen(desk) == str(tmp_path / "mine.gguf")
 
 
-def test_a_model_of_the_model_store_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """`model use NAME` keeps the name; `model path` prints the file; `--conductor NAME` is for one run."""
+def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """`model path` prints its file; `--conductor NAME` counts for one run."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine (mine.gguf sha256-ends:")
@@ -288,8 +286,8 @@ def test_a_model_of_the_model_store_is_used_by_its_name(desk: Stage, tiny: Path,
     assert "small" not in asked.err
 
 
-def test_a_model_that_is_only_in_the_registry_has_to_be_pulled(desk: Stage) -> None:
-    """`use`, `path` and `verify` of a name that is not here: 5, and the command to run."""
+def test_a_model_that_is_not_installed_must_be_pulled_first(desk: Stage) -> None:
+    """`use`, `path` and `verify` exit with 5 and name the command."""
     for command in ("use", "path", "verify"):
         done = desk.inside("model", command, "small")
         assert done.code == 5
@@ -299,7 +297,7 @@ def test_a_model_that_is_only_in_the_registry_has_to_be_pulled(desk: Stage) -> N
 
 
 @pytest.mark.parametrize("command", ["path", "verify", "pull"])
-def test_a_name_that_nobody_knows_has_neighbours(desk: Stage, command: str) -> None:
+def test_a_mistyped_name_gets_suggestions(desk: Stage, command: str) -> None:
     """A mistyped name: 5, and the names that are like it."""
     done = desk.inside("model", command, "smalll")
     assert done.code == 5
@@ -307,8 +305,8 @@ def test_a_name_that_nobody_knows_has_neighbours(desk: Stage, command: str) -> N
     assert "small" in done.err
 
 
-def test_without_a_choice_the_default_plans_or_the_only_one(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Nothing chosen: the registry's first model if it is here, else the only one; of two others none is guessed."""
+def test_without_a_choice_the_default_or_only_model_plans(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """Of two others none is guessed."""
     taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith("one.gguf")
     taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
@@ -321,8 +319,8 @@ def test_without_a_choice_the_default_plans_or_the_only_one(desk: Stage, tiny: P
     assert chosen(desk) == ""
 
 
-def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
-    """The file of a manifest deleted or cut: 5, the file is named, and the hint says how to get it again."""
+def test_a_missing_model_file_is_reported(desk: Stage, tiny: Path) -> None:
+    """Exit code 5, and the hint says how to restore it."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     path.write_bytes(path.read_bytes()[:-1])
@@ -335,8 +333,8 @@ def test_a_model_that_is_gone_is_told(desk: Stage, tiny: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def test_a_damaged_manifest_is_told(desk: Stage, tiny: Path) -> None:
-    """A manifest that is no TOML: 5 for each command that needs it, with the file and what to do; it is in the list."""
+def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
+    """Exit code 5 for each command that needs it; it is in the list."""
     taken(desk, tiny)
     manifest = desk.home / "data/conductor-llm/models/small/manifest.toml"
     manifest.write_text("name = [")
@@ -353,8 +351,8 @@ def test_a_damaged_manifest_is_told(desk: Stage, tiny: Path) -> None:
     assert str(manifest) in done.err
 
 
-def test_a_damaged_manifest_is_in_nobody_s_way(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """One manifest that is no TOML: other models are listed, chosen, imported, verified and plan; it can be removed."""
+def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """They can be listed, chosen, imported and verified, and plan; the damaged one can be removed."""
     taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
     broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
@@ -382,7 +380,7 @@ def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path
     assert row(desk, "small")["state"] == "installed"
 
 
-def test_removing_a_chosen_model_with_a_damaged_manifest_takes_the_choice_back(desk: Stage, tiny: Path) -> None:
+def test_removing_a_damaged_model_clears_the_choice(desk: Stage, tiny: Path) -> None:
     """The setting that named it is cleared, as with any other."""
     taken(desk, tiny)
     (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
@@ -390,7 +388,7 @@ def test_removing_a_chosen_model_with_a_damaged_manifest_takes_the_choice_back(d
     assert chosen(desk) == ""
 
 
-def test_a_path_that_leads_nowhere_is_no_mistyped_name(desk: Stage, tmp_path: Path) -> None:
+def test_a_missing_path_gets_no_suggestions(desk: Stage, tmp_path: Path) -> None:
     """`verify`, `path` and `--base` with a file that is not there: 5, and that is said; no name is proposed."""
     gone = str(tmp_path / "nosuch.gguf")
     adapter = lora(tmp_path / "trained.gguf")
@@ -402,8 +400,8 @@ def test_a_path_that_leads_nowhere_is_no_mistyped_name(desk: Stage, tmp_path: Pa
         assert "did you mean" not in done.err
 
 
-def test_a_file_that_is_called_like_an_entry_is_spoken_to_by_its_profile(desk: Stage, tiny: Path) -> None:
-    """A file that was never imported: its name is that of the registry's `small`; a setting wins over that."""
+def test_a_file_named_like_a_registry_model_gets_its_profile(desk: Stage, tiny: Path) -> None:
+    """A setting takes precedence."""
     for given, expected in ((str(tiny), "published"), ("/x/none.gguf", "prompted"), ("openai/x", "prompted")):
         assert configured_profile(load_settings(os.environ, {"conductor.model": given})).name == expected
     flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
@@ -432,8 +430,8 @@ def lora(path: Path, width: int = 64, architecture: str = "qwen2") -> Path:
     return path
 
 
-def test_an_adapter_plans_over_its_base(desk: Stage, tmp_path: Path) -> None:
-    """A LoRA of the model store is its base with the adapter laid over; the trace names both files."""
+def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
+    """The trace names both files."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
     planner = resolve_planner(load_settings(os.environ))
@@ -462,8 +460,8 @@ def peft(directory: Path) -> Path:
     return directory
 
 
-def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: Path) -> None:
-    """A directory as PEFT writes it becomes an adapter in the model store, over its base; the directory may go."""
+def test_an_adapter_in_peft_format_is_converted(desk: Stage, tmp_path: Path) -> None:
+    """It plans with its base, and the source may be deleted."""
     source = peft(tmp_path / "trained")
     done = desk.inside("model", "import", source, "--base", "small")
     assert done.code == 5
@@ -483,7 +481,7 @@ def test_an_adapter_in_peft_form_is_converted_and_plans(desk: Stage, tmp_path: P
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
-def test_an_adapter_that_cannot_be_converted_is_told(desk: Stage, tmp_path: Path) -> None:
+def test_an_adapter_that_cannot_be_converted_is_reported(desk: Stage, tmp_path: Path) -> None:
     """Half of a safetensors file: 5, three lines, and nothing is left in the model store."""
     source = peft(tmp_path / "trained")
     weights = source / "adapter_model.safetensors"
@@ -495,7 +493,7 @@ def test_an_adapter_that_cannot_be_converted_is_told(desk: Stage, tmp_path: Path
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
-def test_an_adapter_without_its_base_is_told(desk: Stage, tmp_path: Path) -> None:
+def test_an_adapter_without_its_base_is_reported(desk: Stage, tmp_path: Path) -> None:
     """A base that is not here: 5 and how to get it; no `--base` at all: 2."""
     adapter = lora(tmp_path / "trained.gguf")
     done = desk.inside("model", "import", adapter)
@@ -508,7 +506,7 @@ def test_an_adapter_without_its_base_is_told(desk: Stage, tmp_path: Path) -> Non
     assert "conductor model pull small" in done.err
 
 
-def test_removing_a_base_says_who_needed_it(desk: Stage, tmp_path: Path) -> None:
+def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None:
     """`model rm` of a base names the adapters that cannot be used any more, before it asks."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
@@ -550,8 +548,8 @@ def test_a_whole_model_is_verified(desk: Stage, tiny: Path) -> None:
     }]  # fmt: skip
 
 
-def test_a_damaged_model_is_found_by_reading_it(desk: Stage, tiny: Path) -> None:
-    """A flipped byte in the weights: 5, the file and how to get it again; a list does not see it."""
+def test_verify_finds_a_flipped_byte(desk: Stage, tiny: Path) -> None:
+    """Exit code 5 with the file and how to repair it; a list does not see it."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     data = bytearray(path.read_bytes())
@@ -562,12 +560,14 @@ def test_a_damaged_model_is_found_by_reading_it(desk: Stage, tiny: Path) -> None
     assert done.code == 5
     assert done.out.startswith(f"damaged  {path}\n")
     assert desk.inside("model", "verify", "--json").json[0]["state"] == "damaged"
-    mended(desk, done.out)
+    assert_repaired(desk, done.out)
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["a copy", "a link"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
-def test_the_command_that_verify_names_mends(desk: Stage, tmp_path: Path, copied: bool, damage: str) -> None:
+def test_the_command_that_verify_names_repairs_the_model(
+    desk: Stage, tmp_path: Path, copied: bool, damage: str
+) -> None:
     """An imported model whose file was damaged or deleted: the named command brings it back from where it was."""
     source = make(tmp_path / "my models.gguf", seed=3)
     data = source.read_bytes()
@@ -586,19 +586,19 @@ def test_the_command_that_verify_names_mends(desk: Stage, tmp_path: Path, copied
         explained(again)
         source.unlink()
         source.write_bytes(data)
-    mended(desk, done.out)
+    assert_repaired(desk, done.out)
     assert source.read_bytes() == path.read_bytes() == data
 
 
-def mended(stage: Stage, told: str) -> None:
-    """Assert that the command in the last line of what was told makes all well."""
-    command = told.splitlines()[-1].partition("conductor ")[2]
+def assert_repaired(stage: Stage, output: str) -> None:
+    """Assert that the command in the last line of the output repairs the model."""
+    command = output.splitlines()[-1].partition("conductor ")[2]
     done = stage.inside(*shlex.split(command))
     assert done.code == 0, done.err
     assert stage.inside("model", "verify").code == 0
 
 
-def test_what_takes_the_place_of_a_damaged_model_leaves_nothing_of_it(desk: Stage, tmp_path: Path) -> None:
+def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path) -> None:
     """The same bytes under another file's name: the damaged file of the model store goes."""
     source = make(tmp_path / "one.gguf", seed=3)
     other = Path(shutil.copy(source, tmp_path / "other.gguf"))
@@ -610,8 +610,8 @@ def test_what_takes_the_place_of_a_damaged_model_leaves_nothing_of_it(desk: Stag
     assert desk.inside("model", "verify").code == 0
 
 
-def test_a_chosen_file_that_is_gone_is_not_verified_as_another(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """A plain file plans and is deleted: 5, its path and what to do, though another model is in the model store."""
+def test_verify_reports_a_missing_planner_file(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """Also if another model is installed."""
     mine = make(tmp_path / "mine.gguf", seed=1)
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "use", mine).code == 0
@@ -623,7 +623,7 @@ def test_a_chosen_file_that_is_gone_is_not_verified_as_another(desk: Stage, tiny
     assert "conductor model use" in done.err
 
 
-def test_a_further_part_names_the_first(desk: Stage, tmp_path: Path) -> None:
+def test_a_further_part_names_the_first_one(desk: Stage, tmp_path: Path) -> None:
     """`import` and `verify` of the second file of a divided model: 5, and the first file is named."""
     first, second = (tmp_path / f"big-0000{number}-of-00002.gguf" for number in (1, 2))
     for path in (first, second):
@@ -644,7 +644,7 @@ def test_a_plain_file_is_verified(desk: Stage, tiny: Path, tmp_path: Path) -> No
     assert desk.inside("model", "verify", tmp_path / "text.gguf").code == 5
 
 
-def test_where_nothing_plans_all_that_is_here_is_verified(desk: Stage, tmp_path: Path) -> None:
+def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) -> None:
     """Two models, none in use: both are read; none at all: 5 with the command to run."""
     assert "conductor model pull" in desk.inside("model", "verify").err
     for number in (1, 2):
@@ -655,8 +655,8 @@ def test_where_nothing_plans_all_that_is_here_is_verified(desk: Stage, tmp_path:
 # rm
 
 
-def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path) -> None:
-    """`rm --yes`: the model store's file goes, the first one stays, the setting is cleared, and that is said."""
+def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None:
+    """The original file stays."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     done = desk.inside("model", "rm", "small", "--yes")
@@ -667,7 +667,7 @@ def test_a_model_in_use_is_removed_and_no_longer_chosen(desk: Stage, tiny: Path)
     assert "now none does: conductor model pull" in done.err
 
 
-def test_removing_says_what_plans_now(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+def test_removing_the_planner_says_what_plans_now(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     """The model that is left plans; where it is not the one that planned that goes, nothing is said."""
     for number in (1, 2):
         taken(desk, make(tmp_path / f"m{number}.gguf", seed=number))
@@ -677,10 +677,10 @@ def test_removing_says_what_plans_now(desk: Stage, tiny: Path, tmp_path: Path) -
     assert resolve_planner(load_settings(os.environ)).model.endswith("m2.gguf")
 
 
-def test_what_a_model_remembers_goes_with_it(
+def test_removing_deletes_prompt_states(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its states on disk are deleted, those of other models are not; not while the same file has another name."""
+    """Not those of other models, and not while the same file has another name."""
     monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     states = load_settings(os.environ).paths.prefixes
     for path in (tiny, make(tmp_path / "mine.gguf", seed=1)):
@@ -698,7 +698,7 @@ def test_what_a_model_remembers_goes_with_it(
     assert set(states.glob("*.kv")) == left
 
 
-def test_a_setting_that_names_another_model_stays(
+def test_removing_keeps_a_choice_of_another_model(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the environment names is removed: the tool's own file names another one, and is not touched."""
@@ -712,8 +712,8 @@ def test_a_setting_that_names_another_model_stays(
     assert chosen(desk) == "small"
 
 
-def test_nothing_is_removed_without_a_yes(desk: Stage, tiny: Path) -> None:
-    """Without a terminal `--yes` is needed: 2; on one the question is asked, and a bare Enter means no."""
+def test_removing_needs_a_confirmation(desk: Stage, tiny: Path) -> None:
+    """Without a terminal `--yes` is required; a bare Enter means no."""
     taken(desk, tiny)
     done = desk.inside("model", "rm", "small")
     assert done.code == 2
@@ -726,7 +726,7 @@ def test_nothing_is_removed_without_a_yes(desk: Stage, tiny: Path) -> None:
         assert (row(desk, "small")["state"] == "installed") is left
 
 
-def test_a_model_that_is_not_here_cannot_be_removed(desk: Stage) -> None:
+def test_a_model_that_is_not_installed_cannot_be_removed(desk: Stage) -> None:
     """An unknown name and one that was never pulled: 2."""
     for name in ("small", "nobody", "../x"):
         done = desk.inside("model", "rm", name, "--yes")
@@ -750,8 +750,8 @@ def cached(stage: Stage, name: str, file: Path) -> Path:
 # pull
 
 
-def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path) -> None:
-    """What another tool left in the cache is checked, gets a manifest, and plans, without a network; `rm` leaves it."""
+def test_a_cached_model_is_not_downloaded_again(desk: Stage, tiny: Path) -> None:
+    """It is verified and plans, without a network; `rm` leaves the file in the cache."""
     link = cached(desk, "small", tiny)
     done = desk.inside("model", "pull")
     assert done.code == 0, done.err
@@ -770,7 +770,7 @@ def test_a_model_in_the_hub_s_cache_is_not_fetched_again(desk: Stage, tiny: Path
     assert link.read_bytes() == tiny.read_bytes()
 
 
-def test_what_is_all_there_is_said_to_be_so(desk: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_says_when_nothing_is_missing(desk: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is to be got: 0 bytes of it; a size that nobody knows is said to be unknown."""
     cached(desk, "small", tiny)
     cached(desk, "other", tiny)
@@ -779,7 +779,7 @@ def test_what_is_all_there_is_said_to_be_so(desk: Stage, tiny: Path, monkeypatch
     assert "other: size unknown, licence" in desk.inside("model", "pull", "other").err
 
 
-def test_a_pull_that_finds_no_room_is_refused_before_it_begins(desk: Stage, tiny: Path) -> None:
+def test_a_pull_without_disk_space_does_not_begin(desk: Stage, tiny: Path) -> None:
     """A model larger than the free disk: 5, and what is missing and free; a licence that is not Apache-2.0 is said."""
     huge = entry("small", tiny, sized=False, hashed=False, licence="Research only") + f"\nsize = {1 << 60}"
     register(desk, huge.replace('shape = "tiny"', 'shape = "vast"'), entry("other", tiny))

@@ -78,8 +78,8 @@ def test_a_checksum_that_only_a_mirror_reports_is_saved(stage: Stage, pulled: Hu
     assert path.read_bytes() == b"damaged"
 
 
-def test_a_model_that_plans_stays_when_another_is_pulled(stage: Stage, pulled: Hub) -> None:
-    """`pull` does not take the place of what was chosen, `--use` does, and `--no-use` never."""
+def test_pull_does_not_replace_the_chosen_model(stage: Stage, pulled: Hub) -> None:
+    """`--use` does, and `--no-use` never."""
     assert stage.inside("model", "use", "openai/gpt-9").code == 0
     done = stage.run("model", "pull", "small")
     assert "to let it plan: conductor model use small" in done.out
@@ -100,8 +100,8 @@ def test_a_damaged_model_is_pulled_again(stage: Stage, pulled: Hub, tiny: Path, 
     assert stage.inside("model", "verify").code == 0
 
 
-def test_a_refusal_is_told_in_three_lines(stage: Stage, pulled: Hub) -> None:
-    """What the hub refuses ends with 5 after the terms, told in three lines at most; nothing is in the model store."""
+def test_a_refusal_of_the_hub_is_three_lines(stage: Stage, pulled: Hub) -> None:
+    """Exit code 5, and nothing is installed."""
     pulled.refusals = [Refusal(status=404, headers={"X-Error-Code": "RevisionNotFound"})] * 5
     done = stage.run("--quiet", "model", "pull", "other")
     assert done.code == 5
@@ -109,7 +109,7 @@ def test_a_refusal_is_told_in_three_lines(stage: Stage, pulled: Hub) -> None:
     assert row(stage, "other")["state"] == "not installed"
 
 
-def test_quiet_says_nothing_but_errors(stage: Stage, pulled: Hub) -> None:
+def test_quiet_prints_errors_only(stage: Stage, pulled: Hub) -> None:
     """With --quiet stderr is empty; the result stands on stdout."""
     done = stage.run("--quiet", "model", "pull")
     assert (done.code, done.err) == (0, "")
@@ -117,10 +117,8 @@ def test_quiet_says_nothing_but_errors(stage: Stage, pulled: Hub) -> None:
 
 
 @pytest.mark.parametrize("size", [(120, 30), (80, 24), (40, 12)], ids=["120", "80", "40"])
-def test_a_terminal_shows_a_bar_and_is_left_as_it_was(
-    stage: Stage, pulled: Hub, tmp_path: Path, size: tuple[int, int]
-) -> None:
-    """While bytes come in a line says what and how many; afterwards the cursor is back and the path is there."""
+def test_a_terminal_shows_a_progress_bar(stage: Stage, pulled: Hub, tmp_path: Path, size: tuple[int, int]) -> None:
+    """Afterwards the cursor is visible again."""
     large = make(tmp_path / "large.gguf", seed=4)
     with large.open("ab") as file:
         file.write(bytes(2_000_000))
@@ -135,8 +133,8 @@ def test_a_terminal_shows_a_bar_and_is_left_as_it_was(
         assert "Traceback" not in shown.raw
 
 
-def test_ctrl_c_stops_a_pull_and_the_next_goes_on(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
-    """Ctrl-C on a terminal: 130, the cursor is back, and what to run is said; that fetches only the rest."""
+def test_ctrl_c_stops_a_pull_that_can_be_continued(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
+    """Exit code 130, and the command to continue is printed."""
     large = make(tmp_path / "large.gguf", seed=4)
     with large.open("ab") as file:
         file.write(bytes(25_000_000))
@@ -174,8 +172,8 @@ def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signa
 # the one question
 
 
-def test_ask_gets_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
-    """On a terminal without any model: one question with size, place and time; Enter gets it, and the run goes on."""
+def test_ask_downloads_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
+    """One question with size, place and time; then the run continues."""
     with terminal(stage, "ask", "How many?", "--seed", "3") as shown:
         screen = shown.until("Download it now, about 0 s at 10.0 MB/s? [Y/n]")
         assert "small: 264 kB, licence Apache-2.0" in screen
@@ -187,8 +185,8 @@ def test_ask_gets_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
     assert chosen(stage) == "small"
 
 
-def test_a_no_ends_with_the_command_to_run(stage: Stage, pulled: Hub) -> None:
-    """`n` and the end of input: 5, nothing is fetched, the command stands there, and from then on nobody asks."""
+def test_a_no_is_remembered(stage: Stage, pulled: Hub) -> None:
+    """Exit code 5 with the command to run; nobody is asked again."""
     for answer in ("n\n", "\x04"):
         with terminal(stage, "plan", "How many?") as shown:
             shown.until("[Y/n]")
@@ -206,7 +204,7 @@ def test_a_no_ends_with_the_command_to_run(stage: Stage, pulled: Hub) -> None:
         no(stage).unlink()
 
 
-def test_what_is_neither_yes_nor_no_is_asked_again(stage: Stage, pulled: Hub) -> None:
+def test_an_unclear_answer_is_asked_again(stage: Stage, pulled: Hub) -> None:
     """`maybe` is no answer; a no is said to be kept, with the command that takes it back."""
     with terminal(stage, "plan", "How many?") as shown:
         shown.until("[Y/n]")
@@ -221,8 +219,8 @@ def test_what_is_neither_yes_nor_no_is_asked_again(stage: Stage, pulled: Hub) ->
     assert no(stage).exists()
 
 
-def test_a_chat_asks_too_and_can_be_interrupted(stage: Stage, pulled: Hub) -> None:
-    """Ctrl-C at the question goes back to the prompt and is no answer; Ctrl-D is a no, and at the prompt it leaves."""
+def test_a_chat_asks_too(stage: Stage, pulled: Hub) -> None:
+    """Ctrl-C returns to the prompt and is no answer; Ctrl-D is a no."""
     with terminal(stage, "chat") as shown:
         shown.until("$0.00")
         shown.program.send("How many?\r")
@@ -239,11 +237,11 @@ def test_a_chat_asks_too_and_can_be_interrupted(stage: Stage, pulled: Hub) -> No
         assert shown.end() == 0
 
 
-def test_what_was_begun_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:
+def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:
     """A pull that was stopped: the list has its bytes so far, and `rm` takes them away, or does not without a yes."""
-    begun = Cache.from_environment(os.environ).partial("acme/small", tiny.name, sha256(tiny))
-    begun.start(0)
-    begun.part.write_bytes(tiny.read_bytes()[:100_000])
+    partial = Cache.from_environment(os.environ).partial("acme/small", tiny.name, sha256(tiny))
+    partial.start(0)
+    partial.part.write_bytes(tiny.read_bytes()[:100_000])
     assert [row(stage, "small")[key] for key in ("state", "partial", "size")] == [
         "partial",
         100_000,
@@ -254,12 +252,12 @@ def test_what_was_begun_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, 
     done = stage.inside("model", "rm", "small", "--yes")
     assert (done.code, done.out, done.err) == (0, "removed small, 100 kB freed\n", "")
     assert row(stage, "small")["state"] == "not installed"
-    assert not begun.folder.parent.parent.exists()
+    assert not partial.folder.parent.parent.exists()
     assert stage.inside("model", "rm", "small", "--yes").code == 2
 
 
-def test_a_pull_that_brings_no_model_is_refused(stage: Stage, pulled: Hub, tiny: Path) -> None:
-    """A page instead of a model, for which the registry has no hash: 5, three lines, and nothing is kept."""
+def test_a_pull_of_a_web_page_is_rejected(stage: Stage, pulled: Hub, tiny: Path) -> None:
+    """Exit code 5, and nothing is stored."""
     pulled.commit("acme/other", {tiny.name: b"<html>Please log in</html>" * 100})
     done = stage.run("--quiet", "model", "pull", "other")
     assert done.code == 5
@@ -275,7 +273,7 @@ def no(stage: Stage) -> Path:
     return stage.home / "state/conductor-llm/no-model-wanted"
 
 
-def test_a_pull_takes_the_no_back(stage: Stage, pulled: Hub) -> None:
+def test_a_pull_forgets_the_no(stage: Stage, pulled: Hub) -> None:
     """Whoever gets a model after all, and removes it, is asked again."""
     no(stage).parent.mkdir(parents=True)
     no(stage).touch()
@@ -301,7 +299,7 @@ def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
             assert "conductor model pull" in shown.screen
 
 
-def test_two_pulls_at_once_fetch_one_file(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
+def test_two_pulls_download_a_file_once(stage: Stage, pulled: Hub, tmp_path: Path) -> None:
     """The second command waits for the first, says so, and takes what that one has brought."""
     large = make(tmp_path / "large.gguf", seed=4)
     with large.open("ab") as file:
@@ -317,7 +315,7 @@ def test_two_pulls_at_once_fetch_one_file(stage: Stage, pulled: Hub, tmp_path: P
     assert len(pulled.fetched) == 1
 
 
-def test_a_wrong_name_is_not_asked_about(stage: Stage, pulled: Hub) -> None:
+def test_a_named_model_is_not_offered(stage: Stage, pulled: Hub) -> None:
     """A model that is named and is not there is an error, also on a terminal."""
     with terminal(stage, "ask", "hi", "--conductor", "other") as shown:
         assert shown.end() == 5

@@ -92,8 +92,8 @@ def test_a_provider_plans_where_no_local_model_fits(stage: Stage, home: Path) ->
     assert propose_model(small, settings) is None
 
 
-def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
-    """Those that are set up stand first and stay; a name that is taken gets a number."""
+def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
+    """Configured ones come first; a name that is taken gets a number."""
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
     hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
     new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
@@ -112,14 +112,16 @@ def test_workers_at_hand_are_proposed_once(stage: Stage, home: Path) -> None:
         ((None, Price(input=Decimal(1), output=Decimal(5))), ["limits.tokens", "limits.tokens_day"]),
     ],
 )
-def test_limits_are_in_what_can_be_held(stage: Stage, prices: tuple[Price | None, ...], names: list[str]) -> None:
-    """None where nothing costs anything; dollars where every price is known; else tokens."""
+def test_limits_are_in_a_unit_that_can_be_enforced(
+    stage: Stage, prices: tuple[Price | None, ...], names: list[str]
+) -> None:
+    """None if nothing costs anything; dollars if every price is known; else tokens."""
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
 
 
-def test_limits_that_are_set_stay(stage: Stage) -> None:
+def test_limits_that_are_set_are_kept(stage: Stage) -> None:
     """Whatever they limit; that of the day is a matter of its own."""
     stage.configure("[limits]\ncalls = 7")
     paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
@@ -130,8 +132,8 @@ def test_limits_that_are_set_stay(stage: Stage) -> None:
 # for scripts
 
 
-def test_json_alone_is_a_proposal(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found and what would be done, with its commands; nothing is changed, and no key is in it."""
+def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is changed, and no key is in the output."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     done = fresh.inside("setup", "--json")
     assert done.code == 0
@@ -144,8 +146,8 @@ def test_json_alone_is_a_proposal(fresh: Stage, monkeypatch: pytest.MonkeyPatch)
     assert not fresh.own.exists()
 
 
-def test_yes_does_it_and_a_second_time_nothing(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers, limits and the model are set up by the commands' own functions; then all of it is here."""
+def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time everything is done already."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     done = fresh.inside("setup", "--yes", "--json", "--model", str(tiny))
     assert done.code == 0, done.err
@@ -161,7 +163,7 @@ def test_yes_does_it_and_a_second_time_nothing(fresh: Stage, tiny: Path, monkeyp
     assert fresh.own.read_bytes() == before
 
 
-def test_what_a_person_wrote_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_toml_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """config.toml stays byte for byte; what it says is here already."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     stage.configure('# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=())
@@ -172,7 +174,7 @@ def test_what_a_person_wrote_is_never_changed(stage: Stage, tiny: Path, monkeypa
     assert not stage.own.exists()
 
 
-def test_a_step_that_fails_leaves_the_others(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub may not be asked: the model is not got, 5; the worker is there all the same."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -185,8 +187,8 @@ def test_a_step_that_fails_leaves_the_others(fresh: Stage, monkeypatch: pytest.M
     assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["gemini"]
 
 
-def test_without_a_terminal_and_a_yes_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proposal and its commands are printed; 2, since a script that expects to be set up is not."""
+def test_without_a_terminal_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proposal and its commands are printed, and the exit code is 2."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     done = fresh.inside("setup")
     assert done.code == 2
@@ -196,7 +198,7 @@ def test_without_a_terminal_and_a_yes_nothing_is_changed(fresh: Stage, monkeypat
     assert not fresh.own.exists()
 
 
-def test_where_nothing_is_left_to_do_it_ends_well(stage: Stage) -> None:
+def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
     """Also without a terminal."""
     stage.configure("[limits]\nattempts = 1\ntokens = 1000\ntokens_day = 5000")
     done = stage.inside("setup")
@@ -249,8 +251,8 @@ def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-def test_a_person_says_yes_to_all_and_a_no(fresh: Stage, columns: int) -> None:
-    """Bare Enters take what is proposed; a no leaves the model out; the shipped models answer a first question."""
+def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -> None:
+    """The lines fit the terminal, and the demo models answer a first question."""
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Add gemini? [Y/n]", ""), ("Set them? [Y/n]", ""))
     person.answers(("Take it? [Y/n/other]", "no"), ("Run it? [Y/n]", ""))
@@ -265,8 +267,8 @@ def test_a_person_says_yes_to_all_and_a_no(fresh: Stage, columns: int) -> None:
     assert all(len(line) <= columns or " " not in line[columns:] for line in shown), text
 
 
-def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: str) -> None:
-    """It is typed unseen, kept, asked about at its provider, and its provider becomes a worker that is proposed."""
+def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> None:
+    """It is not shown, and its provider is asked to check it."""
     person = Person(fresh, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
     person.answers(("Enter for none:", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("mistral: unreachable")
@@ -278,8 +280,8 @@ def test_a_key_goes_into_the_keyring_and_brings_a_worker(fresh: Stage, keyring: 
     assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["mistral"]
 
 
-def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
-    """A file is imported and plans from now on; a name that is none is told and asked for again: the code is 0."""
+def test_another_model_can_be_chosen(fresh: Stage, tiny: Path) -> None:
+    """A mistyped name is asked for again, and does not count as a failure."""
     person = Person(fresh)
     person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("[Y/n/other]", "maybe"), ("[Y/n/other]", "o"))
     person.answers(("Enter for none:", "mistyped"), ("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
@@ -290,7 +292,7 @@ def test_another_model_can_be_named(fresh: Stage, tiny: Path) -> None:
     assert load_settings(fresh.environ())["conductor.model"] == tiny.stem
 
 
-def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
+def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     """130; what was agreed to before stays, nothing else is written, and it says how to go on."""
     person = Person(fresh, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Add gemini? [Y/n]", "y"))
@@ -305,7 +307,7 @@ def test_ctrl_c_leaves_what_was_done(fresh: Stage) -> None:
     assert settings["limits.cost"] is None
 
 
-def test_the_end_of_input_is_a_no(fresh: Stage) -> None:
+def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
     """Ctrl-D to every question: nothing is set up, and it ends well."""
     person = Person(fresh, GEMINI_API_KEY=KEY)
     for question in ("Enter for none:", "Add gemini? [Y/n]", "Take it? [Y/n/other]", "Run it? [Y/n]"):
@@ -315,8 +317,8 @@ def test_the_end_of_input_is_a_no(fresh: Stage) -> None:
     assert not fresh.own.exists()
 
 
-def test_a_model_that_is_chosen_and_gone_is_not_replaced(stage: Stage, tmp_path: Path) -> None:
-    """It is told, and whoever chose it is asked to mend it; one of the registry is to be got again."""
+def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: Path) -> None:
+    """A model of the registry is proposed for download again."""
     stage.configure("[limits]\ntokens = 9\ntokens_day = 9", conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("setup", "--yes", "--json")
     [step] = [step for step in done.json["proposal"] if step["step"] == "model"]
@@ -340,8 +342,8 @@ def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield server
 
 
-def test_yes_gets_the_model_and_stdout_is_json_alone(fresh: Stage, pulls: Hub) -> None:
-    """What the pull says goes to standard error; the model plans from now on, and is here the next time."""
+def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
+    """What the pull prints goes to stderr."""
     done = fresh.run("setup", "--yes", "--json")
     assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
     assert "the conductor model is now small" in done.err
@@ -349,8 +351,8 @@ def test_yes_gets_the_model_and_stdout_is_json_alone(fresh: Stage, pulls: Hub) -
     assert steps(fresh)["small"]["state"] == "done"
 
 
-def test_ctrl_c_while_the_model_comes_leaves_what_the_next_goes_on_with(fresh: Stage, pulls: Hub) -> None:
-    """130, nothing is chosen, and a second setup gets the rest."""
+def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: Hub) -> None:
+    """Nothing is chosen, and a second setup continues."""
     pulls.faults = [Fault(kind="stall", after=100_000)] * 3
     person = Person(fresh)
     person.answers(NO_KEY, ("Take it? [Y/n/other]", ""))

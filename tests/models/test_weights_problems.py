@@ -74,13 +74,13 @@ def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manife
     return replace(Manifest(name=name, files=files, source=source), **more)
 
 
-def test_a_model_comes_back_from_the_file_that_it_was_copied_from(take: Callable[..., Manifest], file: Path) -> None:
-    """The command names it as a shell reads it, with the name of the model."""
+def test_a_copied_model_is_repaired_from_its_source(take: Callable[..., Manifest], file: Path) -> None:
+    """The command is quoted for a shell."""
     assert repair_hint(take(file, copy=True), os.environ) == f"conductor model import '{file}' --name my-model"
 
 
-def test_a_source_that_is_no_help_has_to_be_put_there_first(take: Callable[..., Manifest], file: Path) -> None:
-    """It is gone, of another size, or the damaged file itself under its first name."""
+def test_an_unusable_source_must_be_restored_first(take: Callable[..., Manifest], file: Path) -> None:
+    """It is missing, has another size, or is the damaged file itself."""
     found = take(file)
     expected = f"restore {file}, then: conductor model import '{file}' --name my-model"
     assert repair_hint(found, os.environ) == expected
@@ -93,13 +93,13 @@ def test_a_source_that_is_no_help_has_to_be_put_there_first(take: Callable[..., 
     assert repair_hint(found, os.environ).startswith("conductor model import")
 
 
-def test_a_listed_model_is_pulled_again(file: Path) -> None:
+def test_a_registry_model_is_repaired_by_a_pull(file: Path) -> None:
     """Also one that was imported, where the file that it was made of is gone."""
     for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
         assert repair_hint(manifest(file, source, "listed"), os.environ) == "conductor model pull listed"
 
 
-def test_a_model_that_is_not_listed_any_more_names_its_repository(file: Path, known: Path) -> None:
+def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: Path) -> None:
     """A registry that changed, or that cannot be read: where it came from is known all the same."""
     expected = "get it from acme/other@0123, then: conductor model import FILE --name some"
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
@@ -107,7 +107,7 @@ def test_a_model_that_is_not_listed_any_more_names_its_repository(file: Path, kn
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
 
 
-def test_an_adapter_comes_back_with_its_base(file: Path, tmp_path: Path) -> None:
+def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
     """The command that imports it again says what it is laid over."""
     directory = tmp_path / "trained"
     directory.mkdir()
@@ -115,8 +115,10 @@ def test_an_adapter_comes_back_with_its_base(file: Path, tmp_path: Path) -> None
     assert found == f"conductor model import {directory} --name some --base 'my base.gguf'"
 
 
-def test_a_look_finds_what_is_wrong(take: Callable[..., Manifest], store: ModelStore, file: Path, known: Path) -> None:
-    """A manifest that cannot be read, a file that is gone; each with what to do, also without a registry."""
+def test_problems_are_found_without_reading_files(
+    take: Callable[..., Manifest], store: ModelStore, file: Path, known: Path
+) -> None:
+    """An unreadable manifest and a missing file, also without a registry."""
     whole = take(file, copy=True)
     assert find_problems(store, os.environ) == ()
     gone = take(shutil.copy(file, file.with_name("gone.gguf")), copy=True)
@@ -141,14 +143,14 @@ def test_memory_is_computed_from_the_file(file: Path) -> None:
     assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + OVERHEAD
 
 
-def test_memory_of_what_is_no_model_is_not_told(tmp_path: Path, file: Path) -> None:
+def test_memory_of_files_that_are_not_models_is_unknown(tmp_path: Path, file: Path) -> None:
     """A missing file, a text, an adapter whose base is not here: 0."""
     (tmp_path / "text.gguf").write_text("I am a text.")
     assert [file_memory(tmp_path / name, 1000) for name in ("none.gguf", "text.gguf")] == [0, 0]
     assert manifest_memory(manifest(file, "file:/x", base="/nowhere/base.gguf"), {}, {}) == 0
 
 
-def test_memory_of_an_adapter_is_beside_that_of_its_base(file: Path) -> None:
+def test_memory_of_an_adapter_includes_its_base(file: Path) -> None:
     """The base is a model of the model store, of the registry, or a file."""
     size, listed = file.stat().st_size, load_registry(os.environ)[0]
     base = manifest(file, "file:/x", "base")

@@ -36,16 +36,16 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
 # what is shipped
 
 
-def test_the_default_is_the_makers_own_qwen_in_two_parts() -> None:
-    """The first entry is the official Qwen2.5-7B-Instruct Q4_K_M, pinned by commit, sizes and hashes."""
+def test_the_default_model_is_the_official_qwen() -> None:
+    """Qwen2.5-7B-Instruct Q4_K_M in two parts, with commit, sizes and hashes."""
     first = load_registry({})[0]
     assert (first.repo, len(first.parts)) == ("Qwen/Qwen2.5-7B-Instruct-GGUF", 2)
     assert first.size == 4_683_073_632
     assert all("q4_k_m" in part.file for part in first.parts)
 
 
-def test_every_shipped_entry_is_pinned() -> None:
-    """Each names a commit, and each of its parts an exact size and a hash; no hash stands twice."""
+def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
+    """No hash occurs twice."""
     entries = load_registry({})
     parts = [part for entry in entries for part in entry.parts]
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
@@ -53,20 +53,20 @@ def test_every_shipped_entry_is_pinned() -> None:
     assert len({part.sha256 for part in parts}) == len(parts)
 
 
-def test_only_the_3b_model_is_not_apache() -> None:
+def test_only_the_3b_model_has_another_licence() -> None:
     """Qwen2.5-3B is under a licence of its own, which its entry says."""
     other = {entry.name: entry.licence for entry in load_registry({}) if entry.licence != "Apache-2.0"}
     assert other == {"qwen2.5-3b-q4_k_m": "Qwen Research License"}
     assert "not for commercial use" in find_model("qwen2.5-3b-q4_k_m", {}).about
 
 
-def test_the_table_has_a_date(tmp_path: Path) -> None:
+def test_the_registry_has_a_date(tmp_path: Path) -> None:
     """The day on which a table was written is what the table says, the shipped one or another."""
     assert registry_date({}) == "2026-11-20"
     assert registry_date(table(tmp_path, model(), as_of="2027-01-31")) == "2027-01-31"
 
 
-def test_the_memory_is_weights_and_context_and_a_little_more() -> None:
+def test_memory_is_weights_plus_context_plus_overhead() -> None:
     """For the default: its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB."""
     first = load_registry({})[0]
     assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
@@ -87,15 +87,15 @@ def test_a_name_is_found_in_any_case() -> None:
         ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"),
     ],
 )
-def test_an_unknown_name_is_answered_with_near_ones(given: str, near: str) -> None:
-    """By their beginning, else by likeness."""
+def test_an_unknown_name_gets_suggestions(given: str, near: str) -> None:
+    """By their beginning, else by similarity."""
     with pytest.raises(ConductorUnusable) as caught:
         find_model(given, {})
     assert repr(given) in caught.value.message
     assert f"did you mean {near}" in caught.value.hint
 
 
-def test_a_name_that_is_like_none_is_answered_without_guesses() -> None:
+def test_a_name_that_resembles_none_gets_no_suggestions() -> None:
     """Names that have nothing in common with the given one are not proposed."""
     for given in ("llama", ""):
         with pytest.raises(ConductorUnusable) as caught:
@@ -105,16 +105,16 @@ def test_a_name_that_is_like_none_is_answered_without_guesses() -> None:
 
 
 @pytest.mark.parametrize("given", ["/x/y.gguf", "y.gguf", "x/y", "./Y.GGUF"])
-def test_a_path_without_a_file_is_no_mistyped_name(given: str) -> None:
-    """What has a slash or ends like a model file was meant as a file, and it is said that there is none."""
+def test_a_missing_file_gets_no_suggestions(given: str) -> None:
+    """A slash or the ending of a model file means a path."""
     with pytest.raises(ConductorUnusable) as caught:
         find_model(given, {})
     assert caught.value.message == f"file not found: {given}"
     assert "did you mean" not in caught.value.hint
 
 
-def test_a_file_is_no_name(tmp_path: Path) -> None:
-    """Where a name is wanted, a file that is there is said to be one, with the command that takes it."""
+def test_a_file_in_place_of_a_name_is_explained(tmp_path: Path) -> None:
+    """The hint is the command that imports it."""
     (tmp_path / "x.gguf").touch()
     with pytest.raises(ConductorUnusable, match="name is needed") as caught:
         find_model(str(tmp_path / "x.gguf"), {})
@@ -124,8 +124,8 @@ def test_a_file_is_no_name(tmp_path: Path) -> None:
 # a table of one's own
 
 
-def test_another_file_replaces_the_shipped_one(tmp_path: Path) -> None:
-    """CONDUCTOR_LLM_REGISTRY names it, and nothing of the shipped table is left."""
+def test_another_registry_replaces_the_shipped_one(tmp_path: Path) -> None:
+    """CONDUCTOR_LLM_REGISTRY names it."""
     environ = table(tmp_path, model(), model(name="b", profile="published", revision="v1.0"))
     assert [(entry.name, entry.profile) for entry in load_registry(environ)] == [
         ("a", "prompted"),
@@ -133,8 +133,8 @@ def test_another_file_replaces_the_shipped_one(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
-    """Sizes and hashes may be missing; a size that is about right serves for statements, not for the parts."""
+def test_sizes_and_hashes_are_optional(tmp_path: Path) -> None:
+    """An approximate size is shown, but not used for the parts."""
     bare = model(parts=[{"file": "a.gguf"}])
     near = model(name="b", about_size=70, parts=[{"file": "b.gguf"}])
     first, second = load_registry(table(tmp_path, bare, near))
@@ -143,15 +143,15 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     assert second.memory == 70 + TOKENS * 4 * 2 * 2 * 64 + 600_000_000
 
 
-def test_an_adapter_needs_its_base_too(tmp_path: Path) -> None:
+def test_an_adapter_adds_to_the_memory_of_its_base(tmp_path: Path) -> None:
     """A LoRA is named with the entry above it, may be of safetensors, and adds its bytes to that one's memory."""
     files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
     base, lora = load_registry(table(tmp_path, model(), model(name="l", shape=None, base="a", parts=files)))
     assert (lora.base, lora.size, lora.memory) == ("a", 6, base.memory + 6)
 
 
-def test_parts_must_be_numbered_in_their_order(tmp_path: Path) -> None:
-    """llama.cpp finds the other parts by the name of the first, so names that do not fit are refused."""
+def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
+    """llama.cpp finds the other parts by the name of the first."""
     good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
     assert len(load_registry(table(tmp_path, model(parts=good)))[0].parts) == 2
     with pytest.raises(ConfigError, match=r"model 'a': m-00002-of-00002\.gguf does not end in -00001-of-00002"):
@@ -172,7 +172,7 @@ def test_parts_must_be_numbered_in_their_order(tmp_path: Path) -> None:
         "a.gguf\n",
     ],
 )
-def test_a_file_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
+def test_a_file_name_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
     """Names that lead elsewhere, or that no system takes, are refused with the entry's name."""
     with pytest.raises(ConfigError, match="model 'a'"):
         load_registry(table(tmp_path, model(parts=[{"file": file}])))
@@ -204,8 +204,8 @@ def test_a_file_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
         ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "part 1: unknown key 'etag'"),
     ],
 )
-def test_a_wrong_entry_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
-    """Each fault is an error of the settings that says the file, the entry and what is wrong."""
+def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
+    """The error has the file, the model and what is wrong."""
     environ = table(tmp_path, model(**broken))
     with pytest.raises(ConfigError) as caught:
         load_registry(environ)
@@ -225,7 +225,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, broken: dict[str, Any], said: st
         ({"models": [model(), model()]}, "model 'a': another model has the same name"),
     ],
 )
-def test_a_wrong_table_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_registry_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     """What is wrong with the file as a whole is said of the file."""
     with pytest.raises(ConfigError) as caught:
         load_registry(table(tmp_path, model(), **changes))
@@ -233,7 +233,7 @@ def test_a_wrong_table_is_refused(tmp_path: Path, changes: dict[str, Any], said:
 
 
 @pytest.mark.parametrize("text", [b"a = ", b"\xff\xfe", b"[" * 5000])
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_a_registry_that_is_not_toml_is_rejected(tmp_path: Path, text: bytes) -> None:
     """Text that does not parse, is not UTF-8 or is nested too deep is an error of the settings."""
     path = tmp_path / "odd.toml"
     path.write_bytes(text)
@@ -241,7 +241,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: bytes) -> None:
         load_registry({VARIABLE: str(path)})
 
 
-def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """A missing file is named; the shipped table does not step in unasked."""
+def test_a_missing_registry_is_named(tmp_path: Path) -> None:
+    """The shipped one is not used instead."""
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.toml: No such file"):
         load_registry({VARIABLE: str(tmp_path / "gone.toml")})

@@ -105,8 +105,8 @@ def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path
 # manifests
 
 
-def test_a_manifest_comes_back_as_it_was_put(store: ModelStore, file: Path) -> None:
-    """What is put is found by its name and in the list, with files outside of the model store by their whole path."""
+def test_a_written_manifest_is_found(store: ModelStore, file: Path) -> None:
+    """By its name and in the list; files outside the store have absolute paths."""
     put = manifest(
         "b", file, licence="MIT", base="a", endpoint="http://127.0.0.1:1", hash_source="hub", at="2026-11-20"
     )
@@ -117,8 +117,8 @@ def test_a_manifest_comes_back_as_it_was_put(store: ModelStore, file: Path) -> N
     assert (put.path, put.size) == (file, file.stat().st_size)
 
 
-def test_a_manifest_follows_its_directory(store: ModelStore, tmp_path: Path) -> None:
-    """The model store's own files are found again when the whole directory is moved."""
+def test_the_store_can_be_moved(store: ModelStore, tmp_path: Path) -> None:
+    """Files inside it are found again at the new place."""
     own = store.folder("a") / "a.gguf"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"x")
@@ -130,15 +130,15 @@ def test_a_manifest_follows_its_directory(store: ModelStore, tmp_path: Path) -> 
     assert found.fault() == ""
 
 
-def test_an_empty_model_store_is_no_error(store: ModelStore) -> None:
+def test_an_empty_store_has_no_manifests(store: ModelStore) -> None:
     """Before the first model there is no directory and no manifest."""
     assert store.manifests() == ()
     assert store.find("a") is None
     store.delete("a")
 
 
-def test_a_dropped_manifest_is_gone(store: ModelStore, file: Path) -> None:
-    """Dropping takes the manifest and its empty directory; the model file is not touched."""
+def test_a_deleted_manifest_is_gone(store: ModelStore, file: Path) -> None:
+    """Its empty directory goes, too; the model file stays."""
     store.write(manifest("a", file))
     store.delete("a")
     assert store.find("a") is None
@@ -160,8 +160,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_manifest_is_named(store: ModelStore, file: Path, content: bytes) -> None:
-    """A manifest that cannot be read is an error of its own model, with the file and what to do, and of no other."""
+def test_a_damaged_manifest_affects_no_other_model(store: ModelStore, file: Path, content: bytes) -> None:
+    """The error names the file and what to do."""
     path = store.folder("a") / "manifest.toml"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -177,22 +177,22 @@ def test_a_damaged_manifest_is_named(store: ModelStore, file: Path, content: byt
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "manifest.toml", "a\n"])
-def test_a_name_that_is_no_directory_of_ours_is_refused(store: ModelStore, file: Path, name: str) -> None:
-    """A manifest's name cannot lead out of the model store."""
+def test_an_invalid_model_name_is_rejected(store: ModelStore, file: Path, name: str) -> None:
+    """A name cannot lead out of the store."""
     assert store.find(name) is None
     with pytest.raises(UsageError):
         store.write(manifest(name, file))
 
 
-def test_a_model_store_that_cannot_be_written_says_so(tmp_path: Path, file: Path) -> None:
+def test_an_unwritable_store_is_named(tmp_path: Path, file: Path) -> None:
     """A file in the place of the directory: an error with the path, and nothing else is touched."""
     (tmp_path / "taken").write_text("x")
     with pytest.raises(ConfigError, match="taken"):
         ModelStore(tmp_path / "taken").write(manifest("a", file))
 
 
-def test_a_full_disk_leaves_the_old_manifest(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manifest is written whole or not at all, and no half of one is left over."""
+def test_a_full_disk_keeps_the_old_manifest(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest is written whole or not at all."""
 
     def full(number: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -208,21 +208,21 @@ def test_a_full_disk_leaves_the_old_manifest(store: ModelStore, file: Path, monk
 # sha-256
 
 
-def test_a_hash_is_that_of_the_whole_file_and_tells_how_far_it_is(tmp_path: Path) -> None:
-    """The digest is the library's; the last word is the file's size; an empty file has one, too."""
+def test_hashing_reads_the_whole_file(tmp_path: Path) -> None:
+    """Progress ends with the file's size; an empty file has a hash, too."""
     data = os.urandom(PIECE + 17)
-    path, told = tmp_path / "x", list[Progress]()
+    path, reports = tmp_path / "x", list[Progress]()
     path.write_bytes(data)
-    assert hash_file(path, told.append).sha256 == hashlib.sha256(data).hexdigest()
-    counts = [progress.done for progress in told]
+    assert hash_file(path, reports.append).sha256 == hashlib.sha256(data).hexdigest()
+    counts = [progress.done for progress in reports]
     assert (counts, counts[-1]) == (sorted(counts), len(data))
     path.write_bytes(b"")
     assert hash_file(path).sha256 == hashlib.sha256(b"").hexdigest()
 
 
 @pytest.mark.parametrize("name", ["missing", "."])
-def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, name: str) -> None:
-    """A missing file and a directory: a model error of kind file, with the path."""
+def test_an_unreadable_file_cannot_be_hashed(tmp_path: Path, name: str) -> None:
+    """The error is of kind file and names the path."""
     with pytest.raises(ModelError) as caught:
         hash_file(tmp_path / name)
     assert caught.value.reason == "file"
@@ -232,8 +232,8 @@ def test_a_file_that_cannot_be_hashed_is_an_error_of_the_file(tmp_path: Path, na
 # taking a file
 
 
-def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(store: ModelStore, file: Path) -> None:
-    """On the same file system the model store's file is the same file; deleting the first name leaves the model."""
+def test_import_links_the_file(store: ModelStore, file: Path) -> None:
+    """No second copy is stored, and the model stays when the first name is deleted."""
     found = import_model(ImportRequest(path=file), store, os.environ, silent)
     assert (found.manifest.name, found.stored, found.existed) == ("My-Model", True, False)
     assert found.manifest.path.samefile(file)
@@ -245,8 +245,8 @@ def test_a_file_is_taken_without_a_second_copy_and_survives_its_first_name(store
     assert found.manifest.fault() == ""
 
 
-def test_a_link_to_a_file_is_followed(store: ModelStore, file: Path, tmp_path: Path) -> None:
-    """A symbolic link, as in the hub's cache: the file behind it is taken, under the link's name."""
+def test_import_follows_a_symbolic_link(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """The file behind it is imported under the link's name."""
     link = tmp_path / "pretty.gguf"
     link.symlink_to(file)
     found = import_model(ImportRequest(path=link), store, os.environ, silent)
@@ -255,8 +255,8 @@ def test_a_link_to_a_file_is_followed(store: ModelStore, file: Path, tmp_path: P
     assert found.manifest.path.samefile(file)
 
 
-def test_the_same_file_again_is_there_already(store: ModelStore, file: Path) -> None:
-    """Taking a file twice, or the model store's own name of it, changes nothing."""
+def test_importing_a_file_twice_changes_nothing(store: ModelStore, file: Path) -> None:
+    """Also by its name in the store."""
     first = import_model(ImportRequest(path=file), store, os.environ, silent)
     again = import_model(ImportRequest(path=file), store, os.environ, silent)
     assert (again.existed, again.manifest) == (True, first.manifest)
@@ -266,8 +266,8 @@ def test_the_same_file_again_is_there_already(store: ModelStore, file: Path) -> 
     assert sorted(path.name for path in store.folder("My-Model").iterdir()) == ["My Model.gguf", "manifest.toml"]
 
 
-def test_a_damaged_copy_is_mended_by_the_same_file(store: ModelStore, file: Path) -> None:
-    """Its size is right and its bytes are not: it is read, and the good file takes its place; then it is there."""
+def test_importing_the_original_repairs_a_damaged_copy(store: ModelStore, file: Path) -> None:
+    """The copy's size is right and its bytes are not."""
     first = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent).manifest
     first.path.write_bytes(file.read_bytes()[:-9] + b"something")
     found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
@@ -276,8 +276,8 @@ def test_a_damaged_copy_is_mended_by_the_same_file(store: ModelStore, file: Path
     assert import_model(ImportRequest(path=file), store, os.environ, silent).existed
 
 
-def test_a_file_that_was_changed_under_both_its_names_is_told(store: ModelStore, file: Path) -> None:
-    """The model store's file is the same one: it cannot mend itself, and it is not taken for another model."""
+def test_a_linked_file_that_was_changed_cannot_repair_itself(store: ModelStore, file: Path) -> None:
+    """The error says how to go on."""
     import_model(ImportRequest(path=file), store, os.environ, silent)
     data = file.read_bytes()
     with file.open("r+b") as same:
@@ -292,8 +292,8 @@ def test_a_file_that_was_changed_under_both_its_names_is_told(store: ModelStore,
     assert import_model(ImportRequest(path=file), store, os.environ, silent).existed
 
 
-def test_another_model_of_the_same_name_is_refused(store: ModelStore, file: Path, tmp_path: Path) -> None:
-    """A name is taken once; `--name` gives another one, and a damaged model is replaced."""
+def test_a_name_that_is_taken_is_rejected(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """A damaged model is replaced."""
     first = import_model(ImportRequest(path=file), store, os.environ, silent)
     other = make(tmp_path / "other.gguf", seed=1)
     with pytest.raises(UsageError, match="My-Model"):
@@ -304,10 +304,10 @@ def test_another_model_of_the_same_name_is_refused(store: ModelStore, file: Path
     )
 
 
-def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
+def test_without_hard_links_the_file_is_used_where_it_is(
     store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another file system: the manifest names the file itself, and the model store holds the manifest only."""
+    """The store holds the manifest only."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
@@ -318,7 +318,7 @@ def test_where_there_are_no_hard_links_the_file_is_used_where_it_is(
     assert [path.name for path in store.folder("My-Model").iterdir()] == ["manifest.toml"]
 
 
-def test_a_copy_is_a_file_of_its_own(store: ModelStore, file: Path) -> None:
+def test_a_copy_is_independent_of_the_original(store: ModelStore, file: Path) -> None:
     """`copy` makes bytes of its own: a change of the first file does not reach them."""
     found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
     file.write_bytes(b"changed")
@@ -326,8 +326,8 @@ def test_a_copy_is_a_file_of_its_own(store: ModelStore, file: Path) -> None:
     assert all(checked.problem == "" for checked in verify_model(found.manifest, silent))
 
 
-def test_a_copy_is_made_of_what_was_only_named(store: ModelStore, file: Path) -> None:
-    """`copy` after a first import without it: the bytes are the model store's own; a third time changes nothing."""
+def test_a_linked_model_can_be_copied_later(store: ModelStore, file: Path) -> None:
+    """A third import changes nothing."""
     first = import_model(ImportRequest(path=file), store, os.environ, silent)
     again = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
     assert first.manifest.path == again.manifest.path
@@ -338,7 +338,7 @@ def test_a_copy_is_made_of_what_was_only_named(store: ModelStore, file: Path) ->
     assert (third.existed, third.manifest) == (True, again.manifest)
 
 
-def test_a_copy_is_made_of_what_is_used_where_it_is(
+def test_a_model_on_another_disk_can_be_copied_later(
     store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file on another disk that was taken without `copy` before comes over with it."""
@@ -354,10 +354,10 @@ def test_a_copy_is_made_of_what_is_used_where_it_is(
     assert again.manifest.fault() == ""
 
 
-def test_a_file_that_changes_while_it_is_copied_is_not_kept(
+def test_a_file_that_changes_during_the_copy_is_rejected(
     store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was copied must be what was hashed; else there is an error and nothing in the model store."""
+    """Nothing stays in the store."""
     monkeypatch.setattr(import_file, "hash_file", lambda path, report: FileHashes(size=1, sha256="0" * 64))
     with pytest.raises(ModelError, match="changed"):
         import_model(ImportRequest(path=file, copy=True), store, os.environ, silent)
@@ -365,8 +365,10 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(
     assert not store.folder("My-Model").exists()
 
 
-def test_a_disk_that_fills_up_leaves_nothing(store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy that the disk does not take: an error with the reason, no file and no manifest."""
+def test_a_disk_that_fills_up_during_a_copy_leaves_nothing(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file and no manifest."""
 
     def full(number: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -377,15 +379,15 @@ def test_a_disk_that_fills_up_leaves_nothing(store: ModelStore, file: Path, monk
     assert not store.folder("My-Model").exists()
 
 
-def test_no_room_is_told_before_anything_is_copied(tmp_path: Path) -> None:
-    """More bytes than the disk has: an error that says both, also for a directory that is not there yet."""
+def test_missing_disk_space_is_reported(tmp_path: Path) -> None:
+    """The error has both sizes, also for a directory that does not exist yet."""
     with pytest.raises(ConductorUnusable, match="do not fit") as caught:
         disk.check_room(tmp_path / "not/there", 1 << 60, "HF_HOME")
     assert "HF_HOME" in caught.value.hint
 
 
-def test_some_room_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last 256 MiB of a disk are not filled; where nothing is to come, nothing is asked of it."""
+def test_the_last_bytes_of_a_disk_stay_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 MiB are kept; nothing is required where nothing is to come."""
     monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 10)
     disk.check_room(tmp_path, 10)
     with pytest.raises(ConductorUnusable):
@@ -394,8 +396,8 @@ def test_some_room_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     disk.check_room(tmp_path, 0)
 
 
-def test_two_that_write_one_file_have_names_of_their_own(tmp_path: Path) -> None:
-    """Names for what is not whole do not depend on the process, whose number two containers may share."""
+def test_temporary_names_are_unique(tmp_path: Path) -> None:
+    """They do not depend on the process id, which two containers may share."""
     with disk.temporary_path(tmp_path / "x") as first, disk.temporary_path(tmp_path / "x") as second:
         assert first != second
         first.write_text("1")
@@ -404,8 +406,8 @@ def test_two_that_write_one_file_have_names_of_their_own(tmp_path: Path) -> None
     assert [path.read_text() for path in tmp_path.iterdir()] == ["1"]
 
 
-def test_all_parts_of_a_divided_model_are_taken(store: ModelStore, tmp_path: Path) -> None:
-    """The parts keep their names, by which llama.cpp finds them; the model is named without their numbers."""
+def test_all_parts_of_a_divided_model_are_imported(store: ModelStore, tmp_path: Path) -> None:
+    """They keep their names, by which llama.cpp finds them; the model's name has no part numbers."""
     files = divided(tmp_path / "parts")
     found = import_model(ImportRequest(path=files[0]), store, os.environ, silent)
     assert found.manifest.name == "big"
@@ -413,8 +415,8 @@ def test_all_parts_of_a_divided_model_are_taken(store: ModelStore, tmp_path: Pat
     assert all(checked.problem == "" for checked in verify_model(found.manifest, silent))
 
 
-def test_a_divided_model_with_a_part_missing_is_refused(store: ModelStore, tmp_path: Path) -> None:
-    """The missing part is named, and nothing is put in the model store."""
+def test_a_missing_part_is_named(store: ModelStore, tmp_path: Path) -> None:
+    """Nothing is imported."""
     files = divided(tmp_path / "parts")
     files[1].unlink()
     with pytest.raises(ModelError, match="big-00002-of-00002"):
@@ -422,8 +424,8 @@ def test_a_divided_model_with_a_part_missing_is_refused(store: ModelStore, tmp_p
     assert store.manifests() == ()
 
 
-def test_a_further_part_leads_to_the_first(store: ModelStore, tmp_path: Path) -> None:
-    """It has no header that could be checked: it is refused by its name, and the first part is named."""
+def test_a_further_part_cannot_be_imported(store: ModelStore, tmp_path: Path) -> None:
+    """The hint names the first part."""
     files = divided(tmp_path / "parts")
     with pytest.raises(ModelError, match="not the first part") as caught:
         import_model(ImportRequest(path=files[1]), store, os.environ, silent)
@@ -457,8 +459,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
-def test_a_file_that_is_no_model_is_not_taken(store: ModelStore, tmp_path: Path, content: bytes | None) -> None:
-    """The header is checked before anything else happens, and the model store stays empty."""
+def test_import_rejects_files_that_are_not_models(store: ModelStore, tmp_path: Path, content: bytes | None) -> None:
+    """The header is checked first, and the store stays empty."""
     path = tmp_path / "x.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -473,7 +475,7 @@ def test_a_file_that_is_no_model_is_not_taken(store: ModelStore, tmp_path: Path,
     [("a.gguf", "a"), ("Qwen 2.5 (7B).gguf", "Qwen-2.5-7B"), ("m-00001-of-00003.gguf", "m"), ("日本.gguf", "model"),
      ("x" * 200 + ".gguf", "x" * 80), ("-v1.5", "v1.5")],
 )  # fmt: skip
-def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
+def test_a_model_name_is_derived_from_the_file_name(name: str, expected: str) -> None:
     """A file's name becomes one that the model store takes."""
     assert derive_name(Path("/somewhere") / name) == expected
 
@@ -481,8 +483,10 @@ def test_a_name_is_made_of_the_file_s(name: str, expected: str) -> None:
 # recognising
 
 
-def test_a_file_is_recognised_by_its_hash(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
-    """Whatever it is called, a file with an entry's SHA-256 is that entry: name, licence, profile, and its trust."""
+def test_import_recognises_a_registry_model_by_its_hash(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
+    """Name, licence, profile and hash source are the registry's."""
     registry(f'sha256 = "{hash_file(file).sha256}"\nsize = {file.stat().st_size}')
     found = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
     assert (found.name, found.licence, found.profile, found.hash_source) == (
@@ -493,20 +497,20 @@ def test_a_file_is_recognised_by_its_hash(store: ModelStore, file: Path, registr
     )
 
 
-def test_a_file_is_recognised_by_name_and_size_where_no_hash_is_known(
+def test_import_recognises_a_registry_model_by_name_and_size(
     store: ModelStore, file: Path, registry: Callable[[str], None]
 ) -> None:
-    """Then it is the entry's, but nothing vouches for its bytes."""
+    """Its hash is still not verified."""
     registry(f"size = {file.stat().st_size}")
     same = file.rename(file.with_name("known.gguf"))
     found = import_model(ImportRequest(path=same), store, os.environ, silent).manifest
     assert (found.name, found.profile, found.hash_source) == ("tiny-known", "published", "file")
 
 
-def test_a_file_that_only_looks_like_an_entry_is_refused(
+def test_a_file_that_only_looks_like_a_registry_model_is_rejected(
     store: ModelStore, file: Path, registry: Callable[[str], None]
 ) -> None:
-    """Name and size of an entry and another SHA-256: probably damaged; under a name of its own it is taken."""
+    """It is probably damaged; with a name of its own it can be imported."""
     registry(f'sha256 = "{"0" * 64}"\nsize = {file.stat().st_size}')
     same = file.rename(file.with_name("known.gguf"))
     with pytest.raises(ModelError, match="tiny-known"):
@@ -515,10 +519,8 @@ def test_a_file_that_only_looks_like_an_entry_is_refused(
     assert (found.name, found.profile, found.hash_source) == ("mine", "prompted", "file")
 
 
-def test_the_registry_s_names_are_for_its_own_models(
-    store: ModelStore, file: Path, registry: Callable[[str], None]
-) -> None:
-    """A file that is not the registry's model cannot be called like it, by `--name` or by its own name."""
+def test_a_registry_name_is_reserved(store: ModelStore, file: Path, registry: Callable[[str], None]) -> None:
+    """Another file cannot have it, by `--name` or by its own name."""
     registry(f'sha256 = "{"0" * 64}"')
     named = file.with_name("tiny-known.gguf")
     named.hardlink_to(file)
@@ -528,8 +530,8 @@ def test_the_registry_s_names_are_for_its_own_models(
     assert store.manifests() == ()
 
 
-def test_the_file_s_own_word_on_its_licence_is_kept(store: ModelStore, tmp_path: Path) -> None:
-    """An unknown file's licence is what its header says, fit to be shown."""
+def test_the_licence_is_read_from_the_header(store: ModelStore, tmp_path: Path) -> None:
+    """It is made safe to print."""
     from tests.tiny_gguf import Extra
 
     path = make(tmp_path / "x.gguf", extra=Extra(metadata={"general.license": "mit\n\x1b[31m"}))
@@ -539,16 +541,16 @@ def test_the_file_s_own_word_on_its_licence_is_kept(store: ModelStore, tmp_path:
 # checking
 
 
-def test_a_whole_model_has_no_problem(store: ModelStore, file: Path) -> None:
-    """Every file is read and is what its manifest says; how far it is, is told."""
-    found, told = import_model(ImportRequest(path=file), store, os.environ, silent).manifest, list[Progress]()
-    (checked,) = verify_model(found, told.append)
+def test_verify_finds_no_problem_in_a_whole_model(store: ModelStore, file: Path) -> None:
+    """Every file is read, and progress is reported."""
+    found, reports = import_model(ImportRequest(path=file), store, os.environ, silent).manifest, list[Progress]()
+    (checked,) = verify_model(found, reports.append)
     assert (checked.problem, checked.sha256) == ("", found.files[0].sha256)
-    assert (told[-1].done, told[-1].total) == (found.size, found.size)
+    assert (reports[-1].done, reports[-1].total) == (found.size, found.size)
 
 
-def test_each_damage_is_found(store: ModelStore, file: Path) -> None:
-    """A flipped byte, a missing byte, a missing file: each has its own words."""
+def test_verify_describes_each_kind_of_damage(store: ModelStore, file: Path) -> None:
+    """A flipped byte, a missing byte and a missing file."""
     found = import_model(ImportRequest(path=file, copy=True), store, os.environ, silent).manifest
     data = bytearray(found.path.read_bytes())
     data[-100] ^= 1
@@ -563,8 +565,8 @@ def test_each_damage_is_found(store: ModelStore, file: Path) -> None:
     assert "cannot be read" in verify_model(found, silent)[0].problem
 
 
-def test_a_file_without_a_manifest_is_hashed_and_its_header_looked_at(file: Path) -> None:
-    """Its hash is told, and a header that is damaged is a problem."""
+def test_verify_accepts_a_file_without_a_manifest(file: Path) -> None:
+    """Its hash is computed and its header checked."""
     assert verify_unknown_file(file, silent).sha256 == hash_file(file).sha256
     file.write_bytes(b"GGUF" + bytes(100))
     assert verify_unknown_file(file, silent).problem
@@ -573,8 +575,8 @@ def test_a_file_without_a_manifest_is_hashed_and_its_header_looked_at(file: Path
 # removing
 
 
-def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: ModelStore, file: Path) -> None:
-    """A hard link goes and frees nothing while the file has another name; a copy frees its bytes."""
+def test_removing_a_linked_model_keeps_the_original(store: ModelStore, file: Path) -> None:
+    """A hard link frees nothing; a copy frees its bytes."""
     linked = import_model(ImportRequest(path=file), store, os.environ, silent).manifest
     copied = import_model(ImportRequest(path=file, name="copy", copy=True), store, os.environ, silent).manifest
     assert remove_model(linked.name, store, None, HUB_CACHE).freed == 0
@@ -584,8 +586,8 @@ def test_a_file_of_the_model_store_is_removed_and_its_other_name_stays(store: Mo
     assert not store.folder("copy").exists()
 
 
-def test_a_file_that_lies_elsewhere_is_only_forgotten(store: ModelStore, file: Path) -> None:
-    """What conductor did not put there stays, and is named."""
+def test_removing_keeps_files_outside_the_store(store: ModelStore, file: Path) -> None:
+    """They are named."""
     store.write(manifest("a", file))
     found = store.find("a")
     assert found is not None
@@ -595,8 +597,8 @@ def test_a_file_that_lies_elsewhere_is_only_forgotten(store: ModelStore, file: P
     assert store.find("a") is None
 
 
-def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(store: ModelStore, model: bytes, tmp_path: Path) -> None:
-    """No link is left that leads nowhere; with its last file the repository's directory goes, too."""
+def test_removing_a_download_deletes_its_blob_and_links(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+    """With its last file the repository's directory goes, too."""
     blob, link = cache(tmp_path, model)
     other = link.parents[2] / "4567/m.gguf"
     other.parent.mkdir()
@@ -607,7 +609,7 @@ def test_a_blob_of_the_hub_s_cache_goes_with_all_its_names(store: ModelStore, mo
     assert not (tmp_path / "hub/models--acme--tiny").exists()
 
 
-def test_other_files_of_the_same_repository_stay(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+def test_removing_keeps_other_files_of_the_repository(store: ModelStore, model: bytes, tmp_path: Path) -> None:
     """Removing one file of a repository leaves the others, with their links."""
     _, link = cache(tmp_path, model)
     _, stays = cache(tmp_path, b"other", "other.gguf")
@@ -618,7 +620,7 @@ def test_other_files_of_the_same_repository_stay(store: ModelStore, model: bytes
     assert stays.read_bytes() == b"other"
 
 
-def test_a_file_that_another_model_uses_stays(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+def test_removing_keeps_a_file_that_another_model_uses(store: ModelStore, model: bytes, tmp_path: Path) -> None:
     """Two manifests, one blob: it goes with the second of them."""
     blob, link = cache(tmp_path, model)
     first, second = (ours(manifest(name, link, source="hub:acme/tiny@0123")) for name in "ab")
@@ -630,10 +632,10 @@ def test_a_file_that_another_model_uses_stays(store: ModelStore, model: bytes, t
     assert not blob.exists()
 
 
-def test_a_manifest_without_the_word_fetched_does_not_remove_from_the_hub_s_cache(
+def test_removing_keeps_cached_files_that_are_not_marked_as_fetched(
     store: ModelStore, model: bytes, tmp_path: Path
 ) -> None:
-    """One of an older version, or of a file that another tool had brought: only the manifest goes."""
+    """Only the manifest goes."""
     blob, link = cache(tmp_path, model)
     found = manifest("a", link, source="hub:acme/tiny@0123")
     store.write(found)
@@ -644,8 +646,8 @@ def test_a_manifest_without_the_word_fetched_does_not_remove_from_the_hub_s_cach
     assert link.read_bytes() == blob.read_bytes() == model
 
 
-def test_a_damaged_manifest_goes_with_what_is_beside_it(store: ModelStore, file: Path) -> None:
-    """Nobody knows any more what it was of; the store's directory of that name is emptied, and nothing else."""
+def test_removing_a_damaged_model_empties_its_directory(store: ModelStore, file: Path) -> None:
+    """Nothing outside of it is deleted."""
     import_model(ImportRequest(path=file, name="a"), store, os.environ, silent)
     (store.folder("a") / "manifest.toml").write_text("name = [")
     gone = remove_model("a", store, None, HUB_CACHE)
@@ -654,10 +656,8 @@ def test_a_damaged_manifest_goes_with_what_is_beside_it(store: ModelStore, file:
     assert file.exists()
 
 
-def test_an_imported_file_of_the_hub_s_cache_is_not_removed_from_it(
-    store: ModelStore, model: bytes, tmp_path: Path
-) -> None:
-    """Import gives the blob a second name; removing takes that one only."""
+def test_removing_an_imported_file_keeps_the_cache(store: ModelStore, model: bytes, tmp_path: Path) -> None:
+    """Import gave the blob a second name; only that one goes."""
     blob, link = cache(tmp_path, model)
     found = import_model(ImportRequest(path=link), store, os.environ, silent).manifest
     assert found.path.samefile(blob)
@@ -686,8 +686,8 @@ def adapter(path: Path, architecture: str = "qwen2", second: str = "lora_b") -> 
     return path
 
 
-def test_an_adapter_is_taken_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
-    """A LoRA needs a base, a file or a known name; the manifest keeps which."""
+def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
+    """The base is a file or a known name, and the manifest keeps which."""
     lora = adapter(tmp_path / "lora.gguf")
     import_model(ImportRequest(path=file, name="whole"), store, os.environ, silent)
     for wanted in (
@@ -709,25 +709,25 @@ def test_an_adapter_is_taken_with_its_base(store: ModelStore, file: Path, tmp_pa
 @pytest.mark.parametrize(
     ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "no pairs")]
 )
-def test_an_adapter_that_does_not_fit_its_base_is_not_taken(
+def test_an_adapter_that_does_not_fit_its_base_is_rejected(
     store: ModelStore, file: Path, tmp_path: Path, more: dict[str, str], problem: str
 ) -> None:
-    """Where the base is here, the adapter is checked against it when it comes, not when it is first used."""
+    """It is checked at the import, not at the first use."""
     lora = adapter(tmp_path / "lora.gguf", **more)
     with pytest.raises(ModelError, match=problem):
         import_model(ImportRequest(path=lora, base=str(file)), store, os.environ, silent)
     assert store.manifests() == ()
 
 
-def test_a_base_that_is_no_file_is_said_to_be_that(store: ModelStore, tmp_path: Path) -> None:
-    """A path is not looked up among the names."""
+def test_a_missing_base_file_is_named(store: ModelStore, tmp_path: Path) -> None:
+    """A path is not looked up in the registry."""
     lora = adapter(tmp_path / "lora.gguf")
     with pytest.raises(ConductorUnusable, match="file not found"):
         import_model(ImportRequest(path=lora, base=str(tmp_path / "nosuch.gguf")), store, os.environ, silent)
 
 
-def test_a_directory_without_an_adapter_is_refused(store: ModelStore, tmp_path: Path) -> None:
-    """A directory, or weights in safetensors, without a PEFT configuration beside them: no LoRA."""
+def test_a_directory_without_an_adapter_is_rejected(store: ModelStore, tmp_path: Path) -> None:
+    """A directory, or safetensors without a PEFT configuration beside them."""
     (tmp_path / "x").mkdir()
     for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
         with pytest.raises(ModelError, match="no adapter_config"):
