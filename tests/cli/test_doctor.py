@@ -12,8 +12,8 @@ from conductor_cli.config import load_settings
 from tests.cli.stage import Stage
 
 
-def test_doctor_tells_build_memory_disk_and_the_model(stage: Stage, tiny: Path) -> None:
-    """With a local model: features of the build, what the model needs, free disk, size and who vouches for it."""
+def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> None:
+    """With a local model: CPU features, memory needed, free disk, file size, and how its checksum is known."""
     stage.configure(conductor=str(tiny))
     done = stage.inside("doctor", "--json")
     assert done.code == 0
@@ -72,8 +72,8 @@ def test_a_registry_that_cannot_be_read_is_a_failure(
     assert done.code == 3
 
 
-def test_a_damaged_entry_of_the_model_store_is_seen(stage: Stage, tiny: Path) -> None:
-    """Also one that does not plan; the hint is the command that takes it away."""
+def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> None:
+    """Also for a model that is not in use; the hint is the command that removes it."""
     stage.configure(conductor=str(tiny))
     assert stage.inside("model", "import", str(tiny), "--name", "mine").code == 0
     manifests = load_settings(stage.environ()).paths.models
@@ -85,8 +85,8 @@ def test_a_damaged_entry_of_the_model_store_is_seen(stage: Stage, tiny: Path) ->
     assert "conductor model rm mine" in check["hint"]
 
 
-def test_hints_of_several_lines_stay_in_their_column(stage: Stage) -> None:
-    """The lines of a hint stand under each other, right of the names."""
+def test_hints_of_several_lines_are_aligned(stage: Stage) -> None:
+    """All lines of a hint start in the same column, right of the names."""
     stage.config.write_text("[limits]\nattempts = 1\n")
     lines = stage.inside("doctor").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "no conductor model is chosen" in line)

@@ -25,8 +25,8 @@ def checks(done: Done) -> dict[str, Any]:
 # the conductor and the workers
 
 
-def test_everything_is_proved_by_use(stage: Stage) -> None:
-    """The conductor plans a fixed question, each worker is asked once, each with its time; the code is 0."""
+def test_everything_is_checked_by_use(stage: Stage) -> None:
+    """The conductor plans a fixed question and each worker is called once; all are timed, and the exit code is 0."""
     stage.plan = TWO
     done = stage.run("doctor", "--json")
     assert (done.code, done.err) == (0, "")
@@ -39,14 +39,14 @@ def test_everything_is_proved_by_use(stage: Stage) -> None:
     assert [len(stage.asked(name)) for name in (PLANNER, "alpha", "beta")] == [1, 1, 1]
 
 
-def test_nothing_of_the_proof_is_stored(stage: Stage) -> None:
-    """No trace of the fixed question is left behind."""
+def test_the_fixed_question_is_not_stored(stage: Stage) -> None:
+    """No trace is written."""
     assert stage.inside("doctor").code == 0
     assert not list(stage.traces.glob("*"))
 
 
-def test_offline_asks_nobody(stage: Stage) -> None:
-    """No request leaves; workers are told as far as can be without one."""
+def test_offline_calls_no_worker(stage: Stage) -> None:
+    """No request is sent; workers are listed with the state of their keys."""
     done = stage.inside("doctor", "--offline", "--json")
     assert done.code == 0
     assert stage.server.requests == []
@@ -54,8 +54,8 @@ def test_offline_asks_nobody(stage: Stage) -> None:
     assert "planning" not in checks(done)
 
 
-def test_offline_asks_no_server_of_this_machine(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no worker is set up, servers that may be here are not asked for their models, and that is said."""
+def test_offline_calls_no_local_model_server(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without configured workers, local servers are not asked for their models, and the check says so."""
     monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{stage.server.port}")
     stage.configure(workers=())
     found = checks(stage.inside("doctor", "--offline", "--json"))
@@ -63,8 +63,8 @@ def test_offline_asks_no_server_of_this_machine(stage: Stage, monkeypatch: pytes
     assert found["workers"]["found"].endswith("local model servers were not asked")
 
 
-def test_planning_counts_for_the_day_and_is_held_to_it(stage: Stage) -> None:
-    """What the conductor uses is written down; where the limit of the day leaves no room, 6, and nobody is asked."""
+def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
+    """The conductor's usage is recorded; if the daily limit leaves no room, nothing is called and the exit code is 6."""
     assert stage.inside("doctor", "--json").code == 0
     assert [row["worker"] for row in stage.inside("cost", "--json").json["rows"]] == ["conductor"]
     stage.configure("[limits]\ntokens_day = 1")
@@ -74,8 +74,8 @@ def test_planning_counts_for_the_day_and_is_held_to_it(stage: Stage) -> None:
     assert len(stage.asked(PLANNER)) == 1
 
 
-def test_lines_begin_with_their_state_and_end_with_a_sum(stage: Stage) -> None:
-    """In a pipe the states are words; what costs is said before, on standard error, and can be silenced."""
+def test_lines_begin_with_their_state_and_end_with_a_summary(stage: Stage) -> None:
+    """In a pipe the states are words; a notice about the cost goes to stderr first, and --quiet silences it."""
     done = stage.run("doctor")
     *lines, last = done.out.splitlines()
     assert {line.split()[0] for line in lines if not line.startswith(" ")} <= {"ok", "warning"}
@@ -84,8 +84,8 @@ def test_lines_begin_with_their_state_and_end_with_a_sum(stage: Stage) -> None:
     assert stage.run("--quiet", "doctor").err == ""
 
 
-def test_what_is_wrong_is_told_with_what_mends_it(stage: Stage, tmp_path: Path) -> None:
-    """A missing model, a missing key, a dead server: each has a hint; the code is that of the first."""
+def test_every_failure_has_a_hint(stage: Stage, tmp_path: Path) -> None:
+    """A missing model, a missing key, a dead server; the exit code is that of the first."""
     dead = '[workers.dead]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"'
     stage.configure(f'{dead}\n[workers.remote]\nkind = "openai"', workers=(), conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("doctor", "--json")
@@ -96,23 +96,23 @@ def test_what_is_wrong_is_told_with_what_mends_it(stage: Stage, tmp_path: Path) 
 
 
 def test_a_conductor_that_writes_no_plan_is_a_warning(stage: Stage) -> None:
-    """A question would be got round by the best worker, so it is told and no failure."""
+    """The best worker would answer in its place, so it is not a failure."""
     stage.plan = "I would rather talk about the weather."
     planning = checks(stage.inside("doctor", "--json"))["planning"]
     assert planning["state"] == "warning"
     assert "conductor config set conductor.profile" in planning["hint"]
 
 
-def test_a_conductor_that_is_refused_is_a_failure(stage: Stage) -> None:
-    """What its server says is the reason."""
+def test_a_conductor_with_a_refused_key_is_a_failure(stage: Stage) -> None:
+    """The exit code is that of an unusable conductor."""
     stage.models[PLANNER] = refuses(401, "Incorrect API key provided")
     done = stage.inside("doctor", "--json")
     assert checks(done)["planning"]["state"] == "failed"
     assert done.code == 5
 
 
-def test_a_worker_that_fails_has_the_code_of_its_failure(stage: Stage) -> None:
-    """The others are asked all the same."""
+def test_a_failing_worker_sets_the_exit_code(stage: Stage) -> None:
+    """The other workers are called all the same."""
     stage.models = {"alpha": refuses(401, "Incorrect API key provided"), "beta": says("here")}
     done = stage.inside("doctor", "--json")
     assert done.code == 4
@@ -121,15 +121,15 @@ def test_a_worker_that_fails_has_the_code_of_its_failure(stage: Stage) -> None:
 
 
 def test_a_local_model_is_loaded_and_plans(stage: Stage, tiny: Path) -> None:
-    """Of random weights, which a grammar holds to a plan; loading is timed apart."""
+    """Its random weights write a plan because of the grammar; loading is timed separately."""
     stage.configure(conductor=str(tiny))
     done = stage.inside("doctor", "--json")
     assert done.code == 0, done.out
     assert "loaded in" in checks(done)["planning"]["found"]
 
 
-def test_the_rehearsal_needs_no_model_of_ones_own(stage: Stage) -> None:
-    """The shipped models plan and answer a question, rightly; nobody else is asked, whatever the settings say."""
+def test_the_demo_models_need_no_other_model(stage: Stage) -> None:
+    """They plan and answer a question correctly; nothing else is called, whatever the settings say."""
     stage.configure("[limits]\nrecursion = 1\nsteps = 1")
     done = stage.inside("doctor", "--rehearsal", "--json")
     assert done.code == 0, done.out
@@ -139,8 +139,8 @@ def test_the_rehearsal_needs_no_model_of_ones_own(stage: Stage) -> None:
     assert "conductor model" not in checks(done)
 
 
-def test_whom_a_rule_forbids_is_not_asked(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project file here forbids one worker: it is told, the file is named, and no request goes to that worker."""
+def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project file forbids one worker: the check names the rule and the file, and no request is sent."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".conductor.toml").write_text('[policy]\ndeny = ["alpha"]\n')
     stage.plan = "beta | - | Answer it."
@@ -151,8 +151,8 @@ def test_whom_a_rule_forbids_is_not_asked(stage: Stage, tmp_path: Path, monkeypa
     assert len(stage.asked("beta")) == 1
 
 
-def test_whoever_stops_reading_ends_it(stage: Stage) -> None:
-    """`conductor doctor | head -1`: the rest is not written, and nothing is said to be wrong."""
+def test_a_closed_pipe_ends_doctor(stage: Stage) -> None:
+    """`conductor doctor | head -1` prints no error."""
     arguments = ["sh", "-c", '"$@" | head -1', "sh"]
     done = stage.run("--quiet", "doctor", under=arguments)
     assert (done.code, done.err) == (0, "")
@@ -162,8 +162,8 @@ def test_whoever_stops_reading_ends_it(stage: Stage) -> None:
 # the look at the machine
 
 
-def test_a_look_that_does_not_end_is_left_behind(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are told; one that hangs, and one with a fault, are failures of their own."""
+def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other checks are reported; a check that hangs and one that raises are failures."""
     import threading
 
     ending = threading.Event()
@@ -190,7 +190,7 @@ def test_a_look_that_does_not_end_is_left_behind(stage: Stage, monkeypatch: pyte
 
 
 def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Path) -> None:
-    """A file stands where traces should be: 3, with the path and a command."""
+    """A file is where traces should be: exit code 3, with the path and a command."""
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
     done = stage.inside("doctor", "--offline", "--json")
@@ -200,8 +200,8 @@ def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Pat
     assert check["hint"].startswith("check who owns it: ls -ld")
 
 
-def test_looking_makes_no_directory(stage: Stage, home: Path) -> None:
-    """What is not there yet is judged by where it would be made."""
+def test_doctor_creates_no_directory(stage: Stage, home: Path) -> None:
+    """A directory that does not exist is judged by the one in which it would be created."""
     assert stage.inside("doctor", "--offline").code == 0
     assert not (home / "state/conductor-llm").exists()
 
@@ -226,8 +226,8 @@ def test_every_command_of_the_name_is_listed(stage: Stage, tmp_path: Path, monke
     assert check["hint"].startswith(f"{other} runs instead of this one; conductor-llm always runs this one")
 
 
-def test_our_own_command_alone_is_well(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also under two paths, where one is a link to the other."""
+def test_our_command_alone_is_ok(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also under two paths of which one is a link to the other."""
     ours = script(tmp_path / "a/conductor", f"#!{sys.executable}\nfrom conductor_cli.__main__ import main\n")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/conductor").symlink_to(ours)
@@ -253,8 +253,8 @@ def keyring_of(stage: Stage) -> tuple[dict[str, Any], int]:
     return checks(done)["keyring"], done.code
 
 
-def test_a_real_keyring_makes_the_round_and_keeps_nothing(stage: Stage, address: str, home: Path) -> None:
-    """GNOME Keyring takes, gives and removes the probe; afterwards it holds no item of ours."""
+def test_a_real_keyring_is_written_read_and_cleaned(stage: Stage, address: str, home: Path) -> None:
+    """GNOME Keyring stores, returns and removes the test item; none is left."""
     with gnome_keyring(address, home):
         check, code = keyring_of(stage)
         assert (check["state"], code) == ("ok", 0)
@@ -262,8 +262,8 @@ def test_a_real_keyring_makes_the_round_and_keeps_nothing(stage: Stage, address:
         assert items(address) == []
 
 
-def test_a_wedged_keyring_holds_nothing_up(stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a warning where no key is in it; the check ends with its time."""
+def test_a_hanging_keyring_does_not_block(stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a warning if no key is stored in it; the check ends at its timeout."""
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "0.5")
     with wedged(address):
         check, code = keyring_of(stage)
@@ -272,8 +272,8 @@ def test_a_wedged_keyring_holds_nothing_up(stage: Stage, address: str, monkeypat
 
 
 @pytest.mark.parametrize("name", ["Refusing", "Forgetful", "Locked", "Broken", "Dying"])
-def test_a_keyring_with_a_fault_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Whatever it does wrong, the check says so and has a way out; nothing of it is left."""
+def test_a_broken_keyring_is_a_warning_with_a_hint(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whatever it does wrong; no test item is left in it."""
     for variable, value in own_backend(name).items():
         monkeypatch.setenv(variable, value)
     check, code = keyring_of(stage)
@@ -282,8 +282,8 @@ def test_a_keyring_with_a_fault_is_told(stage: Stage, monkeypatch: pytest.Monkey
     assert name == "Dying" or not list((stage.home / "backend").glob("*"))  # it dies before it can remove anything
 
 
-def test_a_keyring_that_holds_keys_and_fails_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that were stored in it cannot be read any more: 4, with their providers."""
+def test_a_broken_keyring_with_keys_is_a_failure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys that were stored in it cannot be read: exit code 4, with their providers."""
     for variable, value in own_backend("Kept").items():
         monkeypatch.setenv(variable, value)
     assert stage.inside("keys", "set", "openai", given="sk-stored-0123456789abcdef").code == 0
@@ -296,10 +296,9 @@ def test_a_keyring_that_holds_keys_and_fails_is_a_failure(stage: Stage, monkeypa
 # in a terminal
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+@pytest.mark.parametrize(("columns", "locale"), [(40, "C.UTF-8"), (80, "C"), (120, "C.UTF-8")])
 def test_lines_fit_the_terminal(stage: Stage, columns: int, locale: str) -> None:
-    """Broken between words, with a mark that the terminal can write or the state's word before each check."""
+    """Lines are wrapped between words and begin with a mark, or with the state if the terminal cannot write marks."""
     environ = {**stage.environ(), "TERM": "xterm", "LC_ALL": locale, "PATH": "/nowhere"}
     environ.pop("COLUMNS")
     arguments = [*COMMAND[1:], "doctor", "--offline"]
@@ -315,8 +314,8 @@ def test_lines_fit_the_terminal(stage: Stage, columns: int, locale: str) -> None
 # the bundle is in test_bundling.py
 
 
-def test_a_trace_without_a_bundle_is_refused(stage: Stage) -> None:
-    """2: there is nothing that it could go into."""
+def test_with_trace_needs_bundle(stage: Stage) -> None:
+    """The exit code is 2."""
     done = stage.inside("doctor", "--with-trace", "last")
     assert done.code == 2
     explained(done)

@@ -11,8 +11,8 @@ from tests.cli.stage import Stage, explained, finished, until
 from tests.servers import aimock
 
 
-def test_a_file_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
-    """Random weights under the grammar write a plan that is valid and is run; the trace says which file planned."""
+def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
+    """Random weights write a valid plan under the grammar, and it runs; the trace names the file."""
     done = stage.run("ask", "How many?", "--conductor", tiny, "--seed", "3", "--format", "json")
     assert (done.code, done.err) == (0, "")
     assert done.json["answer"] in ("alpha answers", "beta answers")
@@ -21,8 +21,8 @@ def test_a_file_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
     assert all(step["worker"] in ("alpha", "beta") for step in done.json["steps"])
 
 
-def test_a_file_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
-    """Without a worker anywhere the model that plans answers too; the file is loaded once, and stderr says so."""
+def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
+    """Without any worker the conductor model answers too; the file is loaded once, and a notice says so."""
     stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
     done = stage.run("ask", "How many?", "--max-tokens", "2000", "--progress", "plain")
     assert done.code in (0, 7)
@@ -31,8 +31,8 @@ def test_a_file_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
     assert done.out.strip()
 
 
-def test_a_file_writes_a_plan_that_can_be_edited_and_run(stage: Stage, tiny: Path) -> None:
-    """`plan` with a local model writes a plan file; `run` takes it without any conductor model."""
+def test_a_plan_of_a_local_model_can_be_edited_and_run(stage: Stage, tiny: Path) -> None:
+    """`plan` writes a plan file; `run` runs it without a conductor model."""
     stage.configure(conductor=str(tiny))
     plan = stage.run("plan", "How many?", "--max-steps", "2")
     assert plan.code == 0
@@ -41,8 +41,8 @@ def test_a_file_writes_a_plan_that_can_be_edited_and_run(stage: Stage, tiny: Pat
     assert stage.inside("run", "-", "--format", "json", given=edited).json["answer"] == "beta answers"
 
 
-def test_ctrl_c_stops_a_model_that_is_writing(stage: Stage, tiny: Path) -> None:
-    """Ctrl-C while llama.cpp writes the plan: the run ends in order, 130."""
+def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) -> None:
+    """Ctrl-C while llama.cpp writes the plan ends the run cleanly with exit code 130."""
     with stage.start("ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
         os.killpg(process.pid, signal.SIGINT)
@@ -52,8 +52,8 @@ def test_ctrl_c_stops_a_model_that_is_writing(stage: Stage, tiny: Path) -> None:
     explained(done)
 
 
-def test_a_file_as_a_worker_and_a_server_as_the_conductor(stage: Stage, tiny: Path) -> None:
-    """The two kinds of model change places: a served conductor plans, a file answers."""
+def test_a_local_worker_and_a_remote_conductor(stage: Stage, tiny: Path) -> None:
+    """A server plans, a local file answers."""
     stage.configure(
         f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 20', workers=()
     )
@@ -64,8 +64,8 @@ def test_a_file_as_a_worker_and_a_server_as_the_conductor(stage: Stage, tiny: Pa
     assert stage.inside("workers", "list", "--json").json[0]["key"] == "not needed"
 
 
-def test_a_broken_file_among_the_workers_is_left_out(stage: Stage, tmp_path: Path) -> None:
-    """A worker whose file is no model fails at its step, and another one takes over; nothing crashes."""
+def test_a_worker_with_a_broken_file_is_replaced(stage: Stage, tmp_path: Path) -> None:
+    """The step fails, another worker takes over, and nothing crashes."""
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF" + bytes(100))
     stage.configure(f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{file}"')
@@ -74,8 +74,8 @@ def test_a_broken_file_among_the_workers_is_left_out(stage: Stage, tmp_path: Pat
     assert (done.code, done.out) == (0, "alpha answers\n")
 
 
-def test_a_provider_double_from_outside_answers(stage: Stage, tiny: Path) -> None:
-    """A pool on aimock, which others wrote: a local file plans, the double answers."""
+def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
+    """A local file plans, and aimock, a mock that others wrote, answers."""
     with aimock() as address:
         worker = f'[workers.double]\nkind = "openai-compatible"\nbase_url = "{address}/v1"\nmodel = "gpt"'
         stage.configure(f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny))

@@ -20,8 +20,8 @@ def model(tmp_path: Path) -> Path:
     return make(tmp_path / "tiny.gguf")
 
 
-def test_a_prompt_is_prepared_once(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first time it is read and kept, the second time it is there; the file on disk is what says so."""
+def test_a_prompt_is_read_once(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time it is read and its state stored; the second time the stored state is found."""
     monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     first, second = stage.inside("model", "prepare"), stage.inside("model", "prepare")
@@ -30,8 +30,8 @@ def test_a_prompt_is_prepared_once(stage: Stage, model: Path, monkeypatch: pytes
     assert "was already stored" in second.out
 
 
-def test_a_place_that_cannot_be_written_is_told(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prompt that was read and could not be kept is no success."""
+def test_a_state_that_cannot_be_stored_is_an_error(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the prompt without storing its state is not a success."""
     monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     prefixes = load_settings(stage.environ(), {}).paths.prefixes
@@ -43,24 +43,24 @@ def test_a_place_that_cannot_be_written_is_told(stage: Stage, model: Path, monke
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1", "openai/gpt-x"])
-def test_only_local_conductors_are_prepared(stage: Stage, monkeypatch: pytest.MonkeyPatch, conductor: str) -> None:
-    """A conductor elsewhere is sent nothing."""
+def test_only_local_conductors_can_be_prepared(stage: Stage, monkeypatch: pytest.MonkeyPatch, conductor: str) -> None:
+    """Nothing is sent to a remote conductor."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", conductor)
     done = stage.inside("model", "prepare")
     assert (done.code, stage.server.requests) == (5, [])
     assert "only a local conductor" in done.err
 
 
-def test_a_small_model_is_not_warmed(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said that nothing is kept, instead of that it was."""
+def test_a_small_model_is_not_prepared(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output says that nothing is stored."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
     done = stage.inside("model", "prepare")
     assert (done.code, done.err) == (0, "")
     assert "so small" in done.out
 
 
-def test_an_adapter_is_the_conductors_alone(stage: Stage, model: Path, tmp_path: Path) -> None:
-    """A worker on the same file without the adapter has weights of its own."""
+def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, model: Path, tmp_path: Path) -> None:
+    """A worker with the same file but without the adapter is a separate model."""
     adapter = lora(tmp_path / "lora.gguf")
     stage.configure(f'[workers.plain]\nkind = "llama"\nmodel = "{model}"', workers=())
     flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}

@@ -45,7 +45,7 @@ def of_library(node: ast.AST) -> str:
 
 
 def test_every_name_that_is_used_is_listed() -> None:
-    """`FUNCTIONS` is what the source uses: add what is new, take out what is used no more."""
+    """`FUNCTIONS` is exactly what the source uses."""
     used = {name for _, node in nodes() if (name := of_library(node))}
     assert sorted(used - set(FUNCTIONS)) == []
     assert sorted(set(FUNCTIONS) - used) == []
@@ -114,8 +114,8 @@ def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
         ("del llama_cpp.llama_model_params", "has no llama_model_params.n_gpu_layers"),
     ],
 )
-def test_a_missing_function_is_named_at_the_start(change: str, said: str) -> None:
-    """The first use of the library fails with its name and what to install, not a call in the middle of a run."""
+def test_a_missing_function_is_an_error_at_the_start(change: str, said: str) -> None:
+    """Loading the bindings fails with its name and what to install, instead of a call in the middle of a run."""
     script = (
         f"import llama_cpp; {change}\n"
         "from conductor_cli.models.llama.bindings import load_bindings\n"
@@ -142,8 +142,8 @@ def test_the_build_says_what_it_has() -> None:
     assert found.gpu == any(device.kind == "gpu" for device in found.devices)
 
 
-def test_devices_that_cannot_be_asked_are_left_out(tmp_path: Path) -> None:
-    """Where ggml's library is not where it was, the rest is still told."""
+def test_devices_that_cannot_be_listed_are_left_out(tmp_path: Path) -> None:
+    """If ggml's library is not found, the rest is still reported."""
 
     class Elsewhere:
         """The module, as if it were installed in another form."""
@@ -157,8 +157,8 @@ def test_devices_that_cannot_be_asked_are_left_out(tmp_path: Path) -> None:
     assert (found.devices, found.backends) == ((), ("CPU",))
 
 
-def test_the_system_line_is_read_by_backend() -> None:
-    """What is 0 is not there; a backend's name stands before its first feature only."""
+def test_system_info_is_parsed_by_backend() -> None:
+    """A feature that is 0 is absent; a backend's name comes before its first feature only."""
     text = "CUDA : ARCHS = 750,800 | USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 | OPENMP = 1 | "
     assert parse_system_info(text) == {"CUDA": {"ARCHS", "USE_GRAPHS"}, "CPU": {"SSE3", "OPENMP"}}
     assert parse_system_info("AVX = 1 | AVX2 = 0 | ") == {"CPU": {"AVX"}}

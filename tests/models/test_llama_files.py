@@ -130,8 +130,8 @@ REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_a_bad_file_is_told_with_its_reason(name: str, damaged: dict[str, Path]) -> None:
-    """Which file, what is wrong with it and what to do, before a word is written."""
+def test_a_bad_file_is_an_error_with_its_reason(name: str, damaged: dict[str, Path]) -> None:
+    """The error names the file, what is wrong with it, and what to do."""
     with pytest.raises(ModelError) as error:
         play(damaged[name], ask())
     assert error.value.reason == "file"
@@ -141,7 +141,7 @@ def test_a_bad_file_is_told_with_its_reason(name: str, damaged: dict[str, Path])
 
 
 def test_no_bad_file_ends_the_process_or_prints(damaged: dict[str, Path]) -> None:
-    """One process lives through all of them, and nothing but its own words comes out of it."""
+    """One process survives all of them and prints nothing else."""
     script = """
 import asyncio, sys
 from conductor_cli.core.chat import Message, Request
@@ -161,8 +161,8 @@ for path in sys.argv[1:]:
     assert done.stdout.split() == ["file"] * len(REASONS)
 
 
-def test_a_file_that_was_put_right_loads(models: Path, whole: bytes) -> None:
-    """A failed load is forgotten: the same model loads the good file that has taken the bad one's place."""
+def test_a_repaired_file_loads(models: Path, whole: bytes) -> None:
+    """After a failed load, the same model loads a good file that replaced the bad one."""
     path = models / "changing.gguf"
 
     async def go() -> None:
@@ -178,8 +178,8 @@ def test_a_file_that_was_put_right_loads(models: Path, whole: bytes) -> None:
 
 
 @pytest.mark.parametrize("alignment", [32, 4096])
-def test_a_file_is_long_enough_or_refused(tmp_path: Path, alignment: int) -> None:
-    """To the byte, however its tensors are aligned; what fills the file up behind the last one may be missing."""
+def test_a_file_that_is_too_short_is_refused(tmp_path: Path, alignment: int) -> None:
+    """To the byte, whatever the alignment; padding after the last tensor may be missing."""
     path = retyped(tmp_path / "model.gguf", "blk.0.attn_q.weight", 12, alignment=alignment)
     data = path.read_bytes()
     path.write_bytes(data[:30_000])
@@ -196,8 +196,8 @@ def test_a_file_is_long_enough_or_refused(tmp_path: Path, alignment: int) -> Non
 
 
 @pytest.mark.parametrize("steps", [0, 48])
-def test_an_alignment_that_is_none_is_told(tmp_path: Path, steps: int) -> None:
-    """Where the weights begin cannot be known then: it has to be a power of two, and a number."""
+def test_an_invalid_alignment_is_an_error(tmp_path: Path, steps: int) -> None:
+    """It has to be a number and a power of two, or the start of the weights is not known."""
     path = retyped(tmp_path / "model.gguf", "", 0, alignment=64)
     path.write_bytes(number(path.read_bytes(), "general.alignment", "I", steps))
     with pytest.raises(ModelError, match=f"aligned to {steps}, which is not a power of two"):
@@ -207,14 +207,14 @@ def test_an_alignment_that_is_none_is_told(tmp_path: Path, steps: int) -> None:
         check_model_file(path)
 
 
-def test_the_first_part_of_a_divided_file_may_have_no_weights(tmp_path: Path) -> None:
-    """What looks like a vocabulary alone passes when it says that other files belong to it."""
+def test_the_first_part_of_a_split_model_may_have_no_weights(tmp_path: Path) -> None:
+    """A file with only a vocabulary is accepted if it says that other parts exist."""
     path = make(tmp_path / "m-00001-of-00002.gguf", extra=Extra(tensors=False, metadata={"split.count": "2"}))
     assert check_model_file(path).tensors == 0
 
 
-def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
-    """A Git LFS pointer and a web page say what they are."""
+def test_a_git_lfs_pointer_or_web_page_is_recognized(tmp_path: Path) -> None:
+    """The hint says what the file is."""
     path = tmp_path / "model.gguf"
     hints = []
     for data in (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html><title>Sign in"):
@@ -226,8 +226,8 @@ def test_a_pointer_in_place_of_a_file_is_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """What is no regular file is refused at once."""
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """A file that is not a regular file is refused at once."""
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(ModelError, match="is not a file"):
         check_model_file(tmp_path / "model.gguf")
@@ -251,8 +251,8 @@ def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: py
             read(changed)
 
 
-def test_a_file_is_described(models: Path) -> None:
-    """Name, architecture, context and size are those of the file."""
+def test_model_info_describes_a_file(models: Path) -> None:
+    """Name, architecture, context and size."""
     about = read_model_info(path := make(models / "about.gguf"))
     assert (about.name, about.architecture, about.context) == ("tiny random", "qwen2", 8192)
     assert about.size == path.stat().st_size
@@ -269,7 +269,7 @@ def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes)
     assert len(set(found)) == 4
 
 
-def test_what_a_file_says_of_itself_is_shown_on_one_line(tmp_path: Path, whole: bytes) -> None:
+def test_names_in_a_file_are_sanitized(tmp_path: Path, whole: bytes) -> None:
     """Control characters in a name do not reach the terminal."""
     path = tmp_path / "name.gguf"
     path.write_bytes(whole.replace(b"tiny random", b"\x1b[31m \n evil"[:11]))
@@ -286,8 +286,8 @@ def test_what_a_file_says_of_itself_is_shown_on_one_line(tmp_path: Path, whole: 
         ("{% for a in range(999) %}{% for b in range(999) %}word{% endfor %}{% endfor %}", "more than 262144"),
     ],
 )
-def test_a_template_that_cannot_be_used_is_the_files_fault(models: Path, template: str, problem: str) -> None:
-    """A broken or hostile chat template is told like any other damage of the file."""
+def test_an_unusable_template_is_an_error_of_the_file(models: Path, template: str, problem: str) -> None:
+    """A broken or hostile chat template is reported like any other damage of the file."""
     path = make(models / "template.gguf", extra=Extra(template=template))
     with pytest.raises(ModelError) as error:
         play(path, ask())
@@ -298,8 +298,8 @@ def test_a_template_that_cannot_be_used_is_the_files_fault(models: Path, templat
     assert "\x1b" not in error.value.message
 
 
-def test_a_model_without_a_template_is_spoken_to_in_chatml(models: Path) -> None:
-    """Its prompt has the marks of ChatML, as a model with the same words in a template has."""
+def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
+    """Its reply is that of a model whose template is ChatML."""
     chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     chatml += "<|im_start|>assistant\n"
     bias = {END: -50.0, "<|endoftext|>": -50.0}

@@ -34,8 +34,8 @@ def prompt(source: str, messages: tuple[Message, ...] = (USER,), *, thinking: bo
     return "".join(piece.text for piece in found)
 
 
-def test_contents_stand_apart_from_the_template() -> None:
-    """Each content is a piece of its own, as it was written; special tokens count only in the rest."""
+def test_message_contents_are_pieces_of_their_own() -> None:
+    """Contents are kept as written; only the template's own text may hold special tokens."""
     content = " <s> {{ 7 * 7 }} {% if %} </s>\n"
     found = render_prompt(
         ChatTemplate("m.gguf", STRICT, NAMES), (Message(role="user", content=content),), thinking=True
@@ -43,8 +43,8 @@ def test_contents_stand_apart_from_the_template() -> None:
     assert found == (Piece("<s>[user]", control=True), Piece(content, control=False))
 
 
-def test_a_space_before_a_content_goes_with_it() -> None:
-    """So that the first word is the token that it is in running text."""
+def test_a_space_before_a_content_belongs_to_it() -> None:
+    """The first word then becomes the token that it is in running text."""
     template = ChatTemplate("m.gguf", "[I] {{ messages[0].content }} [/I]", {})
     found = render_prompt(template, (USER,), thinking=True)
     assert [piece.text for piece in found] == ["[I]", " U1", " [/I]"]
@@ -58,26 +58,26 @@ def test_a_space_before_a_content_goes_with_it() -> None:
         ((USER, USER), "<s>[user]U1\n\nU1"),
     ],
 )
-def test_what_a_template_refuses_is_said_by_the_user(messages: tuple[Message, ...], expected: str) -> None:
-    """Without a system turn its words begin the user's; two turns of one side become one."""
+def test_messages_that_a_template_refuses_move_into_user_messages(messages: tuple[Message, ...], expected: str) -> None:
+    """System text goes to the start of the user message; two messages in a row from one side are joined."""
     assert prompt(STRICT, messages) == expected
 
 
-def test_a_system_turn_that_a_template_forgets_is_not_lost() -> None:
-    """A template that skips the system turn gets its words in the user's."""
+def test_a_system_message_that_a_template_drops_is_not_lost() -> None:
+    """A template that skips the system message gets its text in the user message."""
     forgets = "{% for message in messages if message.role != 'system' %}[{{ message.content }}]{% endfor %}"
     assert prompt(forgets, (SYSTEM, USER)) == "[S\n\nU1]"
 
 
-def test_thinking_is_named_only_to_be_left_out() -> None:
-    """A template hears `enable_thinking` only when it is false."""
+def test_thinking_is_mentioned_only_to_disable_it() -> None:
+    """A template is given `enable_thinking` only when it is false."""
     asks = "{{ messages[0].content }}{{ enable_thinking is defined and enable_thinking == false }}"
     assert [prompt(asks, thinking=True), prompt(asks, thinking=False)] == ["U1False", "U1True"]
 
 
 @pytest.mark.parametrize(("end", "opens"), [("<think>\n", True), ("<think>", True), ("<think></think>", False)])
-def test_an_opened_thinking_is_seen(end: str, opens: bool) -> None:
-    """Only where the template's last word opens it; a question that ends so opens nothing."""
+def test_a_prompt_that_opens_thinking_is_recognized(end: str, opens: bool) -> None:
+    """Only if the template's own text ends with <think>; a question that ends so does not count."""
     source = "{{ messages[0].content }}" + end
     assert opens_thinking(render_prompt(ChatTemplate("m.gguf", source, {}), (USER,), thinking=True)) is opens
     asked = (Message(role="user", content="<think>"),)
@@ -97,8 +97,8 @@ def test_an_opened_thinking_is_seen(end: str, opens: bool) -> None:
         "{{ {'a': [1, 2]} | tojson(indent=4) }}{{ 'abc'[1:] | upper }}{{ tools is none }}{% break %}",
     ],
 )
-def test_what_chat_templates_use_is_there(source: str) -> None:
-    """Lists, slices, macros, counters, filters, dates and marks for training all work."""
+def test_features_that_chat_templates_use_work(source: str) -> None:
+    """Lists, slices, macros, counters, filters, dates and the generation tag."""
     loop = source if "break" not in source else "{% for m in messages %}" + source + "{% endfor %}"
     assert "U1" in prompt(loop + "{{ messages[0].content }}")
 
@@ -114,17 +114,12 @@ HOSTILE = {
     "format": "{{ '{:>999999999}'.format(1) }}",
     "center": "{{ 'a' | center(999999999) }}",
     "doubling": GROWING.replace("GROW", "n.s = n.s ~ n.s"),
-    "adding": GROWING.replace("GROW", "n.s = n.s + n.s"),
-    "number": GROWING.replace("GROW", "n.m = n.m * n.m"),
-    "replacing": GROWING.replace("GROW", "n.s = n.s.replace('a', 'aa')"),
     "filtering": GROWING.replace("GROW", "n.s = n.s | replace('a', 'aa')"),
     "joining": GROWING.replace("GROW", "n.s = [n.s, n.s] | join"),
     "nesting": GROWING.replace("GROW", "n.l = [n.l, n.l]"),
     "mapping": GROWING.replace("GROW", "n.d = {1: n.d, 2: n.d}"),
     "macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "calls": "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call m() %}" * 60 + "{% endcall %}" * 60,
-    "condition": "{% for i in range(999) if range(999)|map('string')|sort|list %}{% endfor %}",
     "writing": "{% set x %}" + "{% for a in range(999) %}" * 2 + "xxxxxxxx" + "{% endfor %}" * 2 + "{% endset %}",
     "brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "size": "x" * 300_000,
@@ -148,8 +143,8 @@ def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatc
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * MEMORY >> 10
 
 
-def test_a_template_sees_nothing_of_the_process() -> None:
-    """The ways from a value to Python's inside lead nowhere: an error, or nothing at all."""
+def test_a_template_cannot_reach_into_the_process() -> None:
+    """Ways from a value to Python's internals give an error or nothing."""
     for way in ("''.__class__", "messages.__class__", "raise_exception.__globals__", "range.__self__"):
         with suppress(ModelError):
             assert prompt("{{ " + way + " }}{{ messages[0].content }}") == "U1"
@@ -160,13 +155,13 @@ def test_a_template_sees_nothing_of_the_process() -> None:
 @given(
     st.text(alphabet="ab \n字", max_size=50).flatmap(lambda unit: st.integers(1, 400).map(lambda times: unit * times))
 )
-def test_slices_are_short_and_whole(text: str) -> None:
-    """No slice is longer than a tokenizer can bear, and together they are the text."""
+def test_parts_for_the_tokenizer_are_short_and_complete(text: str) -> None:
+    """No part is longer than a tokenizer survives, and together they are the text."""
     parts = split_for_tokenizer(text)
     assert "".join(parts) == text
     assert max(map(len, parts)) <= MAX_SLICE
 
 
-def test_slices_are_cut_before_words() -> None:
-    """Where there are words, each slice after the first begins with the space before one."""
+def test_parts_for_the_tokenizer_begin_before_a_word() -> None:
+    """If there are words, each part after the first begins with the space before one."""
     assert {part[0] for part in split_for_tokenizer("word " * 2000)[1:]} == {" "}

@@ -52,8 +52,8 @@ def bundle(stage: Stage, path: Path, *more: str) -> Done:
     return stage.inside("doctor", "--bundle", str(path), *more)
 
 
-def test_no_key_is_in_it(planted: Stage, tmp_path: Path) -> None:
-    """Planted raw, for a URL and in base64, in variables, header, store, trace and answers: the zip has none of it."""
+def test_no_key_is_in_the_bundle(planted: Stage, tmp_path: Path) -> None:
+    """Keys planted raw, URL-quoted and in base64, in variables, header, store, trace and answers, are all redacted."""
     assert planted.inside("ask", f"is {OTHER} good?").code == 0
     done = bundle(planted, tmp_path / "b.zip", "--with-trace", "last")
     texts = opened(tmp_path / "b.zip")
@@ -66,8 +66,8 @@ def test_no_key_is_in_it(planted: Stage, tmp_path: Path) -> None:
                 assert core not in text, (name, spelled)
 
 
-def test_it_has_what_a_report_needs(stage: Stage, tmp_path: Path, tiny: Path) -> None:
-    """Versions, settings with their origins, what doctor found, llama.cpp's log, and a text that says so."""
+def test_the_bundle_has_what_a_bug_report_needs(stage: Stage, tmp_path: Path, tiny: Path) -> None:
+    """Versions, settings with their origins, the checks, llama.cpp's log, and a README."""
     stage.configure(conductor=str(tiny))
     done = bundle(stage, tmp_path / "b.zip")
     texts = opened(tmp_path / "b.zip")
@@ -86,10 +86,10 @@ def test_it_has_what_a_report_needs(stage: Stage, tmp_path: Path, tiny: Path) ->
     assert stat.S_IMODE((tmp_path / "b.zip").stat().st_mode) == 0o600
 
 
-def test_the_home_and_what_an_address_carries_are_left_out(
+def test_home_directory_and_url_credentials_are_removed(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of the user's home is a tilde; an address has neither user nor query."""
+    """The home directory becomes a tilde; a URL loses its user and its query."""
     monkeypatch.setenv("OLLAMA_HOST", "http://me:hidden-word@127.0.0.1:9")
     url = f"{stage.url}?sign=abcdefgh-not-to-be-told"
     stage.configure(
@@ -104,8 +104,8 @@ def test_the_home_and_what_an_address_carries_are_left_out(
     assert "OLLAMA_HOST is set\n" in texts["environment.txt"]
 
 
-def test_a_run_is_in_it_only_where_it_is_named(stage: Stage, tmp_path: Path) -> None:
-    """Then it is said that question and answers are in it."""
+def test_a_run_is_in_the_bundle_only_if_named(stage: Stage, tmp_path: Path) -> None:
+    """Then a notice says that question and answers are in it."""
     assert stage.inside("ask", "a private question").code == 0
     plain = bundle(stage, tmp_path / "a.zip", "--offline")
     assert all("a private question" not in text for text in opened(tmp_path / "a.zip").values())
@@ -116,7 +116,7 @@ def test_a_run_is_in_it_only_where_it_is_named(stage: Stage, tmp_path: Path) -> 
 
 
 def test_nothing_is_overwritten(stage: Stage, tmp_path: Path) -> None:
-    """A file, a link that leads nowhere, a directory: 2, before anything is checked, and what is there stays."""
+    """An existing file, dangling link or directory is exit code 2 before any check, and is not changed."""
     file, link = tmp_path / "b.zip", tmp_path / "link.zip"
     file.write_text("mine")
     link.symlink_to(tmp_path / "nowhere")
@@ -131,10 +131,10 @@ def test_nothing_is_overwritten(stage: Stage, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("missing/b.zip",), ("b.zip", "--with-trace", "20200101-000000-abcdef")])
-def test_what_cannot_be_written_or_found_is_told_before_the_checks(
+def test_a_bundle_that_cannot_be_written_fails_before_the_checks(
     stage: Stage, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    """No such directory, no such run: 2, and no file."""
+    """No such directory, or no such run: exit code 2, and no file."""
     name, *more = arguments
     done = bundle(stage, tmp_path / name, *more)
     assert done.code == 2
