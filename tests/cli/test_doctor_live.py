@@ -64,7 +64,7 @@ def test_offline_calls_no_local_model_server(stage: Stage, monkeypatch: pytest.M
 
 
 def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
-    """The conductor's usage is recorded; if the daily limit leaves no room, nothing is called and the exit code is 6."""
+    """The conductor's usage is recorded; if the daily limit leaves no room, nothing is called and the code is 6."""
     assert stage.inside("doctor", "--json").code == 0
     assert [row["worker"] for row in stage.inside("cost", "--json").json["rows"]] == ["conductor"]
     stage.configure("[limits]\ntokens_day = 1")

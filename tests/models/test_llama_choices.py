@@ -71,8 +71,8 @@ def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_a_choice_is_made_without_writing(partial: Path, reads: list[int]) -> None:
-    """The prompt is read in one go and nothing behind it; the likeliest of the choices is the reply, in one token."""
+def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> None:
+    """The prompt is read at once and nothing after it; the likeliest choice is the reply, in one token."""
     with opened(partial) as engine:
         chunks = list(engine.generate(choose(*ABC), CancelToken()))
         (tokens,) = reads
@@ -139,8 +139,8 @@ def test_one_choice_is_certain(partial: Path) -> None:
     assert (last.text, last.odds) == ("C", {"C": 1.0})
 
 
-def test_choices_that_begin_alike_are_written(partial: Path, reads: list[int]) -> None:
-    """Where first tokens do not tell them apart the grammar does: a whole label, no odds, token by token."""
+def test_choices_with_the_same_first_token_are_written(partial: Path, reads: list[int]) -> None:
+    """A whole label is written token by token under the grammar, and there are no odds."""
     labels = tuple(labels_of(list(map(str, range(30))), "letters"))
     assert labels[-4:] == ("AA", "AB", "AC", "AD")
     with opened(partial) as engine:
@@ -165,8 +165,8 @@ def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
     assert found >= {"1", "10", "11"}
 
 
-def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
-    """SentencePiece puts a space before a text; its letters are still tokens of their own, or are written."""
+def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
+    """It puts a space before a text; its letters are still tokens of their own, or are written."""
     path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
     with opened(path) as engine:
         (last,) = engine.generate(choose(*ABC), CancelToken())
@@ -181,7 +181,7 @@ def test_labels_of_another_vocabulary_are_told_apart(models: Path) -> None:
         assert text(engine.generate(choose(*rare), CancelToken())) in rare
 
 
-def test_a_choice_needs_no_room_to_write(partial: Path) -> None:
+def test_a_choice_needs_one_free_token(partial: Path) -> None:
     """A prompt that leaves one token of the context free is answered; one that leaves none is refused."""
     with opened(partial, context=256) as engine:
         room = engine.kv_cache.capacity
@@ -202,8 +202,8 @@ LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 
 @given(LOGITS, st.floats(-1e3, 1e3))
-def test_shares_are_a_distribution(logits: list[float], shift: float) -> None:
-    """They sum to one, keep the order, and depend on differences only; no logit is too large."""
+def test_softmax_is_a_distribution(logits: list[float], shift: float) -> None:
+    """The shares sum to one, keep the order, and depend on differences only; no logit is too large."""
     found = softmax(logits)
     assert math.isclose(sum(found), 1.0, rel_tol=1e-9)
     assert all(0.0 <= share <= 1.0 for share in found)
@@ -305,8 +305,8 @@ def test_a_small_context_plans_for_a_long_question(models: Path, tmp_path: Path)
         assert isinstance(events[-1], ev.RunFinished)
 
 
-def test_a_context_that_holds_no_question_says_how_to_enlarge_it(models: Path) -> None:
-    """Both numbers and the setting; nobody is asked anything."""
+def test_a_context_that_is_too_small_is_an_error_with_the_setting(models: Path) -> None:
+    """The error has both sizes and the setting, and no worker is called."""
     path = make(models / "narrow.gguf", extra=NEVER_ENDS)
     events, asked = conduct(path, "Why? " * 200, context=512)
     assert isinstance(events[-1], ev.RunFailed)

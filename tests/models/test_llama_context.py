@@ -70,8 +70,8 @@ def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
     assert (again, last) == (after_long, 2048)
 
 
-def test_a_bound_below_the_first_step_is_kept(tiny: Path) -> None:
-    """Nobody gets more than was asked for."""
+def test_a_context_below_the_first_step_is_respected(tiny: Path) -> None:
+    """The context is never larger than the option says."""
     assert rooms(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1)) == [256, 256]
 
 
@@ -89,8 +89,8 @@ def test_an_adapter_lies_over_the_larger_context_too(
     assert told(tiny, ask(LONG), options=adapted) == wide(ask(LONG), options=adapted) != wide(ask(LONG))
 
 
-def test_what_was_read_moves_into_the_larger_context(tiny: Path, wide: Callable[..., list[str]]) -> None:
-    """A conversation that outgrows its context pays only for its new turn."""
+def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Callable[..., list[str]]) -> None:
+    """A conversation that outgrows its context reads only its new turn."""
     begun = ask("Check the sum. " * 60)
     first = told(tiny, begun, options=WIDE)[0]
     second = continued(begun, first, "Write it down. " * 40)
@@ -162,7 +162,7 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeyp
     on_thread(tiny, look, WIDE)
 
 
-def test_what_cannot_be_copied_is_read_again(
+def test_a_state_that_cannot_be_copied_is_read_again(
     tiny: Path, wide: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state for which there is no memory costs time and nothing else."""
@@ -181,8 +181,8 @@ def test_what_cannot_be_copied_is_read_again(
     on_thread(tiny, look, WIDE)
 
 
-def test_a_flag_stops_the_work_in_the_larger_context(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp itself asks the flag of the call for which the context was opened."""
+def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp itself checks the token of the call for which the context was opened."""
 
     def look(engine: Engine) -> None:
         cancel = CancelToken()
@@ -197,8 +197,8 @@ def test_a_flag_stops_the_work_in_the_larger_context(tiny: Path, monkeypatch: py
     on_thread(tiny, look, WIDE)
 
 
-def test_a_stretched_model_has_all_its_context_at_once(models: Path) -> None:
-    """Where the model's positions depend on the size of its context, what was read could not be moved."""
+def test_a_stretched_model_gets_its_whole_context_at_once(models: Path) -> None:
+    """Its positions depend on the size of its context, so what was read could not be copied."""
     key = "qwen2.rope.scaling.original_context_length"
     path = make(models / "stretched.gguf", extra=Extra(metadata={key: 1024}))
     assert rooms(path, ask()) == [2048, 2048]

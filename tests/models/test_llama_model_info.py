@@ -53,8 +53,8 @@ def refused(path: Path, **more: Any) -> ModelError:
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_a_divided_model_writes_what_it_would_in_one_piece(tiny: Path, tmp_path: Path, small: bool) -> None:
-    """Also where its first part has no weights; it is described as one file of all bytes."""
+def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path, small: bool) -> None:
+    """Also if its first part has no weights; its info is that of one file."""
     first = divided(tmp_path / "model.gguf", small=small)
     assert told(first, ask()) == told(tiny, ask())
     files = sorted(tmp_path.iterdir())
@@ -77,8 +77,8 @@ def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
 
 
 @pytest.mark.parametrize("missing", [(2,), (4,), (2, 3, 4)])
-def test_a_part_that_is_missing_is_named(model: Path, missing: tuple[int, ...]) -> None:
-    """Which ones, and that they belong into one directory; to describe the model fails alike."""
+def test_a_missing_part_is_named(model: Path, missing: tuple[int, ...]) -> None:
+    """The error says which parts are missing; reading the model's info fails in the same way."""
     for number in missing:
         model.with_name(NAMES[number - 1]).unlink()
     error = refused(model)
@@ -90,24 +90,24 @@ def test_a_part_that_is_missing_is_named(model: Path, missing: tuple[int, ...]) 
         read_model_info(model)
 
 
-def test_of_many_missing_parts_three_are_named(tmp_path: Path) -> None:
-    """A list of hundreds helps nobody."""
+def test_at_most_three_missing_parts_are_named(tmp_path: Path) -> None:
+    """A list of hundreds would help nobody."""
     path = make(tmp_path / "m-00001-of-00099.gguf")
     with pytest.raises(ModelError, match=r"00002-of-00099\.gguf, .*00004-of-00099\.gguf and more$"):
         part_files(path)
 
 
 @pytest.mark.parametrize("number", [2, 4])
-def test_a_part_that_is_not_the_first_leads_to_the_first(model: Path, number: int) -> None:
-    """llama.cpp wants the first one named; the hint has its path."""
+def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path, number: int) -> None:
+    """llama.cpp has to be given the first part."""
     error = refused(model.with_name(NAMES[number - 1]))
     assert error.message.endswith(f"{NAMES[number - 1]} is not the first part of its model")
     assert error.hint == f"name the first part: {model}"
 
 
 @pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 2), (1, 4)])
-def test_parts_that_changed_places_are_told(model: Path, one: int, other: int) -> None:
-    """What each part says it is decides, not its name."""
+def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
+    """The number in a part's header counts, not its name."""
     first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
     data = first.read_bytes()
     first.write_bytes(second.read_bytes())
@@ -118,8 +118,8 @@ def test_parts_that_changed_places_are_told(model: Path, one: int, other: int) -
         assert error.message.endswith(f"{NAMES[one - 1]} is not part {one} of this model")
 
 
-def test_a_part_of_another_model_is_told(model: Path, tmp_path: Path) -> None:
-    """Other counts are seen at once; a part that says the same of itself and holds other weights llama.cpp refuses."""
+def test_a_part_of_another_model_is_an_error(model: Path, tmp_path: Path) -> None:
+    """Other counts are found by us; llama.cpp refuses a part with the same counts and other weights."""
     (tmp_path / "other").mkdir()
     other = divided(tmp_path / "other" / "model.gguf", tensors=12)
     second = model.with_name(NAMES[1])
@@ -134,8 +134,8 @@ def test_a_part_of_another_model_is_told(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 65535])
-def test_a_count_that_the_names_do_not_bear_out_is_told(model: Path, count: int) -> None:
-    """The first part says how many there are; so does its name."""
+def test_a_wrong_count_of_parts_is_an_error(model: Path, count: int) -> None:
+    """The count in the header must be the count in the name."""
     data = model.read_bytes()
     at = data.index(b"split.count") + len("split.count") + 4
     model.write_bytes(data[:at] + struct.pack("<H", count) + data[at + 2 :])
@@ -144,8 +144,8 @@ def test_a_count_that_the_names_do_not_bear_out_is_told(model: Path, count: int)
     assert "NAME-00001-of-0000N.gguf" in error.hint
 
 
-def test_a_part_under_another_name_is_told(model: Path, tiny: Path, tmp_path: Path) -> None:
-    """A first part that was renamed, and a whole model under the name of a part."""
+def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> None:
+    """A first part with another name, and a whole model with the name of a part."""
     renamed = model.rename(model.with_name("renamed.gguf"))
     assert "its model has 4 parts, and its name says 1" in refused(renamed).message
     renamed.rename(model)
@@ -162,8 +162,8 @@ def test_a_part_under_another_name_is_told(model: Path, tiny: Path, tmp_path: Pa
     [lambda _: b"", lambda _: b"<html>", lambda data: data[:30], lambda data: data[:-9000], lambda data: data[:700]],
     ids=["empty", "text", "in-header", "in-weights", "in-tensors"],
 )
-def test_a_damaged_part_is_told(model: Path, part: int, damage: Callable[[bytes], bytes]) -> None:
-    """Any part may be cut off or something else; nothing but an error comes of it."""
+def test_a_damaged_part_is_an_error(model: Path, part: int, damage: Callable[[bytes], bytes]) -> None:
+    """Any part that is cut off or of another kind is an error and nothing worse."""
     path = model.with_name(NAMES[part - 1])
     path.write_bytes(damage(path.read_bytes()))
     refused(model)
@@ -172,8 +172,8 @@ def test_a_damaged_part_is_told(model: Path, part: int, damage: Callable[[bytes]
     assert str(path) in error.value.message
 
 
-def test_a_part_that_llama_cpp_would_die_of_is_told(model: Path) -> None:
-    """A norm of another type of the same size; llama.cpp would abort the process."""
+def test_a_part_that_would_crash_llama_cpp_is_an_error(model: Path) -> None:
+    """A norm of another type with the same size, on which llama.cpp aborts the process."""
     path = model.with_name(NAMES[1])
     name = next(name for name in read_header_and_tensors(path)[1] if name.endswith("_norm.weight"))
     data = path.read_bytes()
@@ -182,8 +182,8 @@ def test_a_part_that_llama_cpp_would_die_of_is_told(model: Path) -> None:
     assert f"{name} has the type 26" in refused(model).message
 
 
-def test_a_directory_among_the_parts_is_told(model: Path) -> None:
-    """It has the right name, and is no file."""
+def test_a_directory_among_the_parts_is_an_error(model: Path) -> None:
+    """It has the right name but is not a file."""
     path = model.with_name(NAMES[2])
     path.unlink()
     path.mkdir()
@@ -192,15 +192,15 @@ def test_a_directory_among_the_parts_is_told(model: Path) -> None:
         read_model_info(model)
 
 
-def test_a_name_that_promises_very_many_parts_is_not_followed(tmp_path: Path) -> None:
-    """Nobody looks for 99,999 files."""
+def test_a_name_with_very_many_parts_is_refused(tmp_path: Path) -> None:
+    """99,999 files are not searched for."""
     path = make(tmp_path / "m-00001-of-99999.gguf")
     with pytest.raises(ModelError, match="says that it is one of 99999 files"):
         read_model_info(path)
 
 
 def test_no_damaged_part_ends_the_process(model: Path) -> None:
-    """One process meets each part in turn cut off at many places, and lives."""
+    """One process survives each part cut off at many places."""
     script = """
 import asyncio, sys
 from pathlib import Path
@@ -265,8 +265,8 @@ def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
     assert told(tiny, ask(), options=with_adapter(first))[0] == replies[0]
 
 
-def test_an_adapter_lies_over_a_divided_model_too(tiny: Path, model: Path, tmp_path: Path) -> None:
-    """The weights are the same, so is the reply."""
+def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Path) -> None:
+    """The reply is that of the whole model with the adapter."""
     options = with_adapter(lora(tmp_path / "lora.gguf"))
     assert told(model, ask(), options=options) == told(tiny, ask(), options=options)
 
@@ -285,16 +285,16 @@ def test_an_adapter_lies_over_a_divided_model_too(tiny: Path, model: Path, tmp_p
     ],
     ids=["width", "architecture", "kind", "layer", "other-matrix", "type", "bias", "norm"],
 )
-def test_an_adapter_of_something_else_is_told(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
-    """Which file, why it does not fit, and what to do."""
+def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
+    """The error says which file, why it does not fit, and what to do."""
     path = lora(tmp_path / "lora.gguf", **keys)
     error = refused(tiny, adapter=path)
     assert str(path) in error.message
     assert problem in error.message
 
 
-def test_what_is_no_adapter_is_told(tiny: Path, tmp_path: Path) -> None:
-    """A model, a text, an empty file, a directory, a directory of PEFT, nothing."""
+def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -> None:
+    """A model, a text, an empty file, a directory, a PEFT directory, nothing."""
     (tmp_path / "text.gguf").write_text("Dear sir or madam,\n" * 99)
     (tmp_path / "empty.gguf").write_bytes(b"")
     (tmp_path / "peft").mkdir()
@@ -311,8 +311,8 @@ def test_what_is_no_adapter_is_told(tiny: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(length=st.one_of(st.integers(0, 500), st.integers(0, 4000)))
-def test_an_adapter_that_is_cut_off_is_told(tiny: Path, tmp_path: Path, length: int) -> None:
-    """Wherever it ends, the model does not load with half of it."""
+def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int) -> None:
+    """Wherever it ends, the model does not load with a part of it."""
     whole = lora(tmp_path / "whole.gguf").read_bytes()
     path = tmp_path / "cut.gguf"
     path.write_bytes(whole[: min(length, len(whole) - 1)])
@@ -320,7 +320,7 @@ def test_an_adapter_that_is_cut_off_is_told(tiny: Path, tmp_path: Path, length: 
 
 
 def test_a_model_loads_after_an_adapter_was_refused(tiny: Path, tmp_path: Path) -> None:
-    """Nothing of the failed load stays: with a good adapter in its place the same process answers."""
+    """With a good adapter in its place, the same process answers."""
     path, options = tmp_path / "lora.gguf", with_adapter(tmp_path / "lora.gguf")
     lora(path, width=32)
     refused(tiny, adapter=path)

@@ -230,8 +230,8 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
             assert prompt.tokens[:second] != other.tokens[: other.cuts[1]]
 
 
-def test_another_pool_takes_what_all_pools_share(tiny: Path, tmp_path: Path) -> None:
-    """With other cards behind the same rules, reading begins at the first cut, and that pool's state is kept too."""
+def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None:
+    """With other worker cards after the same rules, reading starts at the first cut, and a second state is stored."""
     with opened(tiny) as engine:
         plain, (first, second) = answered(engine, asked(cards=OTHERS))[0], cuts(engine, asked(cards=OTHERS))
     with opened(tiny, tmp_path) as engine:
@@ -275,7 +275,7 @@ def cuts_of(path: Path) -> tuple[int, ...]:
 
 
 def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
-    """One token has to be read to have something to go on from: such a prompt begins at the cut before."""
+    """One token has to be read to get logits, so the state of the cut before is used."""
     whole = asked()
     ends = replace(whole, messages=whole.messages[:1])
     with opened(bare) as engine:
@@ -287,8 +287,8 @@ def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
             assert answered(engine, question) == wanted
 
 
-def test_a_short_prefix_is_not_worth_a_file(tiny: Path, tmp_path: Path) -> None:
-    """One token below `LEAST` nothing is kept, with one more it is."""
+def test_a_short_prefix_is_not_stored(tiny: Path, tmp_path: Path) -> None:
+    """With one token below `MIN_TOKENS` nothing is stored; with one more it is."""
     with opened(tiny, tmp_path) as engine:
         by_tokens = {cuts(engine, prompt)[0]: prompt for prompt in map(short, range(50, 500))}
         for tokens, kept in ((MIN_TOKENS - 1, []), (MIN_TOKENS, [MIN_TOKENS])):
@@ -331,8 +331,8 @@ def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy:
 # What a state belongs to
 
 
-def test_another_file_at_the_same_path_takes_no_state(models: Path, tmp_path: Path, spy: Spy) -> None:
-    """Other weights, and the same bytes written at another time, are read anew; the file put back takes its own."""
+def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, spy: Spy) -> None:
+    """Other weights, and the same bytes with another time, are read again; the original file uses its state again."""
     path, cache = models / "replaced.gguf", tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
     before, data = path.stat(), path.read_bytes()
@@ -354,7 +354,7 @@ def test_another_file_at_the_same_path_takes_no_state(models: Path, tmp_path: Pa
         assert answered(engine, asked()) == (plain[0], cuts(engine, asked())[1])
 
 
-def test_another_version_of_the_library_takes_no_state(
+def test_another_version_of_llama_cpp_uses_no_state(
     tiny: Path, tmp_path: Path, spy: Spy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one llama-cpp-python has written is not shown to the next."""
@@ -367,8 +367,8 @@ def test_another_version_of_the_library_takes_no_state(
     assert len(states(tmp_path)) == 4
 
 
-def test_base_and_adapter_do_not_mix(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
-    """The same file with a LoRA over it, with another one, and without, has states of its own each time."""
+def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
+    """The same file with a LoRA, with another one, and without one."""
     from tests.models.test_llama_model_info import lora
 
     adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
@@ -496,16 +496,16 @@ def nonsense(kept: Kept, name: str) -> bytes:
      "negative-size", "huge-size", "no-size", "hash-of-nothing", "hash-of-a-list", "no-key", "null", "list", "number",
      "text", "deep", "deeper", "not-utf-8", "long-number", "megabytes", "line-without-end", "twice"],
 )  # fmt: skip
-def test_nonsense_in_place_of_a_state_is_made_good(kept: Kept, spy: Spy, name: str) -> None:
-    """A head of anything else, or no head: not handed on, written anew, and the answer is the same."""
+def test_garbage_instead_of_a_state_is_replaced(kept: Kept, spy: Spy, name: str) -> None:
+    """A wrong head, or none: llama.cpp never sees it, it is written again, and the answer is the same."""
     kept.path.write_bytes(nonsense(kept, name))
     assert kept.again() == (kept.answer, 0)
     assert kept.path.read_bytes() == kept.whole
     assert spy.states == []
 
 
-def test_what_is_no_file_in_place_of_a_state_is_done_without(kept: Kept, spy: Spy) -> None:
-    """A link to itself or to nothing and a pipe make way for the state; a directory is left alone."""
+def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy) -> None:
+    """A broken link and a pipe are replaced by the state; a directory is left alone."""
     kept.path.unlink()
     for stand_in in (lambda: kept.path.symlink_to(kept.path), lambda: kept.path.symlink_to("nothing"), pipe(kept)):
         stand_in()
@@ -562,8 +562,8 @@ def key(number: int) -> list[int]:
     return [number] * MIN_TOKENS
 
 
-def test_what_was_not_used_for_longest_goes_first(store: PrefixCache) -> None:
-    """Beyond `FILES` the oldest are deleted, whatever their number was at first; to be taken from disk is a use."""
+def test_the_least_recently_used_states_are_deleted_first(store: PrefixCache) -> None:
+    """Beyond `MAX_FILES` the oldest are deleted; loading a state counts as use."""
     paths = [put(store, number) for number in range(1, MAX_FILES + 1)]
     assert all(path.exists() for path in paths)
     state = store.load(key(1))
@@ -587,8 +587,8 @@ def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
     assert 0 < PrefixCache.max_state_bytes <= MAX_BYTES
 
 
-def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither written nor, should it be there, read."""
+def test_a_state_that_is_too_large_is_not_stored(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not written and, if it exists, not read."""
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, once())
         (path,) = states(tmp_path)
@@ -598,8 +598,8 @@ def test_a_state_that_is_too_large_is_not_kept(tiny: Path, tmp_path: Path, monke
         assert states(tmp_path) == []
 
 
-def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: PrefixCache) -> None:
-    """What nobody has written to for `ABANDONED` seconds is deleted, by the name that a state has until it is whole."""
+def test_unfinished_files_of_dead_processes_are_deleted(store: PrefixCache) -> None:
+    """Unfinished files that were not written to for `ABANDONED_SECONDS` are deleted, newer ones are kept."""
     state = put(store, 1)
     dead, living = (state.with_name(f".{state.name}.{end}") for end in ("0123abcd", "4567cdef"))
     now = time.time()
@@ -610,8 +610,8 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(store: P
     assert [dead.exists(), living.exists(), state.exists()] == [False, True, True]
 
 
-def test_what_this_program_did_not_write_stays(store: PrefixCache) -> None:
-    """However old it is, and though its name resembles that of a state, whole or begun; nor is it counted as one."""
+def test_foreign_files_are_kept(store: PrefixCache) -> None:
+    """However old they are, and even if their names resemble those of states; they are not counted either."""
     state = put(store, 1)
     names = (
         "notes.txt", ".gitignore", ".keep", "other.kv", f".{state.name}", f".{state.name}.0123abc", ".a.kv.0123abcd",
@@ -653,8 +653,8 @@ def one_answer(path: Path, cache: Path, before: str = "") -> subprocess.Complete
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
 @pytest.mark.parametrize("most", [0, 100, 20_000])
-def test_a_full_disk_is_no_failure(tiny: Path, tmp_path: Path, most: int) -> None:
-    """Where a file may not grow, the answer comes all the same and nothing half is left."""
+def test_a_full_disk_is_not_a_failure(tiny: Path, tmp_path: Path, most: int) -> None:
+    """The answer comes all the same, and no incomplete file is left."""
     with opened(tiny) as engine:
         plain = answered(engine, asked())[0]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))"
@@ -665,8 +665,8 @@ def test_a_full_disk_is_no_failure(tiny: Path, tmp_path: Path, most: int) -> Non
     assert left(tmp_path / "cache") == []
 
 
-def test_a_place_that_cannot_be_written_to_is_no_failure(tiny: Path, tmp_path: Path) -> None:
-    """A file where the directory should be, a name too long for any disk: nothing is kept, and nothing is said."""
+def test_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_path: Path) -> None:
+    """A file instead of the directory, a name too long for any disk: nothing is stored, and there is no error."""
     with opened(tiny) as engine:
         plain = answered(engine, asked())[0]
     (tmp_path / "file").write_bytes(b"")
@@ -677,8 +677,8 @@ def test_a_place_that_cannot_be_written_to_is_no_failure(tiny: Path, tmp_path: P
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_a_place_of_somebody_else_is_no_failure(tiny: Path, tmp_path: Path) -> None:
-    """A cache that another user has made, and that this one may not even look into."""
+def test_a_cache_of_another_user_is_not_a_failure(tiny: Path, tmp_path: Path) -> None:
+    """A directory that this user may not even read."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         place = tmp_path / "prefixes"
         place.mkdir()
@@ -696,7 +696,7 @@ def test_a_place_of_somebody_else_is_no_failure(tiny: Path, tmp_path: Path) -> N
 
 
 def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_path: Path) -> None:
-    """Both answer alike, and what is left is whole: the next one takes it."""
+    """Both answer the same, and the next process uses the file."""
     script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
     script += ONE_ANSWER.replace("BEFORE", "print('ready', flush=True); sys.stdin.readline()")
     command = [sys.executable, "-c", script, str(tiny), str(tmp_path)]
@@ -723,8 +723,8 @@ def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_
     assert left(tmp_path) == []
 
 
-def test_writers_and_readers_of_one_state_never_meet_half_of_it(tmp_path: Path) -> None:
-    """Two processes write the same state again and again, and who reads meanwhile gets all of it or none."""
+def test_readers_never_see_an_incomplete_state(tmp_path: Path) -> None:
+    """While two processes write the same state again and again, a reader gets all of it or nothing."""
     writer = "import ctypes, sys; from pathlib import Path\n"
     writer += "from conductor_cli.models.llama.prefix_cache import PrefixCache\n"
     writer += "store = PrefixCache(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
@@ -754,10 +754,10 @@ def test_writers_and_readers_of_one_state_never_meet_half_of_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
-def test_a_prefix_that_is_left_in_the_middle_is_not_kept(
+def test_a_prefix_that_was_cancelled_is_not_stored(
     tiny: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped inside llama.cpp: no file is there, whole batches serve again, and the answer is the same."""
+    """Cancelled within llama.cpp: no file is written, complete batches are reused, and the answer is the same."""
     content = FIXED * 5
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
     question = Request(messages=messages, max_tokens=12, cuts=(len(content),))
@@ -788,8 +788,10 @@ def test_a_prefix_that_is_left_in_the_middle_is_not_kept(
         assert answered(engine, question) == (plain, end)
 
 
-def test_a_cancelled_request_leaves_no_half_state(slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cancelled from the event loop while the prefix is read: the next one reads it, keeps it, and is answered."""
+def test_a_cancelled_request_leaves_no_partial_state(
+    slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled while the prefix is read: the next request reads it, stores it, and is answered."""
     content = "Check the sum of the numbers. " * 100
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
     question = Request(messages=messages, max_tokens=4, cuts=(len(content),))
@@ -820,7 +822,7 @@ def test_a_cancelled_request_leaves_no_half_state(slow: Path, tmp_path: Path, mo
 
 
 def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
-    """Removed or replaced, the loaded one goes on from memory; the next load says what is wrong."""
+    """If the file is removed or replaced, the loaded model still works; the next load fails with the reason."""
     path = make(tmp_path / "going.gguf", extra=NEVER_ENDS)
     with opened(path) as engine:
         plain, later = answered(engine, asked())[0], answered(engine, asked("And 7*8?"))[0]
@@ -841,8 +843,8 @@ def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
     assert (error.value.reason, error.value.hint) == ("file", "check the path")
 
 
-def test_the_states_of_a_model_are_forgotten_by_its_file_or_adapter(tmp_path: Path) -> None:
-    """Those of others stay, and what is no state of ours, or does not say whose it is."""
+def test_the_states_of_a_model_can_be_deleted(tmp_path: Path) -> None:
+    """By the identity of its file or adapter; other states and foreign files are kept."""
     tokens, state = list(range(MIN_TOKENS)), (ctypes.c_uint8 * 1000)(*range(200))
     kept = {name: PrefixCache(tmp_path, f"{name}\n1.5\nversion") for name in ("base", "base\nadapter", "other")}
     for prefixes in kept.values():

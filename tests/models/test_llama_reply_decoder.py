@@ -21,8 +21,8 @@ def told(data: bytes, cuts: list[int], stop: tuple[str, ...], thinking: bool | N
 
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=9), st.lists(TEXTS.filter(bool), max_size=2))
-def test_pieces_change_nothing(text: str, cuts: list[int], stop: list[str]) -> None:
-    """However the bytes are divided: the text up to the first stop string, whole characters only."""
+def test_the_division_of_bytes_changes_nothing(text: str, cuts: list[int], stop: list[str]) -> None:
+    """However the bytes are divided, the text goes up to the first stop string, in whole characters."""
     found, _, stopped = told(text.encode(), cuts, tuple(stop), None)
     ends = [text.index(mark) for mark in stop if mark in text]
     assert stopped is bool(ends)
@@ -37,15 +37,15 @@ def test_the_first_of_two_stop_strings_to_come_ends_the_text() -> None:
     assert told(b"abcd", [], ("d", "b"), None) == ("a", "", True)
 
 
-def test_thinking_is_parted_and_stop_strings_are_for_text() -> None:
+def test_stop_strings_do_not_apply_to_thinking() -> None:
     """A stop string inside thinking stops nothing."""
     assert told(b"<think>a\nb</think>\nc\nd", [8, 12], ("\n",), False) == ("c", "a\nb", True)
     assert told(b"a\nb</think>c", [], (), True) == ("c", "a\nb", False)
     assert told(b"<think>a", [], (), None) == ("<think>a", "", False)
 
 
-def test_half_a_character_at_the_end_is_marked() -> None:
-    """A reply that is cut inside a character says so, and loses nothing else."""
+def test_an_incomplete_character_at_the_end_is_replaced() -> None:
+    """It becomes U+FFFD, and nothing else is lost."""
     assert told("aé".encode()[:-1], [], (), None)[0] == "a\ufffd"
 
 

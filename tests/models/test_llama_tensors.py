@@ -41,8 +41,8 @@ def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
     assert sum(prod(tensor.shape) * (4 if tensor.kind == F32 else 2) for tensor in tensors) <= tensors[-1].end
 
 
-def test_a_tensor_of_an_unknown_type_ends_where_it_begins() -> None:
-    """What is new in ggml is not taken for damage."""
+def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
+    """A new type in ggml is not taken for damage."""
     assert TensorInfo(shape=(64, 64), kind=999, start=320).end == 320
     assert TensorInfo(shape=(256, 3), kind=Q4_K, start=32).end == 32 + 3 * 144
 
@@ -73,12 +73,12 @@ def test_a_tensor_of_an_unknown_type_ends_where_it_begins() -> None:
         *(("blk.0.attn_q.weight", (256, 64), kind, False) for kind in sorted(UNUSABLE_TYPES)),
     ],
 )
-def test_what_can_be_computed_with_is_known(name: str, shape: tuple[int, ...], kind: int, usable: bool) -> None:
-    """As llama.cpp's converters write it: plain numbers for all that is added, tables in one type of whole numbers."""
+def test_usable_types_are_known(name: str, shape: tuple[int, ...], kind: int, usable: bool) -> None:
+    """As llama.cpp's converters write them: matrices in many types, everything else in plain numbers."""
     assert has_usable_type(name, TensorInfo(shape=shape, kind=kind)) is usable
 
 
-def test_norms_and_biases_are_no_matrices() -> None:
+def test_norms_and_biases_are_not_matrices() -> None:
     """Whatever their shape."""
     sides = {"attn_q.weight": (64, 64), "attn_q_norm.weight": (64, 8), "ffn_up_exps.bias": (64, 8), "a.weight": (64,)}
     assert [is_matrix(name, TensorInfo(shape=shape, kind=F32)) for name, shape in sides.items()] == [True] + [False] * 3
