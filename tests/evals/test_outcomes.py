@@ -18,7 +18,6 @@ from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.outcomes import (
     Outcome,
     critical_path_seconds,
-    flatten,
     infrastructure_error,
     judge_run,
     planning_usage,
@@ -103,11 +102,11 @@ def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 
 
-def test_flatten_unwraps_nested_events_in_order() -> None:
-    """At any depth."""
+def test_nested_events_are_unwrapped_at_any_depth() -> None:
+    """The innermost event decides what a nested run means for an outcome."""
     deep = ev.Notice(at=0.0, text="deep")
-    once = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
-    assert list(flatten([once, deep])) == [deep, deep]
+    nested = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
+    assert [ev.innermost_event(event) for event in (nested, deep)] == [deep, deep]
 
 
 def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:

@@ -23,7 +23,6 @@ from conductor_cli.views import (
     ShownProgress,
     choose_progress,
     open_views,
-    run_text,
     uses_color,
 )
 from conductor_cli.views.answer import AnswerOutput
@@ -103,7 +102,7 @@ def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> N
     assert len(err.splitlines()) <= 3
     assert told.endswith(err)
     notices = told.removesuffix(err).splitlines()
-    assert len(notices) == sum(isinstance(run_text.innermost_event(event), ev.Notice) for event in events)
+    assert len(notices) == sum(isinstance(ev.innermost_event(event), ev.Notice) for event in events)
     assert all(line.startswith("conductor: ") and "note: " in line for line in notices)
 
 

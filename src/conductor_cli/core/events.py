@@ -250,6 +250,13 @@ Event = (
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
 
 
+def innermost_event(event: Event) -> Event:
+    """The event itself, in whatever nested run it happened."""
+    while isinstance(event, NestedEvent):
+        event = event.event
+    return event
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """The JSON object of an event, its `kind` first."""
     if isinstance(event, NestedEvent):

@@ -12,6 +12,8 @@ from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import Estimate, Planner, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.evals.cases import Case
@@ -36,6 +38,14 @@ class CostEstimate:
     cost: tuple[Decimal, Decimal]
     unpriced: int
     unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, low: Estimate, high: Estimate, runs: int, unknown: tuple[str, ...]) -> CostEstimate:
+        """From the low end of one estimate to the high end of another."""
+        return cls(
+            runs=runs, calls=(low.calls, high.calls), tokens=(low.tokens[0], high.tokens[1]),
+            cost=(low.cost[0], high.cost[1]), unpriced=high.unpriced, unknown=unknown,
+        )  # fmt: skip
 
     @property
     def per_run(self) -> Decimal:
@@ -66,15 +76,13 @@ def estimate_cost(
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         factor = len(left) / len(sample) if sample else 0
         runs += sum(not skips(system, case) for case in left)
-        low += _scale(sum((least for least, _ in ranges), Estimate()), factor)
-        high += _scale(sum((most for _, most in ranges), Estimate()), factor)
-    return CostEstimate(
-        runs=runs, calls=(low.calls, high.calls), tokens=(low.tokens[0], high.tokens[1]),
-        cost=(low.cost[0], high.cost[1]), unpriced=high.unpriced, unknown=unpriced_models(conductor, systems),
-    )  # fmt: skip
+        low += scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
+        high += scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
+    return CostEstimate.between(low, high, runs, unpriced_models(conductor, systems))
 
 
-def _scale(found: Estimate, factor: float) -> Estimate:
+def scale_estimate(found: Estimate, factor: float) -> Estimate:
+    """The estimate of `factor` times as much work."""
     (low, high), (least, most) = found.tokens, (cost * Decimal(factor) for cost in found.cost)
     return Estimate(
         calls=round(found.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
@@ -105,21 +113,29 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Es
         found = estimate_plan(question, plan, conductor.pool, profile, planner)
         return found, found
 
-    # The least is one step of the cheapest worker, the most all steps of the dearest one, each seeing all before it.
-    def steps(worker: str, count: int) -> Estimate:
-        chain = [
-            Step(worker=worker, subtask=question.text, access=tuple(range(1, number))) for number in range(1, count + 1)
-        ]
-        return estimate_plan(question, Plan(steps=tuple(chain)), conductor.pool, profile)
-
+    # The least is one step of the cheapest worker, the most all steps of the most expensive one.
     limits = conductor.limits
     most = 1 if conductor.mode == "mini" else limits.steps * (1 + limits.recursion)
     names = [worker.name for worker in conductor.pool if worker.kind != SELF]
-    low = min((steps(name, 1) for name in names), key=lambda item: item.cost[0])
-    high = max((steps(name, most) for name in names), key=lambda item: item.cost[1])
+    low, high = chain_estimates(question, names, most, conductor.pool, profile)
     planner = planner_estimate(conductor, question)
     assert planner is not None, "a system without a fixed plan has a conductor model"
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
+
+
+def chain_estimates(
+    question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
+) -> tuple[Estimate, Estimate]:
+    """One step by the cheapest worker, and `steps` by the most expensive one, each of which sees all before it."""
+
+    def chain(worker: str, length: int) -> Estimate:
+        plan = [Step(worker=worker, subtask=question.text, access=tuple(range(1, n))) for n in range(1, length + 1)]
+        return estimate_plan(question, Plan(steps=tuple(plan)), pool, profile)
+
+    # Workers without a price, or free ones, are told apart by their tokens.
+    low = min((chain(worker, 1) for worker in workers), key=lambda it: (it.cost[0], it.tokens[0]))
+    high = max((chain(worker, steps) for worker in workers), key=lambda it: (it.cost[1], it.tokens[1]))
+    return low, high
 
 
 def planner_estimate(conductor: Conductor, question: Question) -> Planner | None:

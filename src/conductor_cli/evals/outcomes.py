@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -66,7 +66,7 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
     That is so when a step failed for good or was given to another worker, or when the conductor model did not answer.
     An empty reply and an exhausted limit count as the system's own mistakes.
     """
-    for event in flatten(events):
+    for event in map(ev.innermost_event, events):
         if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
@@ -75,14 +75,6 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
     # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
     return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
-
-
-def flatten(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """The events, with those of nested runs unwrapped."""
-    for event in events:
-        while isinstance(event, ev.NestedEvent):
-            event = event.event  # noqa: PLW2901 - the wrapped event
-        yield event
 
 
 def _is_own_mistake(failure: Failure) -> bool:

@@ -26,7 +26,6 @@ from conductor_cli.views.run_text import (
     describe_next_attempt,
     describe_setup,
     describe_totals,
-    innermost_event,
     problem_lines,
     question_line,
     quote_text,
@@ -69,7 +68,7 @@ class NoticesProgress(SilentProgress):
 
     def show(self, event: ev.Event) -> None:
         super().show(event)
-        if isinstance(innermost_event(event), ev.Notice):
+        if isinstance(ev.innermost_event(event), ev.Notice):
             self._write(f"conductor: {describe_event(event, self._trace)}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.events import Event, NestedEvent, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason
+from conductor_cli.core.events import Event, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason, innermost_event
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, format_money
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
@@ -55,13 +55,6 @@ _FILE_HASH: Final = re.compile(r" \(?sha256.*")
 def apply_without_deltas(trace: Trace, event: Event) -> Trace:
     """`apply_event` for a view that shows only complete texts: streamed pieces are skipped."""
     return trace if isinstance(innermost_event(event), (PlanDelta, StepDelta)) else apply_event(trace, event)
-
-
-def innermost_event(event: Event) -> Event:
-    """The event itself, in whatever nested run it happened."""
-    while isinstance(event, NestedEvent):
-        event = event.event
-    return event
 
 
 def quote_text(text: str, length: int = 100) -> str:
