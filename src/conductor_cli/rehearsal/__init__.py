@@ -1,8 +1,11 @@
-"""A world small enough for models that are trained in minutes, those models, and how they are spoken to.
+"""The demo (`--rehearsal`): questions from a tiny world, and models that were trained on it in minutes.
 
 words, operations    what there is to ask about, and what can be done with it
 phrasings            how people ask for it
-normal               what was typed -> the one form that models read
+normalize            what was typed in the one form that the models read
 world                questions with their answers and their hops, drawn from a seed
-workers              the models that ship with this package, and their profile
+workers              the demo workers and their prompts
+conductor_model      the demo conductor and its prompt
+
+`scripts/rehearsal` in the repository trains the models.
 """

@@ -1,8 +1,7 @@
-"""The rehearsal's conductor: a real model of 1.2 million parameters that ships with this package, and its profile.
+"""The demo conductor: a real model of 1.2 million parameters that ships with this package, and its prompt.
 
-It reads the labels of the workers, each of which is a card in short, and the question; it writes a line a step. Which
-label suits which subtask, and who should see what, it has learnt from reward alone; `python -m conductor_cli.train
-conductor` made it.
+It reads the labels of the workers, each a short form of a card, and the question; it writes one line for each step.
+Which label suits which subtask, and which step should see which answers, it has learnt from rewards alone.
 
     |l0|n1|a2|f3
     spell the capital of FRANCE backwards
@@ -28,17 +27,17 @@ CONTEXT: Final = 1024
 """Tokens that the conductor can read and write."""
 
 MOST_TOKENS: Final = 160
-"""A plan of five steps in this world takes about 100."""
+"""A plan of five steps takes about 100."""
 
 NAME: Final = "rehearsal"
 
 
 def render(question: Question, pool: Pool, context: PlanFormatContext, room: int) -> str:
-    """The whole message: the labels of the workers that are up, the question, and a new line for the plan.
+    """The whole prompt: the labels of the available workers, the question, and a new line for the plan.
 
-    Where only a worker is to be named, the plan is begun: the one step is the question.
+    If the conductor only has to choose a worker, the prompt starts the plan: its one step is the question.
     """
-    del pool  # its cards are in the labels
+    del pool  # the labels contain its cards
     asked = normalize(question.text)[:room]
     cards = "".join(f"{BAR}{label}" for label in context.allowed)
     begun = f"{asked}{BAR}-{BAR}" if context.single else ""
@@ -54,11 +53,11 @@ PROFILE: Final = Profile(
 
 
 def conductor_path(name: str = "conductor") -> Path:
-    """The file of the trained conductor, or of `cold`, the one that it was trained from."""
+    """The file of the trained conductor, or of `cold`, the model that its training by reward started from."""
     return workers.model_path(name)
 
 
 def rehearsal_conductor(path: Path | None = None) -> Worker:
-    """The conductor as a model to open: the shipped one, or the file at `path`."""
+    """The conductor as a model to open: the shipped file, or the one at `path`."""
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0}
     return Worker(name=NAME, kind="llama", model=str(path or conductor_path()), options=options, price=FREE)

@@ -1,8 +1,8 @@
-"""What was typed -> the one form that models read: words of the phrasings small, words to be worked on in capitals.
+"""What was typed in the one form that the models read: words of the phrasings in lower case, operands in upper case.
 
-A word is one to be worked on if no phrasing has it ("france"), if it stands in quotes ("'last'"), or if it is in
-capitals where others are not ("LAST"): so `normal` of its own result changes nothing. Punctuation, accents and spaces
-carry nothing; signs between numbers become words.
+A word is an operand if no phrasing contains it ("france"), if it is quoted ("'last'"), or if it is in upper case and
+others are not ("LAST"). So normalizing twice changes nothing. Punctuation, accents and spaces have no meaning; signs
+between numbers become words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
                 "multiplied", "product", "increase", "increased", "decrease", "decreased", "more", "less", "away"),
     "facts": ("capital", "element", "symbol", "atomic", "opposite", "month"),
 }  # fmt: skip
-"""The words by which a developer would send a question to a specialist."""
+"""The words by which a simple router would choose a specialist."""
 
 CAPABILITIES: Final = (
     "letters (reverse, count, sort, first, last), small sums, and facts (capitals, elements, opposites, months)"
@@ -35,20 +35,20 @@ _TOKEN: Final = re.compile(
     r"|(?P<number>[0-9]+)|(?P<sign>[-+*×−])"  # noqa: RUF001 - the sign that is typed
 )
 _OF_FACTS: Final = ("capital", "opposite", "month")
-"""What is asked of a fact's own word only; an element's number may come from counting letters."""
+"""Words that need a known fact. An element's number may come from counting letters instead."""
 
 _ASKING: Final = ("what", "which", "who", "how", "that", "it")
 
 
 def normalize(text: str) -> str:
-    """`text` as models of the rehearsal read it; the same text comes out for every way to type a question."""
+    """`text` as the demo models read it: the same for every way to type a question."""
     plain = unicodedata.normalize("NFKD", text.translate(_QUOTES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return " ".join(_words(plain, shouted=plain.upper() == plain))
 
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:
-    counting = False  # whether a sign here would stand behind a number
+    counting = False  # whether the last token was a number, so that a sign here is an operator
     for token in _TOKEN.finditer(text):
         word, before = token["word"], counting
         counting = token["number"] is not None
@@ -73,23 +73,23 @@ def _word(word: str, *, owns: bool, shouted: bool) -> Iterator[str]:
 
 
 def find_operands(text: str) -> tuple[str, ...]:
-    """The words and numbers of a normal text that are to be worked on."""
+    """The words and numbers in a normalized text that something is done with."""
     return tuple(word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal())
 
 
 def find_skills(question: str) -> tuple[Skill, ...]:
-    """The skills whose keywords a question has."""
+    """The skills whose keywords the question contains."""
     words = normalize(question).split()
     return tuple(skill for skill, keywords in KEYWORDS.items() if any(word in keywords for word in words))
 
 
 def names_a_task(text: str) -> bool:
-    """Whether a normal text says what to do: a number to work with, or a keyword of letters or facts."""
+    """Whether a normalized text says what to do: it has a number, or a keyword of letters or facts."""
     return any(word.isdecimal() for word in find_operands(text)) or find_skills(text) not in ((), ("numbers",))
 
 
 def is_known(question: str) -> bool:
-    """Whether a question is one of this world: what to do, and one word or numbers that are known here."""
+    """Whether the models were trained on such questions: it says what to do, with one known word or with numbers."""
     skills, given = find_skills(question), find_operands(normalize(question))
     words = [word for word in given if not word.isdecimal()]
     if not words:

@@ -1,6 +1,6 @@
-"""What can be done in the rehearsal's world: small operations of three skills. Pure.
+"""What can be done in the demo's world: small operations of three skills. Pure.
 
-A value is a text: a word in capitals or a whole number. An operation may take an amount as well, as in "plus 3".
+A value is a text: a word in upper case or a whole number. An operation may have an amount too, as in "plus 3".
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Skill = Literal["letters", "numbers", "facts"]
 SKILLS: Final[tuple[Skill, ...]] = ("letters", "numbers", "facts")
 
 LENGTHS: Final = range(3, 10)
-"""How many letters a word has that is worked on."""
+"""How many letters a word may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One thing to do with a value.
 
-    `does` gives the answer from the value and the amount; `amounts` the amounts that go with a value: none where the
-    value does not fit, a single 0 where no amount is needed. `starts` are the values that a question may begin with;
-    empty means any word. `undoes` is the operation that would lead back.
+    `does` computes the answer from the value and the amount. `amounts` are the amounts that fit a value: none if the
+    value does not fit, a single 0 if no amount is needed. `starts` are the values that a question may start with; empty
+    means any word. `undoes` is the inverse operation.
     """
 
     name: str
@@ -85,18 +85,18 @@ OPERATIONS: Final[Mapping[str, Operation]] = _made(
     _fact("after", dict(pairwise((*MONTHS, MONTHS[0]))), undoes="before"),
     _fact("before", dict(pairwise((MONTHS[0], *MONTHS[::-1]))), undoes="after"),
 )  # fmt: skip
-"""By name. Of a word: reverse, count (its letters), sort, first, last. Of a number: add, subtract, multiply.
+"""By name. On a word: reverse, count (its letters), sort, first, last. On a number: add, subtract, multiply.
 
-The facts: capital of a country; element of a symbol; symbol and atomic number of an element; the element so numbered;
-opposite; the months after and before.
+Facts: the capital of a country; the element with a symbol or an atomic number; symbol and atomic number of an element;
+the opposite; the months after and before.
 """
 
 
 def of_skill(skill: Skill) -> tuple[Operation, ...]:
-    """The operations of one skill, in order."""
+    """The operations of a skill, in order."""
     return tuple(operation for operation in OPERATIONS.values() if operation.skill == skill)
 
 
 def facts() -> frozenset[str]:
-    """Every word and number that a fact is known of."""
+    """Every word and number that a fact is known about."""
     return frozenset(start for operation in of_skill("facts") for start in operation.starts)

@@ -1,8 +1,8 @@
 """How people ask for each operation, and how they put several of them into one sentence. Pure data and its rules.
 
-`{x}` is what the operation works on, `{k}` its amount. A phrasing without `{x}` speaks of what went before ("count its
-letters"). Held-out phrasings are kept from training: they put known words together in another way, since no small model
-can read a word that it has never met.
+`{x}` is the operand, `{k}` the amount. A phrasing without `{x}` refers to the answer before ("count its letters").
+Held-out phrasings are not used in training. They combine known words in other ways, since no small model can read a
+word that it has never seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PhrasingSet = Literal["known", "held", "all"]
-"""Phrasings that training may see, those kept from it, or both."""
+"""Phrasings used in training, held-out ones, or both."""
 
 PhrasingForm = Literal["noun", "ask", "order"]
 """A thing ("the capital of {x}"), a whole question ("which city is …"), an order ("name the capital of {x}")."""
@@ -23,7 +23,7 @@ PRONOUNS: Final = ("it", "that", "the result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrasings:
-    """The phrasings of one operation; `held_…` are kept for testing."""
+    """The phrasings of one operation; `held_…` are the held-out ones."""
 
     nouns: tuple[str, ...]
     asks: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Phrasings:
 
 
 def _edge(which: str, at: str, verb: str) -> Phrasings:
-    """First and last letters are asked for alike."""
+    """The phrasings for the first and the last letter."""
     return Phrasings(
         nouns=(f"the {which} letter of {{x}}", f"the letter at the {at} of {{x}}",
                f"the letter that {{x}} {verb} with"),
@@ -51,7 +51,7 @@ def _edge(which: str, at: str, verb: str) -> Phrasings:
 
 
 def _month(which: str, verb: str) -> Phrasings:
-    """The months after and before likewise."""
+    """The phrasings for the month after and the month before."""
     return Phrasings(
         nouns=(f"the month {which} {{x}}", f"the month {verb} {{x}}"),
         asks=(f"which month comes {which} {{x}}", f"which month is {which} {{x}}"),
@@ -162,7 +162,7 @@ FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
     "ask": ("{s}", "tell me {s}"),
     "order": ("{s}", "please {s}", "can you {s}"),
 }
-"""What stands round a phrasing, or round the first order of several."""
+"""The words around a phrasing, or around the first of several orders."""
 
 HELD_FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
     "noun": ("please tell me {s}", "can you tell me {s}"),
@@ -171,7 +171,7 @@ HELD_FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
 }
 
 OPENINGS: Final = ("take {x}, {s}", "first {s}", "take {x} and {s}")
-"""How a row of orders may begin; with `{x}` all of them speak of what went before."""
+"""How several orders may start. After one with `{x}`, all of them refer to the answer before."""
 
 HELD_OPENINGS: Final = ("start with {x}, {s}", "first take {x}, {s}")
 
@@ -181,22 +181,22 @@ TYPED: Final = (
     "a an any are decreased does for from give here how i increased its just me my now of please so taken that this to "
     "us was who word you your"
 )
-"""Small words that people type beside those of the phrasings. None of them is a word to be worked on unless quoted."""
+"""Small words that people type beside those of the phrasings. They are operands only if quoted."""
 
 
 def fill_phrasing(phrasing: str, x: str, k: int = 0) -> str:
-    """The phrasing with its value and amount filled in."""
+    """The phrasing with its operand and amount."""
     text = phrasing.replace("{x}'s", "its" if x == "it" else f"{x}'s")
     return text.replace("{x}", x).replace("{k}", str(k))
 
 
 def takes_word_only(phrasing: str) -> bool:
-    """Whether the phrasing goes with a word or number only, not with "it" or another phrase: "the symbol {x}"."""
+    """Whether the operand has to be a word or a number, not "it" or another phrase: "the symbol {x}"."""
     return phrasing.endswith(("symbol {x}", "number {x}")) or phrasing.startswith("{x}'s")
 
 
 def can_nest(phrasing: str) -> bool:
-    """Whether the phrasing can stand inside another one and still be read in one way only."""
+    """Whether the phrasing is unambiguous inside another one."""
     joins = phrasing.startswith(("the sum", "the difference", "the product", "the result"))
     return joins or (phrasing.endswith("{x}") and "times" not in phrasing)
 
@@ -210,4 +210,4 @@ def _vocabulary() -> frozenset[str]:
 
 
 VOCABULARY: Final = _vocabulary()
-"""Every word that questions are made of. Any other word is one to be worked on."""
+"""Every word that questions consist of. Any other word is an operand."""

@@ -1,4 +1,4 @@
-"""What the rehearsal's world consists of. Facts as of common school books; all in capitals, one word each."""
+"""What there is in the demo's world. Facts as in common school books, all in upper case, one word each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ELEMENTS: Final[tuple[tuple[str, str, int], ...]] = (
     ("TIN", "SN", 50), ("BARIUM", "BA", 56), ("PLATINUM", "PT", 78), ("GOLD", "AU", 79), ("MERCURY", "HG", 80),
     ("LEAD", "PB", 82), ("URANIUM", "U", 92),
 )  # fmt: skip
-"""Name, symbol, atomic number. Symbols that are English words of the phrasings (in, as, at, I) are left out."""
+"""Name, symbol, atomic number. Symbols that are words of the phrasings (in, as, at, I) are left out."""
 
 OPPOSITES: Final[tuple[tuple[str, str], ...]] = _pairs("""
     HOT COLD  BIG SMALL  HIGH LOW  FAST SLOW  YOUNG OLD  RICH POOR  STRONG WEAK  LIGHT DARK  DAY NIGHT  EARLY LATE
@@ -47,7 +47,7 @@ OPPOSITES: Final[tuple[tuple[str, str], ...]] = _pairs("""
     CLEAN DIRTY  DEEP SHALLOW  FRIEND ENEMY  LEFT RIGHT  NORTH SOUTH  EAST WEST  ROUGH SMOOTH  SUMMER WINTER
     ANCIENT MODERN  HEALTHY SICK  INSIDE OUTSIDE
 """)
-"""Each is the opposite of the other."""
+"""Each word is the opposite of the other."""
 
 MONTHS: Final = (
     "JANUARY", "FEBRUARY", "MARCH", "APRIL", "MAY", "JUNE",
@@ -77,4 +77,4 @@ WORDS: Final = _words("""
     TOMATO TORCH TOWER TRACTOR TRAIN TREE TRUMPET TULIP TUNNEL TURTLE UMBRELLA UNCLE VALLEY VELVET VIOLET VIOLIN
     VOLCANO WAFFLE WAGON WALNUT WATER WHALE WHEAT WHISTLE WILLOW WINDOW WIZARD WOLF WOOD YOGURT ZEBRA ZIPPER
 """)
-"""Words for the letters' questions: 3 to 9 letters, no fact, and none that a phrasing uses."""
+"""Words for questions about letters: 3 to 9 letters, not part of a fact, and in no phrasing."""

@@ -1,7 +1,7 @@
-"""The rehearsal's workers: real models of 0.9 million parameters that ship with this package; how to speak to them.
+"""The demo workers: real models of 0.9 million parameters that ship with this package, and their prompt.
 
-One specialist a skill and a generalist that is mediocre at all of them on purpose. They run through llama.cpp like any
-other file; `python -m conductor_cli.train worker NAME` made them.
+There is a specialist for each skill, and a generalist that is mediocre at all of them on purpose. They run in llama.cpp
+like any other model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from conductor_cli.core.usage import FREE
 from conductor_cli.rehearsal.normalize import names_a_task, normalize
 
 CONTEXT: Final = 1024
-"""Tokens that a worker can read. A capital letter is a token, so a message of `render` always fits."""
+"""Tokens that a worker can read. A capital letter is a token, so a prompt of `render` always fits."""
 
 MOST_TOKENS: Final = 16
 """The longest answer has 10 letters."""
@@ -36,11 +36,11 @@ ABOUT: Final[Mapping[str, str]] = {
 _TEXT: Final = 140
 _ANSWER: Final = 24
 _SEEN: Final = 4
-"""At most so many characters of the question or a subtask, of an answer; so many of the latest answers."""
+"""The most characters of the question or a subtask, of an answer, and the most answers that a prompt shows."""
 
 
 def render(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """The whole message: question, what is seen, own subtask; the answer is to follow the last `a:`.
+    """The whole prompt: question, answers that the step sees, subtask. The answer follows the last `a:`.
 
         q: spell the capital of FRANCE backwards
         s: capital of FRANCE
@@ -48,8 +48,8 @@ def render(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
         s: spell it backwards
         a:
 
-    The question is left out where the subtask is the question. A subtask that names nothing to do in this world
-    ("Answer the question.") means the question.
+    The question is left out if it is the subtask. A subtask that names no operation ("Answer the question.") means the
+    question.
     """
     asked = normalize(question.text)[:_TEXT]
     own = _task(step.subtask, asked)
@@ -65,7 +65,7 @@ def _task(subtask: str, asked: str) -> str:
 
 
 def clean_answer(answer: str) -> str:
-    """An answer as models and scorers of this world write it: one line, in capitals, without a final stop."""
+    """An answer in the form of the models and scorers: one line, in upper case, without a full stop at the end."""
     plain = answer.encode("ascii", "ignore").decode()
     return " ".join(plain.split()).upper().rstrip(".")[:_ANSWER]
 
@@ -74,7 +74,7 @@ PROFILE: Final = WorkerProfile(name="rehearsal", render=render, max_tokens=MOST_
 
 
 VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
-"""Names a directory with other files in the place of those that ship with this package: freshly trained ones."""
+"""Names a directory with newly trained files, which replace those that ship with this package."""
 
 
 def model_path(name: str) -> Path:
@@ -84,13 +84,13 @@ def model_path(name: str) -> Path:
 
 
 def cards_path() -> Path:
-    """The cards that ship with the workers, as `conductor workers calibrate --rehearsal --out FILE` wrote them."""
+    """The cards that ship with the workers, as written by `conductor workers calibrate --rehearsal --out FILE`."""
     own = os.environ.get(VARIABLE)
     return Path(own).absolute() / "cards.json" if own else Path(__file__).with_name("cards.json")
 
 
 def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
-    """The four workers, with what was measured of them in `cards`; from the files in `directory` where it is given."""
+    """The four workers with their `cards`, from the files in `directory` or the shipped ones."""
     files = {name: model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS}
     return Pool(
