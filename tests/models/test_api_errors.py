@@ -46,7 +46,7 @@ def refusal(status: int, body: Any = b"", secrets: tuple[str, ...] = (), **heade
 @pytest.mark.parametrize(("body", "message"), BODIES.values(), ids=BODIES)
 def test_the_message_of_each_shape_of_error_body_is_found(body: Any, message: str) -> None:
     """The provider's own words are shown whatever shape its error has."""
-    assert str(refusal(400, body)) == f"host refused the question (400): {message}"
+    assert str(refusal(400, body)) == f"host: request refused (400): {message}"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_redirect_says_where_it_leads() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", ", without a word"),
+        (b"", ""),
         (b"Bad Gateway", ": Bad Gateway"),
         (
             b"<html><head><style>p {}</style><title>502</title></head><body><h1>Bad\nGateway</h1></body>",
@@ -94,19 +94,19 @@ def test_a_redirect_says_where_it_leads() -> None:
 )
 def test_a_body_that_is_no_json_is_shown_by_its_first_words(body: bytes, words: str) -> None:
     """HTML, text, garbage and nothing at all give a readable message."""
-    assert str(refusal(502, body)) == f"host is not able to answer now (502){words}"
+    assert str(refusal(502, body)) == f"host: server error (502){words}"
 
 
 def test_the_key_is_never_echoed() -> None:
     """A server that repeats the key in its message does not get it onto the screen."""
     error = refusal(401, {"error": {"message": "Incorrect API key: sk-abcdef123"}}, ("sk-abcdef123",))
-    assert str(error) == "host refused the key (401): Incorrect API key: [key]"
+    assert str(error) == "host: key rejected (401): Incorrect API key: [key]"
 
 
 def test_whoever_sent_no_key_is_told_that_one_is_wanted() -> None:
     """There is none to check: the hint says how to name one. A key that was refused is to be checked."""
     without, refused = refusal(401, {"error": "who are you"}), refusal(401, {"error": "no"}, ("sk-abcdef123",))
-    assert str(without).startswith("host wants a key (401)")
+    assert str(without).startswith("host: a key is required, and none was sent (401)")
     assert "--key-env" in without.hint
     assert refused.hint == "check the key: conductor keys test"
 
@@ -369,7 +369,7 @@ def test_what_is_no_model_server_is_told_from_one(status: int) -> None:
     bodies: tuple[Any, ...] = (b"<html><h1>Not Found</h1></html>", b"", b"404 page not found", {"detail": "Not Found"})
     for body in bodies:
         found = refusal(status, body)
-        assert (found.reason, found.message.startswith("host answers, but not as a model server does")) == (
+        assert (found.reason, found.message.startswith("host: this is not a model server")) == (
             "missing",
             True,
         )
@@ -380,5 +380,5 @@ def test_what_is_no_model_server_is_told_from_one(status: int) -> None:
         {"object": "error", "message": "no"},
     ):
         found = refusal(status, body)
-        assert found.message.startswith("host knows no such model or address")
+        assert found.message.startswith("host: model or URL not found")
         assert "base_url" in found.hint

@@ -130,7 +130,7 @@ def test_a_providers_own_address_may_be_written_out(own: str) -> None:
 @pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])
 def test_a_key_that_cannot_be_one_is_said_to_be(key: str) -> None:
     """A key with a letter that no key has is refused before it is sent, and is not shown."""
-    with pytest.raises(KeyMissing, match="OPENAI_API_KEY has characters") as error:
+    with pytest.raises(KeyMissing, match="OPENAI_API_KEY has invalid characters") as error:
         open_model(worker("openai"), environ={"OPENAI_API_KEY": key})
     assert key not in str(error.value)
 
@@ -192,7 +192,7 @@ def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: 
         (worker("ollama", "m", max_tokens=True), "max_tokens is True; expected a whole number"),
         (worker("ollama", "m", headers="x: y"), "headers is 'x: y'; expected a table"),
         (worker("litellm"), "names no model"),
-        (worker("litellm", "bedrock/x", ca_file="ca.pem"), "ca_file is not read by litellm"),
+        (worker("litellm", "bedrock/x", ca_file="ca.pem"), "litellm does not support ca_file"),
         (worker("llama"), "names no file"),
         (worker("llama", "x.gguf", mmap="yes"), "mmap is 'yes'; expected true or false"),
         (worker("scripted", script=["Yes."]), "is for tests"),

@@ -319,7 +319,7 @@ def test_json_is_fetched_within_its_time() -> None:
     with loopback(raw) as server:
         headers = {"authorization": "Bearer sk-123456"}
         assert asyncio.run(get_json(f"{server.url}/good", headers=headers, seconds=5)) == [1, 2]
-        with pytest.raises(ModelError, match="did not answer with JSON: no \\[key\\]"):
+        with pytest.raises(ModelError, match="the answer is not JSON: no \\[key\\]"):
             asyncio.run(get_json(f"{server.url}/bad", headers=headers, seconds=5))
 
 

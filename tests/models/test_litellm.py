@@ -140,7 +140,7 @@ def test_what_a_provider_does_not_know_is_left_out_remembered_and_said() -> None
     request = Request(messages=ASKED.messages, seed=3)
     with loopback(fine) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
-    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not take seed: it is left out"], []]
+    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept seed; sent without it"], []]
     assert len(server.requests) == 2
 
 
@@ -156,7 +156,7 @@ def test_what_a_server_refuses_is_left_out_remembered_and_said() -> None:
     request = Request(messages=ASKED.messages, temperature=0.5)
     with loopback(script) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
-    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not take temperature: it is left out"], []]
+    assert [notes(chunks) for chunks in both] == [[f"{HAIKU} does not accept temperature; sent without it"], []]
     assert ["temperature" in seen.json for seen in server.requests] == [True, False, False]
 
 

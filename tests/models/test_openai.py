@@ -13,8 +13,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.openai import OpenAI
-from conductor_cli.models.server_quirks import ServerQuirks
+from conductor_cli.models.openai import OpenAI, ServerQuirks
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
@@ -84,9 +83,9 @@ def test_without_a_key_none_is_sent() -> None:
 
 
 def test_the_bound_on_tokens_goes_under_the_name_that_the_server_knows() -> None:
-    """The dialect says which of its two names."""
+    """The quirks say which of its two names."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    _, seen = replies(saying(*YES), request, dialect=ServerQuirks(cap="max_completion_tokens"))
+    _, seen = replies(saying(*YES), request, quirks=ServerQuirks(max_tokens_field="max_completion_tokens"))
     assert seen[0].json["max_completion_tokens"] == 9
     assert "max_tokens" not in seen[0].json
 
@@ -202,7 +201,7 @@ BROKEN = (
 
 @pytest.mark.parametrize("script", BROKEN, ids=lambda script: script.__name__)
 def test_what_is_no_reply_is_broken(script: Script) -> None:
-    """An answer that breaks off, or is something else than a reply, is an error and never a short answer."""
+    """An answer that breaks off, or is the answer is not a reply, is an error and never a short answer."""
     error = failure(script)
     assert error.reason == "broken"
     assert len(error.message) < 500
@@ -302,8 +301,8 @@ def test_a_parameter_that_is_refused_is_left_out_remembered_and_said() -> None:
     both, seen = replies(refusing("temperature", "seed"), request, request)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [note.partition(" ")[2] for note in notes(both[0])] == [
-        "does not take seed: it is left out",
-        "does not take temperature: it is left out",
+        "does not accept seed; sent without it",
+        "does not accept temperature; sent without it",
     ]
     assert notes(both[1]) == []
     assert ["temperature" in one.json for one in seen] == [True, False, False, False]
@@ -325,8 +324,8 @@ def test_each_spare_parameter_may_be_refused(name: str) -> None:
 def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str) -> None:
     """A server that knows the bound by its other name gets it by that name."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    both, seen = replies(refusing(first), request, request, dialect=ServerQuirks(cap=first))
-    assert f"does not take {first}: it is sent as {then}" in notes(both[0])[0]
+    both, seen = replies(refusing(first), request, request, quirks=ServerQuirks(max_tokens_field=first))
+    assert f"does not accept {first}; sent as {then}" in notes(both[0])[0]
     assert [(one.json.get(first), one.json.get(then)) for one in seen] == [(9, None), (None, 9), (None, 9)]
 
 
@@ -464,7 +463,7 @@ def test_a_key_that_a_server_echoes_is_in_no_error() -> None:
         await wire.json({"headers": dict(seen.headers)})
 
     error = failure(echo, key=KEY)
-    assert "something else than a reply" in error.message
+    assert "the answer is not a reply" in error.message
     assert KEY not in error.message
 
 

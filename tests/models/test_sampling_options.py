@@ -166,7 +166,7 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
     request = Request(messages=ASKED.messages, temperature=0.7)
     chunks, _ = play(script, "openai", "m", request, reasoning_effort="low")
     assert "".join(chunk.text for chunk in chunks) == "Yes."
-    assert "does not take temperature: it is left out" in chunks[0].note
+    assert "does not accept temperature; sent without it" in chunks[0].note
 
 
 @pytest.mark.parametrize(

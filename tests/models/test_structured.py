@@ -27,8 +27,7 @@ from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.openai import OpenAI
-from conductor_cli.models.server_quirks import ServerQuirks
+from conductor_cli.models.openai import OpenAI, ServerQuirks
 from conductor_cli.models.structured_output import OWNERS, enforces_schemas, for_xgrammar, form_of
 from tests.core.plan_formats.gbnf import Grammar
 from tests.core.plan_formats.reading import plan_in
@@ -219,7 +218,7 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 
 
 @pytest.mark.parametrize(
-    ("owner", "dialect", "hold", "asked"),
+    ("owner", "quirks", "hold", "asked"),
     [
         ("llamacpp", ServerQuirks(), "grammar", 1),
         ("vllm", ServerQuirks(), "grammar", 1),
@@ -233,12 +232,12 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
     ],
 )
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
-    owner: str | None, dialect: ServerQuirks, hold: str, asked: int
+    owner: str | None, quirks: ServerQuirks, hold: str, asked: int
 ) -> None:
     """By its kind, or by one question that the calls need no more; a schema only where it is known to be kept."""
 
     async def go(server: Loopback) -> list[str]:
-        made = OpenAI("m", f"{server.url}/v1", dialect=dialect)
+        made = OpenAI("m", f"{server.url}/v1", quirks=quirks)
         found: list[str] = [await made.holds(), await made.holds()]
         await chunks_of(made, JSON)
         await made.close()
@@ -250,19 +249,19 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("dialect", "hold"),
+    ("quirks", "hold"),
     [
         (ServerQuirks(form="grammar", schemas=True), "schema"),
         (ServerQuirks(form="grammar"), "nothing"),
         (ServerQuirks(form="response_format", schemas=True), "nothing"),
     ],
 )
-def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(dialect: ServerQuirks, hold: str) -> None:
+def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(quirks: ServerQuirks, hold: str) -> None:
     """The next best is told, or nothing."""
-    field = "grammar" if dialect.form == "grammar" else "response_format"
+    field = "grammar" if quirks.form == "grammar" else "response_format"
 
     async def go(server: Loopback) -> str:
-        made = OpenAI("m", f"{server.url}/v1", dialect=dialect)
+        made = OpenAI("m", f"{server.url}/v1", quirks=quirks)
         await chunks_of(made, JSON)
         held_to = await made.holds()
         await made.close()
@@ -403,10 +402,10 @@ def refusing(**said: str) -> Script:
 def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, words: str) -> None:
     """The plan is then parsed and repaired; the user hears of it once."""
     request = JSON if field == "response_format" else GRAMMAR
-    both, seen = replies(refusing(**{field: words}), request, request, dialect=ServerQuirks(form=field))
+    both, seen = replies(refusing(**{field: words}), request, request, quirks=ServerQuirks(form=field))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
-        [f"does not take {field}: it is left out"], [],
+        [f"does not accept {field}; sent without it"], [],
     ]  # fmt: skip
     assert [[name for name in form(one) if name in FIELDS] for one in seen] == [[field], [], []]
     assert not form(seen[-1])
@@ -415,7 +414,7 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, word
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
     """A request that has both loses one after the other."""
     script = refusing(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
-    (chunks,), seen = replies(script, JSON, dialect=ServerQuirks(form="structured_outputs"))
+    (chunks,), seen = replies(script, JSON, quirks=ServerQuirks(form="structured_outputs"))
     assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
     assert len(notes(chunks)) == 2
 
@@ -430,7 +429,7 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
         error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
         return await saying(delta(), {"error": error})(seen, wire)
 
-    (chunks,), seen = replies(script, GRAMMAR, dialect=ServerQuirks(form="ebnf"))
+    (chunks,), seen = replies(script, GRAMMAR, quirks=ServerQuirks(form="ebnf"))
     assert text(chunks) == "Yes."
     assert len(notes(chunks)) == 1
     assert [list(form(one)) for one in seen] == [["ebnf"], []]
@@ -440,7 +439,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
     """A refusal behind the first word is an error: the text before it has been handed on."""
     error = {"error": {"message": "grammar broke", "code": 400}}
     with pytest.raises(ModelError, match="grammar broke") as raised:
-        replies(saying(delta("Y"), error), GRAMMAR, dialect=ServerQuirks(form="ebnf"))
+        replies(saying(delta("Y"), error), GRAMMAR, quirks=ServerQuirks(form="ebnf"))
     assert raised.value.reason == "refused"
 
 
@@ -453,7 +452,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         return await fine(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
-        made = OpenAI("m", f"{server.url}/v1", dialect=ServerQuirks(form="grammar"))
+        made = OpenAI("m", f"{server.url}/v1", quirks=ServerQuirks(form="grammar"))
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
         assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
@@ -464,14 +463,14 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
     with loopback(script) as server:
         chunks = asyncio.run(go(server))
     assert text(chunks) == "Yes."
-    assert [note.partition(" ")[2] for note in notes(chunks)] == ["does not take grammar: it is left out"]
+    assert [note.partition(" ")[2] for note in notes(chunks)] == ["does not accept grammar; sent without it"]
     assert form(server.requests[-1]) == {}
 
 
 def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
     """As vLLM and SGLang do it: the thinking is free, what follows is not."""
     replies_ = saying(delta(reasoning_content="Hm."), *YES)
-    both, seen = replies(replies_, GRAMMAR, GRAMMAR, dialect=ServerQuirks(form="ebnf"))
+    both, seen = replies(replies_, GRAMMAR, GRAMMAR, quirks=ServerQuirks(form="ebnf"))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
 
@@ -615,7 +614,7 @@ def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
         made = LiteLLM("deepseek/deepseek-chat", key="k", base_url=server.url)
         chunks = asyncio.run(_ask_and_close(made, JSON))
     assert text(chunks) == "Yes."
-    assert notes(chunks) == ["deepseek/deepseek-chat does not take response_format: it is left out"]
+    assert notes(chunks) == ["deepseek/deepseek-chat does not accept response_format; sent without it"]
 
 
 def test_every_owner_leads_to_a_field() -> None:

@@ -1,4 +1,4 @@
-"""From a worker to its model: the one place to add a kind. Adapters are imported when one of their kind is opened."""
+"""From a worker to its model: the one place to add a kind. Adapters are imported when they are needed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.sampling_options import find_invalid_option
-from conductor_cli.models.stream_decoder import CostSource
 from conductor_cli.models.structured_output import is_cloud_model
 
 if TYPE_CHECKING:
     from conductor_cli.models.llama import LlamaOptions
 
 StoredKeys = Callable[[str, str], str | None]
-"""The key that is stored for a kind of worker at an address, none where there is none.
+"""The key that is stored for a kind of worker at an address, or None.
 
-It may ask the system's keyring, so it is called only where no variable has the key. Raises `KeyMissing` where there is
-one that cannot be read, `ConfigError` where nobody can tell.
+It may ask the system's keyring, so it is called only if no variable has the key. Raises `KeyMissing` for a key that
+cannot be read, `ConfigError` if the list of keys cannot be read.
 """
 
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
@@ -59,7 +58,7 @@ _CALLED: Final[dict[type, str]] = {
 }  # fmt: skip
 
 
-_SECRET: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
+_SECRET_VARIABLE: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
 
 
 _SECRET_HEADER: Final = re.compile(r"auth|token|key|secret|password|cookie|credential", re.IGNORECASE)
@@ -77,72 +76,62 @@ def no_stored_key(kind: str, base_url: str) -> str | None:
 
 
 def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> Model:
-    """The model of a worker. Nothing is connected to or loaded yet; a key that no variable has is taken from `stored`.
+    """The model of a worker. Nothing is connected to or loaded yet; `stored` gives the key if no variable has it.
 
-    Raises `ConfigError` for what the worker's settings get wrong, `KeyMissing` where its key is not at hand.
+    Raises `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not found.
     """
     if worker.kind in PRESETS:
         check_options(worker)
-        _check_address(worker, environ)
+        _check_litellm_address(worker, environ)
         _hide_headers(worker)
-        return _remote(worker, PRESETS[worker.kind], api_key_of(worker, environ, stored))
+        preset, key = PRESETS[worker.kind], api_key_of(worker, environ, stored)
+        return _litellm(worker, key) if preset.adapter == "litellm" else _openai(worker, preset, key)
     opener = _OTHERS.get(worker.kind)
     if opener is None:
-        raise _unknown(worker)
+        raise _unknown_kind(worker)
     return opener(worker)
 
 
 def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
-    """The key that a worker sends, empty where it needs none. From now on no text that leaves this process holds it.
+    """The key that a worker sends, empty if it needs none. From now on it is redacted from all output.
 
-    A worker that names a variable takes it from there only. A provider's own variable is read for the provider's own
-    address only; a stored key is for one address, too, and comes last.
+    A worker that names a variable takes the key from there only. A provider's own variable is read for the provider's
+    own address only; a stored key is for one address too, and comes last.
     """
     named = str(worker.options.get("key_env") or "")
-    preset = PRESETS[worker.kind]
     if worker.kind == "litellm":
-        _hide(environ)
-    own = preset.keys if is_own_address(worker) else ()
+        # litellm reads the variables of its many providers itself: all that may be a key is treated as one.
+        KNOWN_SECRETS.add(*(value.strip() for name, value in environ.items() if _SECRET_VARIABLE.search(name)))
+    own = PRESETS[worker.kind].keys if is_own_address(worker) else ()
     for name in (named,) if named else own:
         if key := environ.get(name, "").strip():
-            return _sendable(key, name)
-    if not named and (kept := stored(worker.kind, base_url_of(worker))):
-        return kept
-    if named or own:
-        names = named or " or ".join(own)
-        store = "" if named else f", or conductor keys set {worker.kind}"
-        unstored = "" if named else ", and none is stored for its address"
-        raise KeyMissing(
-            f"worker {worker.name!r} needs a key: {names} is not set{unstored}",
-            hint=f"export {names.partition(' ')[0]}=…{store}; then: conductor doctor",
-        )
-    return ""
-
-
-def _hide(environ: Mapping[str, str]) -> None:
-    """Litellm reads the variables of its many providers itself: all that may be a key is treated as one."""
-    KNOWN_SECRETS.add(*(value.strip() for name, value in environ.items() if _SECRET.search(name)))
+            KNOWN_SECRETS.add(key)
+            if not key.isascii() or not key.isprintable() or " " in key:
+                message = f"the key in {name} has invalid characters"
+                raise KeyMissing(message, hint=f"set {name} again; then: conductor doctor")
+            return key
+    if not named and (key := stored(worker.kind, base_url_of(worker)) or ""):
+        return key
+    if not named and not own:
+        return ""
+    names = named or " or ".join(own)
+    store = "" if named else f", or conductor keys set {worker.kind}"
+    raise KeyMissing(
+        f"worker {worker.name!r} needs a key: {names} is not set{'' if named else ', and no key is stored'}",
+        hint=f"export {names.partition(' ')[0]}=…{store}; then: conductor doctor",
+    )
 
 
 def _hide_headers(worker: Worker) -> None:
-    """Treat a worker's own headers as keys where their name says so: a server may echo what it is sent."""
+    """Treat a worker's own headers as keys if their name says so: a server may echo what it is sent."""
     headers = {str(name): str(value) for name, value in worker.options.get("headers", {}).items()}
     secret = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
     # A server may echo the token without the word before it, as in `Bearer TOKEN`.
     KNOWN_SECRETS.add(*secret, *(value.rpartition(" ")[2] for value in secret))
 
 
-def _sendable(key: str, name: str) -> str:
-    KNOWN_SECRETS.add(key)
-    if key.isascii() and key.isprintable() and " " not in key:
-        return key
-    raise KeyMissing(
-        f"the key in {name} has characters that no key has", hint=f"set {name} again; then: conductor doctor"
-    )
-
-
-def _check_address(worker: Worker, environ: Mapping[str, str]) -> None:
-    """Refuse a variable by which litellm would send a worker's texts elsewhere than we say and than policies judge."""
+def _check_litellm_address(worker: Worker, environ: Mapping[str, str]) -> None:
+    """Refuse a variable that would make litellm send a worker's texts to another address than policies check."""
     if worker.kind != "litellm" or base_url_of(worker):
         return
     provider = worker.model.partition("/")[0] if "/" in worker.model else "openai"
@@ -150,37 +139,31 @@ def _check_address(worker: Worker, environ: Mapping[str, str]) -> None:
         name = provider.upper().replace("-", "_") + end
         if environ.get(name, "").strip():
             raise ConfigError(
-                f"worker {worker.name!r}: {name} would send what it is asked to another address",
-                hint="say that address in the worker's base_url, or unset the variable",
+                f"worker {worker.name!r}: {name} would send its questions to another address",
+                hint="set that address as the worker's base_url, or unset the variable",
             )
 
 
-def _remote(worker: Worker, preset: Preset, key: str) -> Model:
-    return _litellm(worker, key) if preset.adapter == "litellm" else _openai(worker, preset, key)
-
-
 def _openai(worker: Worker, preset: Preset, key: str) -> Model:
-    from conductor_cli.models.openai import OpenAI
-    from conductor_cli.models.server_quirks import ServerQuirks
+    from conductor_cli.models.openai import OpenAI, ServerQuirks
 
     base_url = base_url_of(worker)
     if not base_url.startswith(("http://", "https://")):
         raise ConfigError(
-            f"worker {worker.name!r} needs base_url, an address that begins with http:// or https://",
+            f"worker {worker.name!r} needs base_url, a URL that begins with http:// or https://",
             hint='for example: base_url = "http://127.0.0.1:8080/v1"',
         )
     own = is_own_address(worker)
-    cap = preset.cap if own else "max_tokens"
     model = model_of(worker)
     form = preset.form if own or preset.local else "ask"
-    schemas = preset.schemas and form == preset.form and not is_cloud_model(model)
-    dialect = ServerQuirks(cap=cap, cost=_cost(worker, preset), form=form, schemas=schemas, budget=preset.budget)
-    return OpenAI(model, base_url, key=key, options=worker.options, dialect=dialect)
-
-
-def _cost(worker: Worker, preset: Preset) -> CostSource:
-    """Only OpenRouter's own word on a cost is taken."""
-    return preset.cost if is_own_address(worker) else "unknown"
+    quirks = ServerQuirks(
+        max_tokens_field=preset.cap if own else "max_tokens",
+        cost=preset.cost if own else "unknown",  # another server's word on its cost is not trusted
+        form=form,
+        schemas=preset.schemas and form == preset.form and not is_cloud_model(model),
+        budget=preset.budget,
+    )
+    return OpenAI(model, base_url, key=key, options=worker.options, quirks=quirks)
 
 
 def _litellm(worker: Worker, key: str) -> Model:
@@ -188,15 +171,15 @@ def _litellm(worker: Worker, key: str) -> Model:
 
     if worker.options.get("ca_file"):
         raise ConfigError(
-            f"worker {worker.name!r}: ca_file is not read by litellm",
+            f"worker {worker.name!r}: litellm does not support ca_file",
             hint="set SSL_CERT_FILE in the environment instead",
         )
     model = model_of(worker)
     if not model:
         raise ConfigError(f"worker {worker.name!r} names no model", hint='for example: model = "bedrock/…"')
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
-    preload()  # why now: see there
-    # Also the provider's own address is said: without one litellm takes another that a variable may name.
+    preload()  # the import is slow, so it runs beside the planning
+    # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
     return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options)
 
 
@@ -208,10 +191,10 @@ def _llama(worker: Worker) -> Model:
 
 
 def llama_options(worker: Worker) -> LlamaOptions:
-    """How the file of a local worker is loaded. Raises `ConfigError`."""
+    """How the model file of a local worker is loaded. Raises `ConfigError`."""
     from conductor_cli.models.llama import LlamaOptions
 
-    _check(worker, LOCAL_OPTIONS)
+    _check_types_of(worker, LOCAL_OPTIONS)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
     given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
@@ -221,7 +204,7 @@ def llama_options(worker: Worker) -> LlamaOptions:
 
 
 def _scripted(worker: Worker) -> Model:
-    """For tests and benchmarks: offered to nobody, and `about` has to say what it is."""
+    """For tests and benchmarks: no user is offered it, and `about` has to say what it is."""
     from conductor_cli.models.scripted import ScriptedModel
 
     script = worker.options.get("script")
@@ -236,29 +219,29 @@ _OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "script
 
 
 def check_options(worker: Worker) -> None:
-    """Whether a worker's kind and options are known, and the options can stand together. Raises `ConfigError`."""
+    """Check that a worker's kind and options are known and fit together. Raises `ConfigError`."""
     check_types(worker)
     if worker.kind in PRESETS and (fault := find_invalid_option(worker)):
         raise ConfigError(f"worker {worker.name!r}: {fault[1]}", hint=fault[2])
 
 
 def check_types(worker: Worker) -> None:
-    """Whether a worker's kind exists and has its options, each of the right type. Raises `ConfigError`."""
+    """Check that a worker's kind exists and has its options, each of the right type. Raises `ConfigError`."""
     if worker.kind in PRESETS:
-        _check(worker, REMOTE_OPTIONS)
+        _check_types_of(worker, REMOTE_OPTIONS)
     elif worker.kind == "llama":
-        _check(worker, LOCAL_OPTIONS)
+        _check_types_of(worker, LOCAL_OPTIONS)
     elif worker.kind != "self" and worker.kind not in _OTHERS:
-        raise _unknown(worker)
+        raise _unknown_kind(worker)
 
 
-def _unknown(worker: Worker) -> ConfigError:
+def _unknown_kind(worker: Worker) -> ConfigError:
     return ConfigError(
         f"worker {worker.name!r} has the unknown kind {worker.kind!r}", hint=f"known: {', '.join(kinds())}"
     )
 
 
-def _check(worker: Worker, known: Mapping[str, tuple[type, ...]]) -> None:
+def _check_types_of(worker: Worker, known: Mapping[str, tuple[type, ...]]) -> None:
     for name, value in worker.options.items():
         if name not in known:
             raise ConfigError(

@@ -1,8 +1,8 @@
-"""The one door to HTTP. httpx is imported here and nowhere else, inside functions.
+"""The one place that speaks HTTP. httpx is imported here and nowhere else, inside functions.
 
-What every caller gets: HTTP/1.1, proxies and `SSL_CERT_FILE` from the environment (never a proxy to this machine), a CA
-file of one's own, no redirects (a key must not travel), bounded bodies, each httpx exception and each HTTP status as a
-`ModelError` whose text holds no key. There is no read timeout: a run bounds the first token, idle and total time.
+Every caller gets: proxies and `SSL_CERT_FILE` from the environment (never a proxy to this machine), a CA file of its
+own, no redirects (a key must not travel), bounded bodies, and each failure as a `ModelError` whose text holds no key.
+There is no read timeout: a run limits the time to the first token, between tokens and in total.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 10.0
 BODY_LIMIT: Final = 256 * 1024 * 1024
-"""The most bytes that one answer may have: a reply of some 500,000 tokens, each in a frame of its own."""
+"""The most bytes of one answer: a reply of some 500,000 tokens, each in a frame of its own."""
 
-REFUSAL_LIMIT: Final = 64 * 1024
+ERROR_BODY_LIMIT: Final = 64 * 1024
 """The most bytes that are read of an answer with an error status."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
+_NO_ANSWER: Final[tuple[ModelErrorReason, str]] = ("timeout", "no answer in time")
+_UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
+_DROPPED: Final[tuple[ModelErrorReason, str]] = ("broken", "the connection was dropped")
+_UNKNOWN_FAILURE: Final[tuple[ModelErrorReason, str]] = ("internal", "failed for an unknown reason")
+
 REASONS: Final[dict[str, tuple[ModelErrorReason, str]]] = {
-    "ConnectTimeout": ("timeout", "did not answer in time"),
-    "ReadTimeout": ("timeout", "did not answer in time"),
-    "WriteTimeout": ("timeout", "did not take the question in time"),
-    "PoolTimeout": ("timeout", "had no free connection in time"),
-    "TimeoutException": ("timeout", "did not answer in time"),
-    "ConnectError": ("connect", "cannot be reached"),
+    "WriteTimeout": ("timeout", "did not accept the request in time"),
+    "PoolTimeout": ("timeout", "no free connection in time"),
+    "TimeoutException": _NO_ANSWER,
+    "ConnectError": _UNREACHABLE,
     "ProxyError": ("connect", "cannot be reached through the proxy"),
-    "ReadError": ("broken", "broke the connection off"),
-    "WriteError": ("broken", "broke the connection off"),
-    "CloseError": ("broken", "broke the connection off"),
-    "NetworkError": ("broken", "broke the connection off"),
-    "RemoteProtocolError": ("broken", "broke the connection off or does not speak HTTP"),
-    "LocalProtocolError": ("refused", "cannot be sent this: a header or the key has characters that HTTP forbids"),
-    "ProtocolError": ("broken", "does not speak HTTP"),
-    "DecodingError": ("broken", "sent a body that cannot be unpacked"),
-    "UnsupportedProtocol": ("missing", "has an address that does not begin with http:// or https://"),
-    "InvalidURL": ("missing", "has an address that is none"),
-    "TooManyRedirects": ("missing", "redirects without end"),
-    "TransportError": ("connect", "cannot be reached"),
-    "RequestError": ("connect", "cannot be reached"),
-    "HTTPStatusError": ("refused", "refused the question"),
-    "HTTPError": ("internal", "failed in a way that is not known"),
-    "CookieConflict": ("internal", "failed in a way that is not known"),
-    "StreamError": ("internal", "was read in a wrong way"),
+    "NetworkError": _DROPPED,
+    "RemoteProtocolError": ("broken", "the connection was dropped, or the server does not speak HTTP"),
+    "LocalProtocolError": ("refused", "cannot be sent: a header or the key has characters that HTTP forbids"),
+    "ProtocolError": ("broken", "the server does not speak HTTP"),
+    "DecodingError": ("broken", "the body cannot be decompressed"),
+    "UnsupportedProtocol": ("missing", "the URL does not begin with http:// or https://"),
+    "InvalidURL": ("missing", "invalid URL"),
+    "TooManyRedirects": ("missing", "too many redirects"),
+    "TransportError": _UNREACHABLE,
+    "RequestError": _UNREACHABLE,
+    "HTTPStatusError": ("refused", "request refused"),
+    "HTTPError": _UNKNOWN_FAILURE,
+    "CookieConflict": _UNKNOWN_FAILURE,
+    "StreamError": ("internal", "the answer was read in a wrong way"),
 }
-"""What each httpx exception means, by the name of the nearest class in its line that stands here."""
+"""What each httpx exception means, by the name of its nearest base class in this table."""
 
 _HINTS: Final[dict[str, str]] = {
-    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE",
+    "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
     "missing": "check base_url",
 }
 
-_NOT_STARTED: Final = "start the server, or mend its address: nothing answers there on this machine"
+_NOT_STARTED: Final = "start the server, or fix its URL: nothing on this machine answers there"
 
 
 class HttpResponse:
-    """An answer whose body is still to be read. Its header names are in lower case."""
+    """An answer whose body is not read yet. Its header names are in lower case."""
 
     def __init__(self, response: httpx.Response, ends: float | None, limit: int) -> None:
         self.status = response.status_code
@@ -83,16 +83,16 @@ class HttpResponse:
         self._left = limit
 
     async def piece(self) -> bytes:
-        """The next piece of the body as it comes from the wire; empty at its end."""
+        """The next piece of the body as it arrives; empty at the end."""
         async with asyncio.timeout_at(self._ends):
             piece = await anext(self._pieces, b"")
         self._left -= len(piece)
         if self._left < 0:
-            raise ModelError("broken", "the server sent more than an answer may have")
+            raise ModelError("broken", "the server sent more than the limit for one answer")
         return piece
 
     async def drain(self, seconds: float) -> None:
-        """Read what is left, so that the connection can be used again; let go of it after `seconds`."""
+        """Read what is left, so that the connection can be used again; give up after `seconds`."""
         with suppress(Exception):
             async with asyncio.timeout(seconds):
                 while await self.piece():
@@ -107,7 +107,7 @@ class HttpResponse:
 
 
 class HttpClient:
-    """One server, with what each request to it carries. Connections are opened when first needed and kept."""
+    """One server, with the headers of every request to it. Connections are opened when needed and kept."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class HttpClient:
         limit: int = BODY_LIMIT,
         every: bool = False,
     ) -> AsyncIterator[HttpResponse]:
-        """The answer to one request; leaving closes its connection unless it was read to its end.
+        """The answer to one request; leaving closes its connection unless it was read to the end.
 
-        `headers` are this request's beside the server's. `seconds` bounds all of it, from connecting to the last piece.
-        Everything that fails is a `ModelError`; so is a redirect or an error status, unless `every` answer is wanted.
+        `headers` are added to the client's. `seconds` limits all of it, from connecting to the last piece. Every
+        failure is a `ModelError`; so is a redirect or an error status, unless `every` answer is wanted.
         """
         try:
             client = await self._opened()
@@ -148,14 +148,14 @@ class HttpClient:
                 response = await client.send(self._request(client, method, path, body, headers or {}), stream=True)
             try:
                 if response.status_code >= 300 and not every:
-                    raise await self._refusal(response, ends)
+                    raise await self._error_of(response, ends)
                 yield HttpResponse(response, ends, limit)
             finally:
                 await response.aclose()
         except ModelError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it does not leave as it is
-            raise self._own(error) from (None if _shows_headers(error) else error)
+        except Exception as error:  # noqa: BLE001 - callers handle only `ModelError`
+            raise self._model_error(error) from (None if _may_show_headers(error) else error)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -166,8 +166,8 @@ class HttpClient:
     async def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
             if "httpx" not in sys.modules:
-                await asyncio.to_thread(preload)  # so that the screen does not stand still meanwhile
-            self._client = self._client or _client(self._ca_file, self.base_url)
+                await asyncio.to_thread(preload)  # so that the screen keeps moving
+            self._client = self._client or _open_client(self._ca_file, self.base_url)
         return self._client
 
     def _request(
@@ -175,31 +175,30 @@ class HttpClient:
     ) -> httpx.Request:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         kind = {} if content is None else {"content-type": "application/json"}
-        more = kind | dict(headers)
-        return client.build_request(method, self.base_url + path, content=content, headers=self._headers | more)
+        sent = {**self._headers, **kind, **headers}
+        return client.build_request(method, self.base_url + path, content=content, headers=sent)
 
-    async def _refusal(self, response: httpx.Response, ends: float | None) -> ApiError:
-        answer = HttpResponse(response, ends, REFUSAL_LIMIT)
+    async def _error_of(self, response: httpx.Response, ends: float | None) -> ApiError:
+        answer = HttpResponse(response, ends, ERROR_BODY_LIMIT)
         body = bytearray()
-        try:
+        with suppress(ModelError):  # the rest of a very long error page is not needed
             while piece := await answer.piece():
                 body += piece
-        except ModelError:  # longer than anybody reads
-            pass
         return error_of_response(self.name, response.status_code, dict(response.headers), bytes(body), self._secrets)
 
-    def _own(self, error: Exception) -> ModelError:
+    def _model_error(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
-            return ModelError("timeout", f"{self.name} took longer than the time left for this call")
+            return ModelError("timeout", f"{self.name}: no answer in the time left for this call")
         reason, what = reason_of(error)
-        said = "" if _shows_headers(error) else clean_excerpt(str(error), self._secrets)
-        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
+        words = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
+        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in words
         hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
-        return ModelError(reason, f"{self.name} {what}{f': {said}' if said else ''}", hint=hint)
+        name = self.name if what.startswith("cannot") else f"{self.name}:"
+        return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
 
 
 async def get_json(url: str, *, headers: Mapping[str, str] | None = None, seconds: float, ca_file: str = "") -> Any:  # noqa: ANN401
-    """The JSON value at `url`, within `seconds`. Everything that fails is a `ModelError`."""
+    """The JSON value at `url`, within `seconds`. Every failure is a `ModelError`."""
     # A server may echo a key with or without the word before it.
     secrets = tuple(part for value in (headers or {}).values() for part in (value, value.removeprefix("Bearer ")))
     server = HttpClient(url, headers=headers, secrets=secrets, ca_file=ca_file)
@@ -211,22 +210,22 @@ async def get_json(url: str, *, headers: Mapping[str, str] | None = None, second
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise ModelError("broken", f"{server.name} did not answer with JSON: {clean_excerpt(body, secrets)}") from None
+        raise ModelError("broken", f"{server.name}: the answer is not JSON: {clean_excerpt(body, secrets)}") from None
 
 
 def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
-    """What an exception of httpx means; what is not in the table is told apart by the exceptions of Python."""
+    """What an exception of httpx means, or one of Python's that it let through."""
     for kind in type(error).__mro__:
         if kind.__name__ in REASONS and kind.__module__.startswith("httpx"):
             return REASONS[kind.__name__]
     if isinstance(error, UnicodeError):
         return REASONS["LocalProtocolError"]
     if isinstance(error, OSError):
-        return "connect", "cannot be reached"
-    return "internal", "failed in a way that is not known"
+        return _UNREACHABLE
+    return _UNKNOWN_FAILURE
 
 
-def _shows_headers(error: Exception) -> bool:
+def _may_show_headers(error: Exception) -> bool:
     """Whether the text of an exception may hold a header, and so the key."""
     return isinstance(error, ValueError) or type(error).__name__ == "LocalProtocolError"
 
@@ -240,12 +239,12 @@ def host_of(url: str) -> str:
 
 
 def preload() -> None:
-    """Import httpx and read the certificates now: together some 0.15 s, which the first request would wait for."""
+    """Import httpx and read the certificates, about 0.15 s that the first request would wait for otherwise."""
     with suppress(ModelError):
         _tls("", os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
 
 
-def _client(ca_file: str, base_url: str) -> httpx.AsyncClient:
+def _open_client(ca_file: str, base_url: str) -> httpx.AsyncClient:
     import httpx
 
     direct = (*LOOPBACK, *([httpx.URL(base_url).netloc.decode()] if is_loopback(base_url) else []))
@@ -260,14 +259,14 @@ def _client(ca_file: str, base_url: str) -> httpx.AsyncClient:
 
 @cache
 def _tls(ca_file: str, cert_file: str, cert_dir: str) -> ssl.SSLContext:
-    """One context for all servers: reading the certificates takes about 20 ms. The last two only key the cache."""
+    """One context for all servers: reading the certificates takes 20 ms. The last two arguments only key the cache."""
     import httpx
 
     try:
         context = httpx.create_ssl_context()
         if ca_file:
-            context.load_verify_locations(cafile=ca_file)  # beside the usual ones, not instead of them
+            context.load_verify_locations(cafile=ca_file)  # in addition to the system's
     except OSError as error:
-        where = ca_file or cert_file or cert_dir or "the usual ones"
-        raise ModelError("refused", f"the CA certificates cannot be read ({where}): {error}") from error
+        where = ca_file or cert_file or cert_dir or "the system's"
+        raise ModelError("refused", f"CA certificates cannot be read ({where}): {error}") from error
     return context

@@ -1,8 +1,8 @@
 """Every provider that litellm knows, Anthropic's own API first. litellm is imported here and nowhere else.
 
-litellm is imported only when a pool holds such a worker. It is told to stay at home (no price map from the network, no
-`.env`), to say nothing and to try once: retries are the run's own. Parameters that a provider does not take are refused
-by litellm, left out here, and said. A schema is sent where litellm knows that the model takes one; no grammar is.
+It is imported only when a pool holds such a worker, and configured to fetch nothing (no price map, no `.env`), to print
+nothing and to try once: the run has its own retries. Parameters that a provider does not take are refused by litellm;
+they are left out here, with a notice. A schema is sent if litellm knows that the model takes one; a grammar never is.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
 _lock = threading.Lock()
 
 
-# The import takes 2.1 s of one core. When it should begin was measured on two cores, from the start of a run to the
-# first token of a litellm worker, with a conductor of 0.5 G parameters planning on both (litellm 1.106, medians of 2 or
-# 3 runs with nothing else on the machine): begun with the run 2.7 s, at first use 3.3 s for a plan of 1.2 s; 4.7 and
-# 5.3 s for a plan of 3.2 s; 4.2 and 6.1 s where the conductor is a server that answers after 4 s. So it begins with the
-# run. The price: beside the import a plan takes 1.3 s longer, which a step for another worker waits for too.
+# The import takes 2.1 s of one core. Measured on two cores from the start of a run to the first token of a litellm
+# worker (litellm 1.106): 2.7 s if the import begins with the run, 3.3 s if it begins at first use; with a planning
+# server that answers after 4 s, 4.2 s and 6.1 s. So it begins with the run. The price: a local plan takes 1.3 s longer.
 def preload() -> Future[Any]:
-    """Begin to import litellm in the background; the second call and later ones give what the first began.
+    """Begin to import litellm in the background; later calls return the same future.
 
-    A daemon thread, and not the event loop's own threads, so that nothing waits for it when a run is stopped.
+    In a daemon thread, and not in one of the event loop's threads, so that a run that is stopped does not wait for it.
     """
     global _imported  # noqa: PLW0603 - a module is imported once for a process
     with _lock:
@@ -67,14 +65,14 @@ def _import(future: Future[Any]) -> None:
         for name in [name for name in logging.root.manager.loggerDict if name.startswith("LiteLLM")]:
             logging.getLogger(name).handlers = [logging.NullHandler()]
             logging.getLogger(name).propagate = False
-        _stay(litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler)
+        _refuse_redirects(litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler)
         future.set_result(litellm)
-    except BaseException as error:  # noqa: BLE001 - whoever waits shall hear of it
+    except BaseException as error:  # noqa: BLE001 - for whoever waits for the future
         future.set_exception(error)
 
 
-def _stay(handler: Any) -> None:  # noqa: ANN401 - a class without types
-    """Let litellm's connections follow no redirect: they take `x-api-key` along to whatever host it leads to."""
+def _refuse_redirects(handler: Any) -> None:  # noqa: ANN401 - a class without types
+    """Make litellm follow no redirect: it would send `x-api-key` to whatever host the redirect names."""
     create = handler.create_client
 
     def without_redirects(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as litellm has it
@@ -97,10 +95,10 @@ class LiteLLM:
         self._options = options or {}
         self._secrets = (key, *self._headers().values())
         self._dropped: frozenset[str] = frozenset()
-        self._said_estimated = False
+        self._noted_estimate = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply, as the port says."""
+        """The reply."""
         loop = asyncio.get_running_loop()
         ends = None if request.deadline is None else loop.time() + request.deadline
         opened = None
@@ -108,7 +106,7 @@ class LiteLLM:
             async with asyncio.timeout_at(ends):
                 opened, dropped = await self._open(request)
             for name in sorted(dropped - self._dropped):
-                yield Chunk(note=f"{self._model} does not take {name}: it is left out")
+                yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
             reply = ReplyDecoder(request)
             while True:
@@ -118,8 +116,7 @@ class LiteLLM:
                     break
                 if chunk := reply.frame(_frame(part)):
                     yield chunk
-            self._ended(opened.received_finish_reason)
-            for chunk in self._last(reply):
+            for chunk in self._end(reply, opened.received_finish_reason):
                 yield chunk
         except ModelError:
             raise
@@ -130,9 +127,19 @@ class LiteLLM:
                 with suppress(Exception):
                     await opened.aclose()
 
+    def _end(self, reply: ReplyDecoder, reason: object) -> Iterator[Chunk]:
+        """The last chunks. A stream that broke off is an error: litellm invents an end for it."""
+        if reason is None:
+            raise ModelError("broken", f"{self._model}: the answer broke off")
+        for chunk in reply.end():
+            if reply.estimated and not self._noted_estimate:
+                self._noted_estimate = True
+                yield Chunk(note=f"{self._model} {ESTIMATED}")
+            yield chunk
+
     async def holds(self) -> Constraint:
         """What litellm knows that the model's provider holds a reply to. Raises nothing."""
-        with suppress(Exception):  # litellm cannot be imported: the first call tells it
+        with suppress(Exception):  # if litellm cannot be imported, the first call reports it
             litellm = await asyncio.shield(asyncio.wrap_future(preload()))
             if self._takes_schemas(litellm, self._dropped):
                 return "schema"
@@ -141,11 +148,6 @@ class LiteLLM:
     def _takes_schemas(self, litellm: Any, dropped: frozenset[str]) -> bool:  # noqa: ANN401 - a module without types
         return "response_format" not in dropped and bool(litellm.supports_response_schema(self._model))
 
-    def _ended(self, reason: object) -> None:
-        """A stream that breaks off without a word is given a made-up end by litellm; this tells it."""
-        if reason is None:
-            raise ModelError("broken", f"{self._model} broke the answer off")
-
     async def close(self) -> None:
         """Close litellm's connections once no model uses them: it keeps them for all models together."""
         _in_use.discard(self)
@@ -153,15 +155,15 @@ class LiteLLM:
             return
         litellm = _imported.result()
         await litellm.close_litellm_async_clients()
-        shared = _let_go(litellm)
+        shared = _forget_clients(litellm)
         if shared is not None:
             await shared.close()
 
     async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
-        """The open stream, asked for again as long as a parameter is refused that can be left out."""
+        """The open stream; asked for again as long as a parameter is refused that can be left out."""
         litellm = await asyncio.shield(asyncio.wrap_future(preload()))
         _in_use.add(self)
-        _settle(litellm)
+        _bind_to_loop(litellm)
         self._check_budget(litellm)
         dropped = self._dropped
         while True:
@@ -180,7 +182,7 @@ class LiteLLM:
                 dropped |= {name}
 
     def _check_budget(self, litellm: Any) -> None:  # noqa: ANN401 - a module without types
-        """A model that says itself how long it thinks takes no budget: litellm would make an effort of it, unasked."""
+        """Refuse a budget for a model that decides itself how long it thinks: litellm would turn it into an effort."""
         about = litellm.model_cost.get(self._model) or litellm.model_cost.get(self._model.partition("/")[2]) or {}
         alone = about.get("supports_adaptive_thinking") and not about.get("supports_legacy_thinking")
         budget = self._options.get("thinking_budget")
@@ -212,24 +214,17 @@ class LiteLLM:
     def _headers(self) -> dict[str, str]:
         return {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
 
-    def _last(self, reply: ReplyDecoder) -> Iterator[Chunk]:
-        for chunk in reply.end():
-            if reply.estimated and not self._said_estimated:
-                self._said_estimated = True
-                yield Chunk(note=f"{self._model} {ESTIMATED}")
-            yield chunk
 
-
-def _settle(litellm: Any) -> None:  # noqa: ANN401 - a module without types
+def _bind_to_loop(litellm: Any) -> None:  # noqa: ANN401 - a module without types
     """One of litellm's clients is not bound to a loop, as its connections are: a new loop must not meet it."""
     global _home  # noqa: PLW0603 - so is the client
     loop = asyncio.get_running_loop()
     if _home is None or _home() is not loop:
-        _let_go(litellm)
+        _forget_clients(litellm)
         _home = weakref.ref(loop)
 
 
-def _let_go(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
+def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
     """Make litellm forget its clients; it makes new ones when next asked. The one of no cache is given back."""
     litellm.in_memory_llm_clients_cache.flush_cache()
     return vars(litellm).pop("module_level_aclient", None)

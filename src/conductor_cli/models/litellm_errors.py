@@ -1,4 +1,4 @@
-"""What litellm's exceptions mean, and what of their text is worth showing. litellm itself is not imported here."""
+"""What litellm's exceptions mean, and the provider's own words in them. litellm itself is not imported here."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ REASONS: Final[dict[str, ModelErrorReason]] = {
     "OpenAIError": "internal",
     "InvalidWebhookSignatureError": "internal",
 }
-"""What each exception of litellm and of openai means, by the name of the nearest class in its line that stands here."""
+"""What each exception of litellm and of openai means, by the name of its nearest base class in this table."""
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
     "auth": "check the key: conductor keys test",
     "missing": "check the worker's model: litellm writes it provider/model",
-    "connect": "check the address, the network, HTTPS_PROXY and SSL_CERT_FILE",
+    "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
 }
 
 _PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+(?:Exception|Error) - )?")
@@ -57,7 +57,7 @@ _BODY: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 def model_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelError:
     """The `ModelError` for an exception that came out of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
-        return ModelError("timeout", f"{name} took longer than the time left for this call")
+        return ModelError("timeout", f"{name}: no answer in the time left for this call")
     said, codes = _words(error)
     reason = error_kind(error)
     if reason == "rate" and kind_of_status(429, codes) == "refused":
@@ -66,12 +66,12 @@ def model_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelE
         reason = "length"
     headers = getattr(error, "litellm_response_headers", None) or {}
     wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
-    words = clean_excerpt(said, secrets) or "the call failed without a word"
+    words = clean_excerpt(said, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
 def error_kind(error: BaseException) -> ModelErrorReason:
-    """What an exception out of litellm means: the network's own word first, since litellm calls much of it a 500."""
+    """What an exception of litellm means. The network's own exception counts first: litellm reports many as a 500."""
     for cause in _causes(error):
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
@@ -80,7 +80,7 @@ def error_kind(error: BaseException) -> ModelErrorReason:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what it came of, the latest first."""
+    """An exception and its causes, the latest first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -94,7 +94,7 @@ def _reason(error: BaseException) -> ModelErrorReason | None:
 
 
 def _words(error: BaseException) -> tuple[str, ErrorBody]:
-    """The provider's message, dug out of litellm's, and what else its error body says."""
+    """The provider's message, extracted from litellm's, and its error body."""
     inner = getattr(error, "original_exception", None)
     text = str(getattr(inner or error, "message", "") or error)
     if found := _BODY.search(text):
