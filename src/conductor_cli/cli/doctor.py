@@ -60,11 +60,11 @@ def doctor(
     if json:
         print_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
     if opened is not None:
-        written = opened.write(checks)
+        files = opened.write(settings, checks)
         if not context.obj.quiet:
-            print_notice(f"wrote {written.path}, {written.size:,} bytes: {', '.join(written.files)}")
-            if written.run:
-                print_notice(f"it contains run {written.run} with its question and answers: read it before you send it")
+            print_notice(f"wrote {opened.path}: {', '.join(files)}")
+            if opened.run:
+                print_notice(f"it contains run {opened.run} with its question and answers: read it before you send it")
     raise typer.Exit(next((check.code for check in checks if check.code), 0))
 
 

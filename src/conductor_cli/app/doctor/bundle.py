@@ -13,7 +13,8 @@ import platform
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -53,38 +54,27 @@ _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenBundle:
-    """What was written: `files` are the names in the zip, `run` the stored run in it, empty for none."""
-
-    path: Path
-    size: int
-    files: tuple[str, ...]
-    run: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A bundle that can be written: where to, and the run that goes into it, if any."""
+    """A bundle that can be written: where to, and the stored run that goes into it, both empty for none."""
 
     path: Path
-    run: str
-    trace: str
-    settings: Settings
+    run: str = ""
+    trace: str = ""
 
-    def write(self, checks: Sequence[Check]) -> WrittenBundle:
-        """Write the zip, readable by its owner only. Raises `UsageError`."""
-        learn_secrets(self.settings)
-        environ = self.settings.environ
+    def write(self, settings: Settings, checks: Sequence[Check]) -> tuple[str, ...]:
+        """Write the zip, readable by its owner only; return the names of the files in it. Raises `UsageError`."""
+        learn_secrets(settings)
+        variables = sorted(name for name in settings.environ if _RELEVANT_NAME.match(name))
         texts = {
             "doctor.json": _to_json([check.data() for check in checks]),
             "versions.json": _to_json(_versions()),
-            "settings.json": _to_json(_settings(self.settings)),
-            "environment.txt": "".join(f"{name} is set\n" for name in sorted(environ) if _RELEVANT_NAME.match(name)),
+            "settings.json": _to_json(_settings(settings)),
+            "environment.txt": "".join(f"{name} is set\n" for name in variables),
             "llama.log": "".join(recent_log()) or "llama.cpp logged nothing\n",
         }
         texts = {name: _redact(text) for name, text in texts.items()}
         if self.run:
-            # A trace keeps its paths and addresses: its user names it, and is told to read it.
+            # A trace keeps its paths and URLs: the user has named it, and is told to read it.
             texts["trace.jsonl"] = KNOWN_SECRETS.redact(self.trace)
         texts = {"README.txt": _readme(texts), **texts}
         data = io.BytesIO()
@@ -92,7 +82,7 @@ class Bundle:
             for name, text in texts.items():
                 archive.writestr(name, text.encode("utf-8", "backslashreplace"))
         _write_new_file(self.path, data.getvalue())
-        return WrittenBundle(path=self.path, size=len(data.getvalue()), files=tuple(texts), run=self.run)
+        return tuple(texts)
 
 
 def open_bundle(path: Path, run: str | None, settings: Settings) -> Bundle:
@@ -103,42 +93,32 @@ def open_bundle(path: Path, run: str | None, settings: Settings) -> Bundle:
     if not path.absolute().parent.is_dir():
         raise UsageError(f"there is no directory {path.absolute().parent}", hint="name a file in one that exists")
     if run is None:
-        return Bundle(path=path, run="", trace="", settings=settings)
+        return Bundle(path=path)
     store = TraceStore(settings.paths.traces)
     found = store.find(run)
     try:
-        trace = store.path(found).read_text(encoding="utf-8", errors="replace")
+        return Bundle(path=path, run=found, trace=store.path(found).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise UsageError(f"cannot read {store.path(found)}: {error.strerror}", hint="check its permissions") from None
-    return Bundle(path=path, run=found, trace=trace, settings=settings)
 
 
 def learn_secrets(settings: Settings) -> None:
     """Register every key that can be known of: those in variables, headers, URLs, and the key store."""
-    KNOWN_SECRETS.add(*_secrets_in_variables(settings.environ))
+    for name, value in settings.environ.items():
+        if _SECRET_NAME.search(name):
+            KNOWN_SECRETS.add(value.strip())
+        for url in _URL.findall(value):
+            with suppress(ValueError):  # not a URL after all
+                KNOWN_SECRETS.add(unquote(urlsplit(url).password or ""))
     for item in settings.workers:
         headers = item.worker.options.get("headers")
         for value in headers.values() if isinstance(headers, Mapping) else ():
             KNOWN_SECRETS.add(str(value).strip(), *str(value).split())
-        named = settings.environ.get(str(item.worker.options.get("key_env") or ""), "")
-        KNOWN_SECRETS.add(named.strip())
+        KNOWN_SECRETS.add(settings.environ.get(str(item.worker.options.get("key_env") or ""), "").strip())
     stored = open_key_store(settings)
-    try:
+    # If the keyring fails, its check reports that. A key that cannot be read now cannot have been read before either.
+    with suppress(ConductorError):
         stored.read(*stored.entries())
-    except ConductorError:
-        # The check of the keyring reports this. A key that cannot be read now cannot have been read before either.
-        return
-
-
-def _secrets_in_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    for name, value in environ.items():
-        if _SECRET_NAME.search(name):
-            yield value.strip()
-        for url in _URL.findall(value):
-            try:
-                yield unquote(urlsplit(url).password or "")
-            except ValueError:
-                continue
 
 
 def _redact(text: str) -> str:
