@@ -99,7 +99,7 @@ def test_a_cost_limit_of_a_day_over_unpriced_workers_is_refused(stage: Stage) ->
     stage.configure("[limits]\ncost_day = 1")
     done = stage.inside("ask", "How are you?")
     assert (done.code, called(stage)) == (3, [])
-    assert done.err.startswith("conductor: a cost limit cannot be kept: no price is known for alpha")
+    assert done.err.startswith("conductor: the cost limit cannot be enforced: alpha, beta have no price")
 
 
 @pytest.mark.parametrize("name", ["cost_day", "tokens_day", "calls_day"])
@@ -181,5 +181,5 @@ def test_a_price_table_that_cannot_be_read_stops_nothing(
     assert "no prices are known: litellm's table cannot be read" in done.err
     limited = stage.inside("ask", "How are you?", "--max-cost", "1")
     assert limited.code == 3
-    assert "no price is known for gpt" in limited.err
+    assert "gpt has no price" in limited.err
     assert stage.inside("workers", "list", "--prices").out.splitlines()[-1].endswith("unknown")

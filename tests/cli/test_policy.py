@@ -43,12 +43,12 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
     ("flags", "code", "said"),
     [
         (("--deny", "alpha,beta"), 3, "the policy allows no worker (alpha: policy.deny names alpha; beta: "),
-        (("--allow", "gtp"), 3, "policy.allow: no worker is meant by gtp"),
+        (("--allow", "gtp"), 3, "policy.allow: no worker matches gtp"),
         (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
         (
             ("--conductor", "openai/m", "--local-only"),
             3,
-            "the conductor, read by openai, may not be asked: policy.local",
+            "the policy forbids asking the conductor (openai): policy.local",
         ),
         (("--conductor", "openai/m", "--deny", "provider:openai"), 3, "policy.deny names provider:openai"),
         (("--allow", ""), 2, "--allow is ['']; expected a list of worker names"),
@@ -86,7 +86,7 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
     bad = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": [1]}]}
     done = stage.inside("run", given=json.dumps(bad))
     assert done.code == 3
-    assert "step 2 shows beta the answer of step 1, which may hold what stands in the attached files" in done.err
+    assert "step 2 shows beta the answer of step 1, which may quote the attached files" in done.err
     assert len(stage.server.requests) == before
 
 
@@ -112,7 +112,7 @@ def test_a_rule_that_a_conversation_keeps_is_told_as_such(stage: Stage) -> None:
     done = stage.inside("ask", "--continue", "last", "--workers", "beta", "And then?")
     assert done.code == 3
     assert "worker beta may not be asked: policy.deny names beta" in done.err
-    assert "one kept by --continue ends with a new conversation" in done.err
+    assert "a new conversation drops the rules of this one" in done.err
 
 
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
@@ -163,7 +163,7 @@ def test_rules_are_set_and_shown_like_other_settings(stage: Stage) -> None:
     assert stage.inside("config", "get", "policy.files_only").out == "alpha, tag:eu\n"
     done = stage.inside("ask", "How many?")
     assert (done.code, done.out) == (0, "alpha answers\n")
-    assert "policy.files_only: no worker is meant by tag:eu" in done.err
+    assert "policy.files_only: no worker matches tag:eu" in done.err
     assert stage.inside("config", "set", "policy.deny", "a b").code == 2
 
 

@@ -1,4 +1,4 @@
-"""What reaches each step: by its prompt, and by the answers it sees, however far they came."""
+"""What reaches each step: by its own prompt, and by the answers it sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from conductor_cli.core.data_flow import (
     NO_PROVENANCE,
     Provenance,
     Visibility,
-    inputs_by_recipient,
     inputs_of_steps,
 )
 from conductor_cli.core.plan import Plan, PlanRules, Step
@@ -21,7 +20,7 @@ QUESTION = Question(
     text="How much?", files=(File(name="pay.csv", text="1"),), history=(Turn(question="Who?", answer="We."),)
 )
 BLIND = Visibility(recipients=("b",), question=False, history=False, files=False)
-SIGHTS = {
+VISIBILITY = {
     "ann": Visibility(recipients=("a",)),
     "bob": BLIND,
     "cyd": Visibility(recipients=("c",), history=False, files=False),
@@ -32,45 +31,38 @@ def steps(*made: tuple[str, tuple[int, ...]]) -> tuple[Step, ...]:
     return tuple(Step(worker=worker, subtask="Do it.", access=access) for worker, access in made)
 
 
-def test_what_a_worker_sees_its_answer_carries() -> None:
-    """Also through one that saw nothing itself; who sees nobody's answer carries only its own sight."""
+def test_an_answer_may_hold_what_its_worker_saw() -> None:
+    """Also through a worker that saw nothing itself. Without answers, only what its own prompt may hold counts."""
     one, two, three, four = inputs_of_steps(
-        steps(("ann", ()), ("bob", (1,)), ("cyd", (2,)), ("bob", ())), QUESTION, SIGHTS
+        steps(("ann", ()), ("bob", (1,)), ("cyd", (2,)), ("bob", ())), QUESTION, VISIBILITY
     )
-    assert (one.question, one.history, one.files, one.carried) == (True, True, ("pay.csv",), NO_PROVENANCE)
+    assert (one.question, one.history, one.files, one.provenance) == (True, True, ("pay.csv",), NO_PROVENANCE)
     assert (two.question, two.history, two.files, two.answers) == (False, False, (), (1,))
     everything = Provenance(question=True, history=True, files=True, writers=frozenset({"a", EARLIER}))
-    assert two.carried == everything
-    assert three.carried == everything | Provenance(writers=frozenset({"b"}))
-    assert four.leaves == Provenance(writers=frozenset({"b"}))
+    assert two.provenance == everything
+    assert three.provenance == everything | Provenance(writers=frozenset({"b"}))
+    assert four.answer_provenance == Provenance(writers=frozenset({"b"}))
 
 
-def test_who_was_really_asked_counts() -> None:
-    """Of a step that was handed over, what both saw counts, and both read it."""
-    (reach,) = inputs_of_steps(steps(("bob", ())), QUESTION, SIGHTS, asked={1: ("bob", "ann")})
-    assert (reach.workers, reach.recipients, reach.files) == (("bob", "ann"), ("b", "a"), ("pay.csv",))
+def test_the_workers_that_were_really_asked_count() -> None:
+    """For a step that a substitute did, what both workers saw counts, and both are recipients."""
+    (inputs,) = inputs_of_steps(steps(("bob", ())), QUESTION, VISIBILITY, asked={1: ("bob", "ann")})
+    assert (inputs.workers, inputs.recipients, inputs.files) == (("bob", "ann"), ("b", "a"), ("pay.csv",))
 
 
-def test_item_0_carries_what_the_run_was_given() -> None:
-    """A nested run begins with it."""
+def test_item_0_has_the_provenance_of_what_the_run_was_given() -> None:
+    """Item 0 is the answer that a nested run is about."""
     dirty = Provenance(files=True, writers=frozenset({"x"}))
-    one, two = inputs_of_steps(steps(("bob", (0,)), ("bob", ())), Question(text="?"), SIGHTS, given=dirty)
-    assert (one.carried, two.carried) == (dirty, NO_PROVENANCE)
-
-
-def test_each_reader_receives_the_sum_of_its_steps() -> None:
-    """By recipient, in the order in which they are first met."""
-    found = inputs_by_recipient(inputs_of_steps(steps(("bob", ()), ("ann", (1,)), ("bob", (2,))), QUESTION, SIGHTS))
-    assert list(found) == ["b", "a"]
-    assert (found["b"].answers, found["b"].carried.files, found["b"].files) == ((2,), True, ())
+    one, two = inputs_of_steps(steps(("bob", (0,)), ("bob", ())), Question(text="?"), VISIBILITY, given=dirty)
+    assert (one.provenance, two.provenance) == (dirty, NO_PROVENANCE)
 
 
 @given(plans_for(PlanRules(workers=("ann", "bob", "cyd")), st.just("Do it.")))
-def test_a_text_carries_all_that_those_it_came_from_carried(plan: Plan) -> None:
-    """Nothing is forgotten along an access list."""
-    found = inputs_of_steps(plan.steps, QUESTION, SIGHTS)
-    for reach in found:
-        for item in reach.answers:
-            source = found[item - 1].leaves
-            assert source | reach.carried == reach.carried
-            assert reach.leaves | source == reach.leaves
+def test_provenance_only_grows_along_access_lists(plan: Plan) -> None:
+    """What an answer may hold, every answer that saw it may hold too."""
+    found = inputs_of_steps(plan.steps, QUESTION, VISIBILITY)
+    for inputs in found:
+        for item in inputs.answers:
+            source = found[item - 1].answer_provenance
+            assert source | inputs.provenance == inputs.provenance
+            assert inputs.answer_provenance | source == inputs.answer_provenance

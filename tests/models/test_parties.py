@@ -10,7 +10,7 @@ from conductor_cli.models.presets import party_of
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "reader", "local"),
+    ("kind", "values", "recipient", "local"),
     [
         ("llama", {"model": "a.gguf"}, "this machine", True),
         ("ollama", {"model": "m"}, "this machine", True),
@@ -43,8 +43,8 @@ def test_a_party_is_known_by_who_reads_what_it_is_sent(
 def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
     """Litellm finds a provider by the name of the model; a rule that forbids one must not be got round by that."""
     party = party_of(Worker(name="w", kind="litellm", model="gpt-4o"))
-    said = Policy(deny=("provider:openai",)).forbids(party)
-    assert said == "policy.deny names provider:openai, and who reads w is not known"
-    assert Policy(no_question=("provider:mistral",)).gives_question(party) is False
-    assert Policy(allow=(("provider:openai",),)).forbids(party)
-    assert not Policy(deny=("provider:local", "tag:eu", "x")).forbids(party)
+    said = Policy(deny=("provider:openai",)).denial_reason(party)
+    assert said == "policy.deny names provider:openai, and the provider of w is not known"
+    assert Policy(no_question=("provider:mistral",)).allows_question(party) is False
+    assert Policy(allow=(("provider:openai",),)).denial_reason(party)
+    assert not Policy(deny=("provider:local", "tag:eu", "x")).denial_reason(party)

@@ -106,12 +106,12 @@ POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Wo
 
 def check(text: str, policy: Policy, who: Party, question: Question, *, plans: bool = False) -> None:
     """That whoever read this was allowed to."""
-    assert not policy.forbids(who, plans=plans)
+    assert not policy.denial_reason(who, plans=plans)
     if question.files:
-        assert FILED not in text or policy.gives_files(who)
+        assert FILED not in text or policy.allows_files(who)
     others = set(re.findall(r"WORDSBY(\w+)", text)) - {who.recipient}
-    assert not others or policy.gives_others(who)
-    assert ASKED not in text or policy.gives_question(who)
+    assert not others or policy.allows_answers(who)
+    assert ASKED not in text or policy.allows_question(who)
 
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
@@ -210,8 +210,8 @@ def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem == (
-        "step 2 shows bob the answer of step 1, which may hold what stands in the attached files, "
-        "and policy.files_only keeps these from bob"
+        "step 2 shows bob the answer of step 1, which may quote the attached files, "
+        "and policy.files_only keeps from bob"
     )
     assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
     assert not prompts(events, "bob")
@@ -256,7 +256,7 @@ def test_a_worker_that_never_sees_the_question_gets_its_subtask_and_its_access_l
     assert (
         "B is not shown the question: say all that it needs in its subtask." in planner.requests[0].messages[1].content
     )
-    with pytest.raises(PolicyError, match="never sees the question, and its subtask does not say it"):
+    with pytest.raises(PolicyError, match="never sees the question, and its subtask does not state it"):
         play(desk(None, policy), question, plan=plan_of(("bob", [], "Answer the question.")))
 
 
@@ -294,7 +294,7 @@ def test_a_conductor_on_this_machine_needs_no_permission() -> None:
 
 def test_with_files_that_nobody_may_see_nothing_is_called() -> None:
     """The reason comes before the first call."""
-    with pytest.raises(PolicyError, match="no worker may be shown the attached files"):
+    with pytest.raises(PolicyError, match="no allowed worker may be shown the attached files"):
         play(desk("A | - | x", Policy(files_only=((),))), FILES)
     play(desk("A | - | x", Policy(files_only=((),))))
 
@@ -328,7 +328,7 @@ def test_a_plan_taken_over_is_held_to_the_rules_of_now() -> None:
     workers = {"ann": Parrot("here"), "bob": Parrot("north")}
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
     assert not workers["bob"].heard
-    assert "step 2 shows bob its subtask, which may hold what stands in the attached files" in " ".join(notices(events))
+    assert "step 2 shows bob its subtask, which may quote the attached files" in " ".join(notices(events))
 
 
 few_rules = st.builds(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from conductor_cli.core.data_flow import inputs_of_steps
-from conductor_cli.core.data_policy import EVERYTHING
+from conductor_cli.core.data_policy import UNRESTRICTED
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import SELF, Plan
@@ -36,20 +36,16 @@ def describe_offer(run: Run) -> PlanOffer:
 def planned_flow(run: Run) -> tuple[Disclosure, ...]:
     """Who will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
-    setting, steps = run.config, run.trace.plan.steps
-    readers = recipients_of(setting.pool)
-    sights = {
-        name: replace(run.state.policy.sights.get(name, EVERYTHING), recipients=(who,)) for name, who in readers.items()
+    policy, recipients = run.state.policy, recipients_of(run.config.pool)
+    # A step on the conductor itself may ask any worker.
+    everybody = tuple(dict.fromkeys((run.config.recipient, *recipients.values())))
+    visibility = {
+        name: replace(policy.visibility.get(name, UNRESTRICTED), recipients=who)
+        for name, who in [(SELF, everybody), *((name, (who,)) for name, who in recipients.items())]
     }
-    # A step on the conductor itself may ask anybody.
-    everybody = tuple(dict.fromkeys((setting.recipient, *readers.values())))
-    sights[SELF] = replace(run.state.policy.sights.get(SELF, EVERYTHING), recipients=everybody)
-    first = (
-        [planning_disclosure(run.state.policy.seen_by_conductor(), setting.recipient)]
-        if run.trace.planning.calls
-        else []
-    )
-    return (*first, *expected_disclosures(inputs_of_steps(steps, run.question, sights), run.question))
+    planning = [planning_disclosure(policy.question_for_conductor(), run.config.recipient)]
+    inputs = inputs_of_steps(run.trace.plan.steps, run.question, visibility)
+    return (*(planning if run.trace.planning.calls else ()), *expected_disclosures(inputs, run.question))
 
 
 def stored_flow(store: TraceStore, run: str, step: int | None) -> list[Disclosure]:

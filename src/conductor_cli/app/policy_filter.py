@@ -43,14 +43,14 @@ def filter_pool(
 def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:
     """Raise `PolicyError` for a worker that a command line names and a rule forbids."""
     for name in names:
-        reason = pool_policy.forbids(name)
+        reason = pool_policy.denial_reason(name)
         if reason:
             raise PolicyError(f"worker {name} may not be asked: {reason}", hint=POLICY_HINT)
 
 
 def policy_objection(settings: Settings, worker: Worker, *, plans: bool = False) -> str:
     """Why the policy forbids a worker, or with `plans` the conductor; empty where it does not."""
-    return settings.policy.forbids(party_of(worker), plans=plans)
+    return settings.policy.denial_reason(party_of(worker), plans=plans)
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:

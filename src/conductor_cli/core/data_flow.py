@@ -1,12 +1,9 @@
-"""Who sees what: which texts reach each step of a plan, by its prompt and by the answers that it is shown. Pure.
+"""Who sees what: which texts reach each step of a plan, by its own prompt and by the answers it is shown. Pure.
 
-    reaches(steps, question, sights, asked={}, given=NONE) -> tuple[Reach, ...]     what reaches each step
-    received(reaches) -> dict[str, Reach]                                            the same by reader, in one order
-
-An answer may hold whatever its worker read, word for word. So what a text carries is counted along the access lists,
-and never forgotten: of a step that was shown the attached files, the answer carries files; of a step that was shown
-that answer, the answer carries files too. Two things are no part of this: the system text, which every worker is
-given, and the subtasks, which the conductor writes (what it is shown itself is the business of `taint`).
+An answer may quote whatever its worker read. So what a text may hold is followed along the access lists and never
+forgotten: where a step was shown the attached files, its answer may hold them, and so may the answer of every step that
+is shown that answer. Two things are left out: the system text, which every worker gets, and the subtasks, which the
+conductor writes (`data_policy` limits what the conductor is shown).
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ EARLIER: Final = "an earlier run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
-    """What a worker's own prompt may hold of a question, and who reads it: one reader, or all of a nested run's."""
+    """Which parts of a question a worker's prompt may hold, and who receives it (of a nested run, several)."""
 
     recipients: tuple[str, ...]
     question: bool = True
@@ -32,13 +29,13 @@ class Visibility:
     files: bool = True
 
     def covers(self, other: Visibility) -> bool:
-        """Whether it holds all that the other does."""
+        """Whether every part that the other may hold may be held here too."""
         return all(getattr(self, part) or not getattr(other, part) for part in ("question", "history", "files"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a text may hold of what its writers read, and whose words it may be."""
+    """Which parts of a question a text may hold, and whose words it may be."""
 
     question: bool = False
     history: bool = False
@@ -55,15 +52,14 @@ class Provenance:
 
 
 NO_PROVENANCE: Final = Provenance()
-"""Of a text that holds nothing of anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInputs:
     """What reaches one step.
 
-    `question`, `history` and `files` (by name) stand in the prompt itself. `answers` are the steps whose subtask and
-    answer stand there too, 0 for what a nested run was given. `carried` is what these answers may hold in turn.
+    `question`, `history` and `files` (by name) are in the prompt itself. `answers` are the steps whose subtask and
+    answer are in it too, 0 for what a nested run was given; `provenance` is what those answers may hold in turn.
     """
 
     number: int
@@ -73,13 +69,13 @@ class StepInputs:
     history: bool
     files: tuple[str, ...]
     answers: tuple[int, ...]
-    carried: Provenance
+    provenance: Provenance
 
     @property
-    def leaves(self) -> Provenance:
-        """What the step's own answer may hold: all that reached it, and words of those who wrote it."""
+    def answer_provenance(self) -> Provenance:
+        """What the step's own answer may hold: all that reached it, and words of its recipients."""
         writers = {*self.recipients, *([EARLIER] if self.history else [])}
-        return self.carried | Provenance(
+        return self.provenance | Provenance(
             question=self.question, history=self.history, files=bool(self.files), writers=frozenset(writers)
         )
 
@@ -87,68 +83,37 @@ class StepInputs:
 def inputs_of_steps(
     steps: Sequence[Step],
     question: Question,
-    sights: Mapping[str, Visibility],
+    visibility: Mapping[str, Visibility],
     asked: Mapping[int, Sequence[str]] | None = None,
     given: Provenance = NO_PROVENANCE,
 ) -> tuple[StepInputs, ...]:
     """What reaches each of the steps, which are numbered from 1.
 
-    `sights` by worker name. `asked` are the workers that were really asked at a step, where these are more or others
-    than the plan says. `given` is what item 0 carries.
+    `visibility` is by worker name. `asked` holds the workers that were really asked at a step, where the plan says
+    otherwise. `given` is the provenance of item 0.
     """
     found: list[StepInputs] = []
     for number, step in enumerate(steps, start=1):
         workers = tuple(dict.fromkeys((asked or {}).get(number) or (step.worker,)))
-        found.append(_reach(number, step, workers, question, [sights[name] for name in workers], given, found))
+        seen = [visibility[name] for name in workers]
+        found.append(
+            StepInputs(
+                number=number,
+                workers=workers,
+                recipients=tuple(dict.fromkeys(recipient for each in seen for recipient in each.recipients)),
+                question=any(each.question for each in seen),
+                history=bool(question.history) and any(each.history for each in seen),
+                files=tuple(file.name for file in question.files) if any(each.files for each in seen) else (),
+                answers=step.access,
+                provenance=provenance_of(step.access, found, given),
+            )
+        )
     return tuple(found)
 
 
-def _reach(  # noqa: PLR0913, PLR0917 - all that reaches a step
-    number: int, step: Step, workers: tuple[str, ...], question: Question,
-    eyes: Sequence[Visibility], given: Provenance, before: Sequence[StepInputs],
-) -> StepInputs:  # fmt: skip
-    shown = question.files if any(sight.files for sight in eyes) else ()
-    return StepInputs(
-        number=number,
-        workers=workers,
-        recipients=tuple(dict.fromkeys(recipient for sight in eyes for recipient in sight.recipients)),
-        question=any(sight.question for sight in eyes),
-        history=bool(question.history) and any(sight.history for sight in eyes),
-        files=tuple(file.name for file in shown),
-        answers=step.access,
-        carried=provenance_of(step.access, before, given),
-    )
-
-
 def provenance_of(access: Iterable[int], before: Sequence[StepInputs], given: Provenance = NO_PROVENANCE) -> Provenance:
-    """What the answers on an access list may hold, taken together. `before` are the steps from 1 on."""
+    """What the answers on an access list may hold together. `before` are the steps from 1 on."""
     found = NO_PROVENANCE
     for item in access:
-        found |= given if item == GIVEN else before[item - 1].leaves
+        found |= given if item == GIVEN else before[item - 1].answer_provenance
     return found
-
-
-def inputs_by_recipient(found: Iterable[StepInputs]) -> dict[str, StepInputs]:
-    """What each reader receives over all steps, as one `Reach` each: numbered 0, its `workers` all that are its own."""
-    table: dict[str, StepInputs] = {}
-    for reach in found:
-        for recipient in reach.recipients:
-            own = StepInputs(
-                number=0, workers=reach.workers, recipients=(recipient,), question=reach.question,
-                history=reach.history, files=reach.files, answers=reach.answers, carried=reach.carried,
-            )  # fmt: skip
-            table[recipient] = _joined(table[recipient], own) if recipient in table else own
-    return table
-
-
-def _joined(one: StepInputs, other: StepInputs) -> StepInputs:
-    return StepInputs(
-        number=0,
-        workers=tuple(dict.fromkeys((*one.workers, *other.workers))),
-        recipients=one.recipients,
-        question=one.question or other.question,
-        history=one.history or other.history,
-        files=tuple(dict.fromkeys((*one.files, *other.files))),
-        answers=tuple(dict.fromkeys((*one.answers, *other.answers))),
-        carried=one.carried | other.carried,
-    )

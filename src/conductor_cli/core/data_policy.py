@@ -1,9 +1,9 @@
-"""Data rules: what of a question each worker may be shown, and which answers, judged by what these may carry. Pure.
+"""The policy, applied to one question: what of it each worker may be shown, and which answers. Pure.
 
-What a text may carry is counted in `flow`. The conductor is a reader as well, and what it writes, the subtasks, goes to
-everybody. So it is shown nothing that a worker on offer may not see, the question itself excepted: what it makes of
-that is what workers who never see the question are given. In a nested run the answer at hand cannot be kept from it,
-so there the workers that may not see that are not on offer.
+`data_flow` follows what a text may hold. The conductor receives data as well, and what it writes, the subtasks, goes to
+every worker. So it is shown nothing that an allowed worker may not see, except the question itself: what it makes of
+that is all that a worker is given which never sees the question. In a nested run the existing answer cannot be hidden
+from the conductor, so there the workers that may not see that answer are excluded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, PlanFormatCont
 from conductor_cli.core.policy import NO_POLICY, POLICY_HINT, Party, Policy, no_worker_error
 from conductor_cli.core.question import Question
 
-EVERYTHING: Final = Visibility(recipients=())
+UNRESTRICTED: Final = Visibility(recipients=())
 _PARTS: Final = {"question": "the question itself", "history": "the earlier turns", "files": "the attached files"}
 
 
@@ -39,40 +39,40 @@ class PoolPolicy:
     parties: Mapping[str, Party] = field(default_factory=dict)
 
     def party(self, name: str) -> Party:
-        """Whom a policy knows nothing of is nobody's friend."""
+        """The party of a worker. One that is not known has no tags and no provider, so no rule allows it by these."""
         return self.parties.get(name) or Party(name=name, recipient=name)
 
-    def forbids(self, name: str) -> str:
+    def denial_reason(self, name: str) -> str:
         """Why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
-        return self.policy.forbids(self.party(name), plans=name == SELF)
+        return self.policy.denial_reason(self.party(name), plans=name == SELF)
 
     def check_conductor(self) -> None:
         """Raise `PolicyError` where the conductor must not be asked, whatever the question."""
         party = self.party(SELF)
-        forbidden = self.forbids(SELF)
-        if not forbidden and not self.policy.gives_question(party):
-            forbidden = "policy.no_question names it, and whoever plans must read the question"
-        if forbidden:
-            hint = "plan with a local model: conductor model use NAME, or --conductor FILE.gguf"
-            raise PolicyError(f"the conductor, read by {party.recipient}, may not be asked: {forbidden}", hint=hint)
+        denied = self.denial_reason(SELF)
+        if not denied and not self.policy.allows_question(party):
+            denied = "policy.no_question names it, and whoever plans must read the question"
+        if denied:
+            hint = "plan with a local model: conductor model use NAME"
+            raise PolicyError(f"the policy forbids asking the conductor ({party.recipient}): {denied}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _May:
-    """What the rules say of one party, looked up once for a run."""
+class _Rights:
+    """What the rules say about one party, looked up once for a run."""
 
     recipient: str
-    forbidden: str
+    denied: str
     question: bool
     files: bool
-    others: bool
+    answers: bool
 
 
 class DataPolicy:
-    """A guard at work on one question. `given` is what item 0 of a nested run may carry; `single`: one worker answers.
+    """A pool's policy applied to one question.
 
-    `names` are the workers of the pool. What follows from all that is worked out when it is first asked for: where
-    there is no rule, that is hardly ever.
+    `names` are the workers of the pool, `given` is the provenance of item 0 of a nested run, `single` says that one
+    worker answers alone. Everything that follows is computed on first use, which without rules is hardly ever.
     """
 
     def __init__(
@@ -87,197 +87,201 @@ class DataPolicy:
         self.pool_policy = pool_policy
         self.question = question
         self.given = given
-        self.idle = pool_policy.policy == NO_POLICY
+        self.is_empty = pool_policy.policy == NO_POLICY
         """Whether there is no rule at all."""
         self._single = single
         self._workers = tuple(name for name in names if name != SELF)
 
     @cached_property
-    def offered(self) -> tuple[str, ...]:
+    def allowed(self) -> tuple[str, ...]:
         """The workers that a plan may name."""
-        may = [name for name in self._workers if not self._may[name].forbidden and not self._hidden(name, self.given)]
-        return tuple(name for name in may if not (self._single and self._lacks(self._sight(name))))
+        names = [name for name in self._workers if not self._rights[name].denied and not self._hidden(name, self.given)]
+        return tuple(name for name in names if not (self._single and self._missing_parts(self._visibility_of(name))))
 
     @cached_property
-    def barred(self) -> frozenset[str]:
+    def excluded(self) -> frozenset[str]:
         """The workers that no plan may name."""
-        return frozenset() if self.idle else frozenset(self._workers) - frozenset(self.offered)
+        return frozenset() if self.is_empty else frozenset(self._workers) - frozenset(self.allowed)
 
     @cached_property
-    def sights(self) -> Mapping[str, Visibility]:
-        """What each worker that is known may see, and a nested run (`self`) where there is a conductor."""
-        known = {name: self._sight(name) for name in self._may if name != SELF}
-        return known | {SELF: self._nested_sight()} if SELF in self.pool_policy.parties else known
+    def visibility(self) -> Mapping[str, Visibility]:
+        """What each known worker may see, and a nested run (`self`) where there is a conductor."""
+        known = {name: self._visibility_of(name) for name in self._rights if name != SELF}
+        if SELF not in self.pool_policy.parties:
+            return known
+        # A nested run may see what its conductor or any of its workers may.
+        inside = [self.conductor, *map(self._visibility_of, self.allowed)]
+        nested = Visibility(
+            recipients=tuple(dict.fromkeys(recipient for each in inside for recipient in each.recipients)),
+            history=any(each.history for each in inside),
+            files=any(each.files for each in inside),
+        )
+        return known | {SELF: nested}
 
     @cached_property
     def conductor(self) -> Visibility:
-        """What the conductor's own prompt may hold."""
-        names = () if self.idle else (SELF, *self.offered)
+        """What the conductor's own prompt may hold: what every allowed worker may see as well."""
+        names = () if self.is_empty else (SELF, *self.allowed)
         return Visibility(
-            recipients=(self._may[SELF].recipient,),
-            history=all(self._earlier(name) for name in names),
-            files=all(self._may[name].files for name in names),
+            recipients=(self._rights[SELF].recipient,),
+            history=all(self._may_see_history(name) for name in names),
+            files=all(self._rights[name].files for name in names),
         )
 
     @cached_property
-    def _may(self) -> Mapping[str, _May]:
+    def _rights(self) -> Mapping[str, _Rights]:
         names = dict.fromkeys((*self.pool_policy.parties, *self._workers, SELF))
-        return {name: _rules(self.pool_policy, name) for name in names}
+        return {name: _rights_of(self.pool_policy, name) for name in names}
 
-    def _sight(self, name: str) -> Visibility:
-        may = self._may[name]
-        history = may.question and self._earlier(name)
-        return Visibility(recipients=(may.recipient,), question=may.question, history=history, files=may.files)
+    def _visibility_of(self, name: str) -> Visibility:
+        rights = self._rights[name]
+        history = rights.question and self._may_see_history(name)
+        return Visibility(recipients=(rights.recipient,), question=rights.question, history=history, files=rights.files)
 
-    def _earlier(self, name: str) -> bool:
-        """Whether earlier answers may go to somebody: they may hold what stood in files, in words of anybody."""
-        may = self._may[name]
-        return may.others and (may.files or not self.question.files)
+    def _may_see_history(self, name: str) -> bool:
+        # Earlier answers may quote files, in the words of any worker.
+        rights = self._rights[name]
+        return rights.answers and (rights.files or not self.question.files)
 
-    def _nested_sight(self) -> Visibility:
-        """All that may be looked at in a nested run, and by whom."""
-        eyes = [self.conductor, *map(self._sight, self.offered)]
-        return Visibility(
-            recipients=tuple(dict.fromkeys(recipient for sight in eyes for recipient in sight.recipients)),
-            history=any(sight.history for sight in eyes),
-            files=any(sight.files for sight in eyes),
-        )
-
-    def _hidden(self, name: str, carried: Provenance) -> str:
-        """Why a text that carries so much must be kept from a party, empty where it need not."""
-        may = self._may.get(name) or _rules(self.pool_policy, name)
-        if carried.files and not may.files:
-            return "may hold what stands in the attached files, and policy.files_only keeps these from"
-        if not may.others and carried.writers - {may.recipient}:
-            others = ", ".join(sorted(carried.writers - {may.recipient}))
-            return f"may hold words of {others}, and policy.no_others keeps such from"
+    def _hidden(self, name: str, provenance: Provenance) -> str:
+        rights = self._rights.get(name) or _rights_of(self.pool_policy, name)
+        if provenance.files and not rights.files:
+            return "may quote the attached files, which policy.files_only keeps from"
+        others = provenance.writers - {rights.recipient}
+        if others and not rights.answers:
+            return f"may hold words of {', '.join(sorted(others))}, which policy.no_others keeps from"
         return ""
 
     # What somebody is shown
 
     def withheld(self, name: str) -> tuple[str, ...]:
         """The parts of the question that a worker is not shown: question, history, files."""
-        return () if self.idle else self._lacks(self.sights.get(name, EVERYTHING))
+        return () if self.is_empty else self._missing_parts(self.visibility.get(name, UNRESTRICTED))
 
-    def _lacks(self, sight: Visibility) -> tuple[str, ...]:
-        there = {"question": True, "history": bool(self.question.history), "files": bool(self.question.files)}
-        return tuple(part for part, is_there in there.items() if is_there and not getattr(sight, part))
+    def _missing_parts(self, visibility: Visibility) -> tuple[str, ...]:
+        present = {"question": True, "history": bool(self.question.history), "files": bool(self.question.files)}
+        return tuple(part for part, here in present.items() if here and not getattr(visibility, part))
 
-    def seen_by(self, name: str) -> Question:
+    def question_for(self, name: str) -> Question:
         """The question as a worker is shown it; without its text for one that never sees the question."""
         return _without(self.question, self.withheld(name))
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
-        """The same of the conductor."""
-        return () if self.idle else self._lacks(self.conductor)
+        """The parts of the question that the conductor is not shown."""
+        return () if self.is_empty else self._missing_parts(self.conductor)
 
-    def seen_by_conductor(self) -> Question:
+    def question_for_conductor(self) -> Question:
         """The question as the conductor is shown it."""
         return _without(self.question, self.withheld_from_conductor())
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
-        """What the conductor is told of all this, a line each."""
+        """What the conductor is told about who may see what, a line each."""
+        names = context.rules.workers
         hidden = self.withheld_from_conductor()
-        lines = [f"Not shown to you: {_named(hidden)}."] if hidden else []
-        for part, said in (
+        lines = [withheld_note(hidden)] if hidden else []
+        for part, told in (
             ("files", "is not shown the attached files, nor answers that come from them"),
             ("question", "is not shown the question: say all that it needs in its subtask"),
         ):
-            labels = [context.label(name) for name in context.rules.workers if part in self.withheld(name)]
-            lines += [f"{label} {said}." for label in labels]
-        return (*lines, *self._rules_on_others(context))
-
-    def _rules_on_others(self, context: PlanFormatContext) -> list[str]:
-        apart = [name for name in context.rules.workers if name in self._may and not self._may[name].others]
-        return [f"{context.label(name)} sees answers of {self._may[name].recipient} only." for name in apart]
+            lines += [f"{context.label(name)} {told}." for name in names if part in self.withheld(name)]
+        apart = [name for name in names if name in self._rights and not self._rights[name].answers]
+        lines += [f"{context.label(name)} sees answers of {self._rights[name].recipient} only." for name in apart]
+        return tuple(lines)
 
     # What a plan may hold
 
-    def fault(self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None) -> str:
-        """Why `step` may not stand behind those `before` it, empty where it may.
+    def violation(self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None) -> str:
+        """Why `step` may not follow those `before` it, empty where it may.
 
-        `asked`: who was really asked at these, where it was somebody else than planned.
+        `asked`: who was really asked at these, where the plan says otherwise.
         """
-        if self.idle:
+        if self.is_empty:
             return ""
         name, number = step.worker, len(before) + 1
-        forbidden = self._may[name].forbidden if name in self._may else self.pool_policy.forbids(name)
+        denied = self._rights[name].denied if name in self._rights else self.pool_policy.denial_reason(name)
         if name == SELF and SELF in self.pool_policy.policy.deny:
-            forbidden = f"policy.deny names {SELF}"
-        if forbidden:
-            return f"step {number} asks {name}, and {forbidden}"
-        if name in self.barred:
+            denied = f"policy.deny names {SELF}"
+        if denied:
+            return f"step {number} asks {name}, and {denied}"
+        if name in self.excluded:
             return f"step {number} asks {name}, which may not be shown what this run is about"
         if step.subtask.strip() == ANSWER_DIRECTLY and "question" in self.withheld(name):
-            return f"step {number} asks {name}, which never sees the question, and its subtask does not say it"
-        return self._leak(step, number, self.inputs_of_steps(before, asked)) if step.access else ""
+            return f"step {number} asks {name}, which never sees the question, and its subtask does not state it"
+        return self._answers_violation(step, number, self.inputs_of_steps(before, asked)) if step.access else ""
 
-    def _leak(self, step: Step, number: int, before: Sequence[StepInputs]) -> str:
+    def _answers_violation(self, step: Step, number: int, inputs: Sequence[StepInputs]) -> str:
+        name = step.worker
         for item in step.access:
-            why = self.hidden_in(step.worker, provenance_of((item,), before, self.given))
+            why = self.hidden_reason(name, provenance_of((item,), inputs, self.given))
             if why:
                 what = f"the answer of step {item}" if item else "what was given"
-                return f"step {number} shows {step.worker} {what}, which {why} {step.worker}"
-        together = self.hidden_in(step.worker, provenance_of(step.access, before, self.given))
-        return f"step {number} shows {step.worker} answers that together {together} every worker" if together else ""
+                return f"step {number} shows {name} {what}, which {why} {name}"
+        # A nested run may have a worker for each of the answers, and none for all of them.
+        together = self.hidden_reason(name, provenance_of(step.access, inputs, self.given))
+        return f"step {number} shows {name} answers that together {together} every worker" if together else ""
 
-    def hidden_in(self, name: str, carried: Provenance) -> str:
-        """Why a text that carries so much must be kept from a worker, or from a nested run (`self`); empty where not.
+    def hidden_reason(self, name: str, provenance: Provenance) -> str:
+        """Why a text must be hidden from a worker, or from a nested run (`self`); empty where it need not.
 
         A nested run also needs a worker that may be shown what the conductor is.
         """
-        why = self._hidden(name, carried)
+        why = self._hidden(name, provenance)
         if why or name != SELF:
             return why
-        everybody = [self._hidden(worker, carried) for worker in self.offered]
-        return everybody[0] if everybody and all(everybody) else ""
+        reasons = [self._hidden(worker, provenance) for worker in self.allowed]
+        return reasons[0] if reasons and all(reasons) else ""
 
     def inputs_of_steps(
         self, steps: Sequence[Step], asked: Mapping[int, Sequence[str]] | None = None
     ) -> tuple[StepInputs, ...]:
-        """What reaches each of the steps; see `flow.reaches`."""
+        """What reaches each of the steps; see `data_flow.inputs_of_steps`."""
         names = {step.worker for step in steps}.union(*(asked or {}).values())
-        sights = {name: self.sights.get(name, EVERYTHING) for name in names}
-        return inputs_of_steps(steps, self.question, sights, asked, self.given)
+        visibility = {name: self.visibility.get(name, UNRESTRICTED) for name in names}
+        return inputs_of_steps(steps, self.question, visibility, asked, self.given)
 
-    def visible(self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None) -> Step:
+    def without_hidden(
+        self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None
+    ) -> Step:
         """`step` with those items of its access list that its worker may see."""
-        if self.idle:
+        if self.is_empty:
             return step
-        found = self.inputs_of_steps(before, asked)
-        seen = (
-            item for item in step.access if not self.hidden_in(step.worker, provenance_of((item,), found, self.given))
-        )
-        return replace(step, access=tuple(seen))
+        inputs = self.inputs_of_steps(before, asked)
+        hidden = {
+            item for item in step.access if self.hidden_reason(step.worker, provenance_of((item,), inputs, self.given))
+        }
+        return replace(step, access=tuple(item for item in step.access if item not in hidden))
 
     def may_replace(self, name: str, planned: str) -> bool:
-        """Whether a worker sees of the question all that the one it stands in for would."""
-        return self.sights.get(name, EVERYTHING).covers(self.sights.get(planned, EVERYTHING))
+        """Whether a worker sees of the question all that the planned one would."""
+        return self.visibility.get(name, UNRESTRICTED).covers(self.visibility.get(planned, UNRESTRICTED))
 
     # Before anything is called
 
     def check(self, *, plans: bool) -> None:
-        """Raise `PolicyError` where nothing useful can be allowed. `plans`: the conductor will be asked."""
-        if self.idle:
+        """Raise `PolicyError` where no run is possible. `plans`: the conductor will be asked."""
+        if self.is_empty:
             return
         if plans:
             self.pool_policy.check_conductor()
-        if self.question.files and self.offered and not any(self.sights[name].files for name in self.offered):
+        if self.question.files and self.allowed and not any(self.visibility[name].files for name in self.allowed):
             raise PolicyError(
-                "no worker may be shown the attached files: policy.files_only names none that is on offer",
-                hint=f"ask without them, or change the rule; {POLICY_HINT}",
+                "no allowed worker may be shown the attached files: policy.files_only names none of them",
+                hint=f"ask without the files, or change the rule; {POLICY_HINT}",
             )
-        if not self.offered:
+        if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
-            raise no_worker_error({name: self.pool_policy.forbids(name) or alone for name in self.barred})
+            raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
 
 
-def _rules(pool_policy: PoolPolicy, name: str) -> _May:
+def _rights_of(pool_policy: PoolPolicy, name: str) -> _Rights:
     policy, party = pool_policy.policy, pool_policy.party(name)
-    return _May(
-        recipient=party.recipient, forbidden=pool_policy.forbids(name), question=policy.gives_question(party),
-        files=policy.gives_files(party), others=policy.gives_others(party),
-    )  # fmt: skip
+    return _Rights(
+        recipient=party.recipient,
+        denied=pool_policy.denial_reason(name),
+        question=policy.allows_question(party),
+        files=policy.allows_files(party),
+        answers=policy.allows_answers(party),
+    )
 
 
 def _without(question: Question, parts: Sequence[str]) -> Question:
@@ -291,10 +295,6 @@ def _without(question: Question, parts: Sequence[str]) -> Question:
     )
 
 
-def _named(parts: Sequence[str]) -> str:
-    return ", ".join(_PARTS[part] for part in parts)
-
-
 def withheld_note(parts: Sequence[str]) -> str:
-    """What a worker is told of the parts of the question that it is not shown."""
-    return f"Not shown to you: {_named(parts)}." if parts else ""
+    """What a model is told about the parts of the question that it is not shown."""
+    return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}." if parts else ""

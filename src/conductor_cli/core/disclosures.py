@@ -90,7 +90,7 @@ def _ahead(reach: StepInputs, question: Question) -> Iterator[Disclosure]:
     parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in reach.files]
     # What stands in the prompt itself need not be said of the answers too.
     told = {"question": reach.question, "history": reach.history, "files": bool(reach.files)}
-    carried = tuple(what for what, here in told.items() if getattr(reach.carried, what) and not here)
+    carried = tuple(what for what, here in told.items() if getattr(reach.provenance, what) and not here)
     parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in reach.answers if number != GIVEN]
     for recipient in reach.recipients:
         yield Disclosure(step=(reach.number,), worker=reach.workers[0], recipient=recipient, parts=tuple(parts))

@@ -1,7 +1,7 @@
-"""What a run may do, and with whom. Pure verdicts: each function returns what is allowed, or the reason, or raises.
+"""What a run may do, and with whom. Pure: each function returns what is allowed or the reason why not, or raises.
 
 A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`, `provider:local` (this
-machine). What must not leak along access lists is the business of `taint`.
+machine). What must not leak along access lists is decided in `data_policy`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""
 
 UNKNOWN_PROVIDER: Final = "unknown"
-"""The reader of a worker whose provider cannot be known beforehand: whatever forbids a provider forbids it."""
+"""The recipient of a worker whose provider is not known before the call. A rule against any provider covers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A worker, or the conductor, as policies know it: `reader` reads what it is sent, `local` says it is here."""
+    """A worker or the conductor as policies know it: `recipient` gets what it is sent, `local` means this machine."""
 
     name: str
     recipient: str
@@ -38,8 +38,8 @@ class Policy:
     """Who may be asked, and who may see what. Empty, it forbids nothing.
 
     `allow` and `files_only` hold one group of selectors for each place that says so; a worker has to match every group.
-    `files_only` are the workers that attached files may go to; those of `no_question` never see the raw question, those
-    of `no_others` no answer that somebody else's words may be in.
+    `files_only` are the workers that attached files may go to. Those of `no_question` never see the question itself,
+    those of `no_others` no answer that may hold words of another recipient.
     """
 
     allow: tuple[tuple[str, ...], ...] = ()
@@ -49,32 +49,34 @@ class Policy:
     no_question: tuple[str, ...] = ()
     no_others: tuple[str, ...] = ()
 
-    def forbids(self, party: Party, *, plans: bool = False) -> str:
+    def denial_reason(self, party: Party, *, plans: bool = False) -> str:
         """Why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
 
-        `allow` is about workers: a conductor on this machine needs none.
+        `allow` is about workers: a conductor on this machine need not be in it.
         """
         if self.local_only and not party.local:
             return f"policy.local_only keeps everything on this machine, and {party.recipient} is not"
         found = first_match(self.deny, party)
         if found:
             unknown = party.recipient == UNKNOWN_PROVIDER and found.startswith("provider:")
-            return f"policy.deny names {found}" + (f", and who reads {party.name} is not known" if unknown else "")
+            return f"policy.deny names {found}" + (
+                f", and the provider of {party.name} is not known" if unknown else ""
+            )
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
         return ""
 
-    def gives_files(self, party: Party) -> bool:
+    def allows_files(self, party: Party) -> bool:
         """Whether attached files may be sent to `party`."""
         return all(any(selector_matches(selector, party) for selector in group) for group in self.files_only)
 
-    def gives_question(self, party: Party) -> bool:
-        """Whether `party` may see the raw question."""
+    def allows_question(self, party: Party) -> bool:
+        """Whether `party` may see the question itself."""
         return not first_match(self.no_question, party)
 
-    def gives_others(self, party: Party) -> bool:
-        """Whether `party` may see answers that somebody else's words may be in."""
+    def allows_answers(self, party: Party) -> bool:
+        """Whether `party` may see answers that may hold words of another recipient."""
         return not first_match(self.no_others, party)
 
 
@@ -82,7 +84,7 @@ NO_POLICY: Final = Policy()
 
 
 def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
-    """Whether a selector means `party`. `widely`, for what forbids: also by its kind, where another host reads it."""
+    """Whether a selector means `party`. `widely`, for rules that forbid: also by its kind, whoever the recipient."""
     what, colon, value = selector.partition(":")
     if not colon:
         return party.name == selector
@@ -97,13 +99,13 @@ def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bo
 
 
 def first_match(selectors: Iterable[str], party: Party) -> str:
-    """The first of some selectors that forbid which means `party`, else empty."""
+    """The first of these forbidding selectors that means `party`, else empty."""
     return next((selector for selector in selectors if selector_matches(selector, party, widely=True)), "")
 
 
 def permitted_pool(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> Pool:
-    """The workers of `pool` that may be asked; `self` is judged as the conductor. Raises `PolicyError` for none."""
-    why = {worker.name: policy.forbids(parties[worker.name]) for worker in pool if worker.kind != SELF}
+    """The workers of `pool` that may be asked, and `self` unless denied. Raises `PolicyError` where none is left."""
+    why = {worker.name: policy.denial_reason(parties[worker.name]) for worker in pool if worker.kind != SELF}
     if why and all(why.values()):
         raise no_worker_error(why)
     if SELF in policy.deny:
@@ -112,30 +114,28 @@ def permitted_pool(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> 
 
 
 def no_worker_error(why: Mapping[str, str]) -> PolicyError:
-    """That nobody is left, with the reason for each worker."""
+    """The error that no worker is left, with the reason for each."""
     said = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
     more = f"; and {len(why) - 4} more" if len(why) > 4 else ""
     return PolicyError(f"the policy allows no worker ({said}{more})", hint=POLICY_HINT)
 
 
-POLICY_HINT: Final = (
-    "conductor config show names where each rule stands; one kept by --continue ends with a new conversation"
-)
+POLICY_HINT: Final = "see where each rule is set: conductor config show; a new conversation drops the rules of this one"
 
 
 def check_selectors(policy: Policy, parties: Collection[Party], providers: Collection[str]) -> tuple[str, ...]:
-    """What should be said of selectors that mean nobody; of a known provider there may be no worker.
+    """A note for each selector that means no worker; a known provider without a worker is fine.
 
-    Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, and hardly on purpose.
+    Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, which is hardly intended.
     """
     known = {SELF, *(f"provider:{name}" for name in (*providers, LOCAL))}
     for group in policy.allow:
         if not any(selector_matches(selector, party) for selector in group for party in parties):
             said = ", ".join(group)
-            reason = f"no worker is meant by {said}" if said else "it is empty, so it allows nobody"
-            raise PolicyError(f"policy.allow: {reason}", hint="conductor workers list shows names, kinds and tags")
+            reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
+            raise PolicyError(f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list")
     return tuple(
-        f"policy.{name}: no worker is meant by {selector}"
+        f"policy.{name}: no worker matches {selector}"
         for name, selector in _selectors(policy)
         if selector.lower() not in known
         and not any(selector_matches(selector, party, widely=True) for party in parties)
@@ -154,54 +154,55 @@ def check_pool(pool: Pool, limits: Limits) -> None:
     for worker in pool:
         _check_worker(worker)
     if not [worker for worker in pool if worker.kind != SELF]:
-        raise PolicyError("the pool holds no worker", hint="add one with: conductor workers add NAME --kind KIND")
+        raise PolicyError("the pool has no workers", hint="add one with: conductor workers add NAME --kind KIND")
     if limits.cost is not None:
         unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
         if unpriced:
+            verb = "has" if len(unpriced) == 1 else "have"
             raise PolicyError(
-                f"a cost limit cannot be kept: no price is known for {', '.join(unpriced)}",
-                hint="give them one (conductor workers add … --price IN,OUT), leave them out, or use --max-tokens",
+                f"the cost limit cannot be enforced: {', '.join(unpriced)} {verb} no price",
+                hint="set a price for each (conductor workers add), leave these workers out, or limit tokens instead",
             )
 
 
 def _check_worker(worker: Worker) -> None:
     if worker.parallel < 1:
-        raise ConfigError(f"worker {worker.name} must be allowed at least 1 step at once, not {worker.parallel}")
+        raise ConfigError(f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}")
     if (worker.name == SELF) != (worker.kind == SELF):
         raise ConfigError(
-            f"worker {worker.name!r} is of kind {worker.kind!r}: {SELF!r} as name or kind means the conductor itself",
+            f"worker {worker.name!r} has kind {worker.kind!r}, but {SELF!r} as name or kind means the conductor itself",
             hint="give it another name",
         )
 
 
 def check_limits(limits: Limits, *, planned: bool = True) -> None:
-    """Raise `ConfigError` for a limit that makes no sense. `planned`: a model writes the plan, at most `MAX_STEPS`."""
+    """Raise `ConfigError` for an impossible limit. `planned`: a model writes the plan, with at most `MAX_STEPS`."""
     if limits.steps < 1 or (planned and limits.steps > MAX_STEPS):
-        raise ConfigError(f"steps must lie between 1 and {MAX_STEPS}, not {limits.steps}")
+        raise ConfigError(f"limits.steps must be between 1 and {MAX_STEPS}, not {limits.steps}")
     for name in ("parallel", "attempts"):
         if getattr(limits, name) < 1:
-            raise ConfigError(f"{name} must be at least 1, not {getattr(limits, name)}")
+            raise ConfigError(f"limits.{name} must be at least 1, not {getattr(limits, name)}")
     for name in ("seconds", "cost", "tokens", "calls"):
         value = getattr(limits, name)
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"a limit of {value} {name} lets nothing run", hint="leave the limit out, or raise it")
+            raise ConfigError(f"limits.{name} is {value}, so nothing can run", hint="remove the limit, or raise it")
     if limits.recursion < 0:
-        raise ConfigError(f"recursion must be 0 or more, not {limits.recursion}")
+        raise ConfigError(f"limits.recursion must be 0 or more, not {limits.recursion}")
 
 
 def plan_rules(  # noqa: PLR0913 - all that a plan depends on
-    pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, barred: Collection[str] = ()
+    pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, excluded: Collection[str] = ()
 ) -> PlanRules:
-    """The rules of one plan: workers that are up (all, if none is), `self` only while depth is left, how many steps.
+    """The rules of one plan: the workers that are up (all of them if none is), and how many steps.
 
-    Those that are `barred` by the policy are never among them.
+    `self` is among the workers only while runs may nest deeper. Those that the policy `excluded` never are.
     """
-    offered = (worker for worker in pool if worker.name not in barred)
+    offered = (worker for worker in pool if worker.name not in excluded)
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
     up = tuple(name for name in names if name not in down)
     return PlanRules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:
-    """Who may take over a step from workers that failed at it: the others, in the pool's order."""
+    """The workers that may do a step instead of those already tried, in the pool's order."""
     return tuple(worker.name for worker in pool if worker.name not in tried and worker.kind != SELF)

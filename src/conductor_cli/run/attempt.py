@@ -79,7 +79,7 @@ class Attempt:
             raise PolicyError(forbidden, hint=POLICY_HINT)
         record = state.record(self._number)
         seen = steps_seen_by(state, record.step)
-        question = state.policy.seen_by(self._worker.name)
+        question = state.policy.question_for(self._worker.name)
         if profile.render is not None and not question.text:
             # A rendered prompt has no place for a subtask beside the question, so the subtask takes its place.
             question = replace(question, text=record.step.subtask)
@@ -154,11 +154,7 @@ class Attempt:
             self._written += chunk.text + chunk.thinking
             state.emit(
                 ev.StepDelta(
-                    at=state.now(),
-                    step=self._number,
-                    attempt=self._attempt,
-                    text=chunk.text,
-                    thinking=chunk.thinking,
+                    at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
                 )
             )
         if chunk.note:

@@ -63,10 +63,10 @@ class RunConfig:
     random: random.Random = field(default_factory=random.Random)
 
     def rules(
-        self, *, given: bool, depth_left: int, down: Collection[str] = (), barred: Collection[str] = ()
+        self, *, given: bool, depth_left: int, down: Collection[str] = (), excluded: Collection[str] = ()
     ) -> PlanRules:  # fmt: skip
         """The rules of one plan; see `policy.plan_rules`."""
-        return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, barred=barred)
+        return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, excluded=excluded)
 
     def context(self, rules: PlanRules) -> PlanFormatContext:
         """How the conductor writes a plan that keeps `rules`."""

@@ -124,12 +124,7 @@ class _WorkerStep:
         return None
 
     def _fail(
-        self,
-        error: Failure,
-        usage: Usage = NO_USAGE,
-        *,
-        retry_in: float | None = None,
-        substitute: str | None = None,
+        self, error: Failure, usage: Usage = NO_USAGE, *, retry_in: float | None = None, substitute: str | None = None
     ) -> None:
         self._state.emit(
             ev.StepFailed(
@@ -177,9 +172,7 @@ class _NestedStep:
     def _impossible(self) -> Failure | None:
         if self._state.config.model is None:
             return Failure(
-                kind="conductor",
-                message="a step on the conductor itself needs a conductor model",
-                reason="no_planner",
+                kind="conductor", message="a step on the conductor itself needs a conductor model", reason="no_planner"
             )
         if self._state.depth_left <= 0:
             return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")

@@ -55,7 +55,7 @@ class PlanStream:
         context is too small for the question is asked again with half of it.
         """
         state = self._state
-        room, question = CONDUCTOR_CHARS, state.policy.seen_by_conductor()
+        room, question = CONDUCTOR_CHARS, state.policy.question_for_conductor()
         while True:
             request = conductor_request(
                 question,

@@ -12,18 +12,7 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
-from conductor_cli.core.plan import (
-    SELF,
-    Approve,
-    Decision,
-    Edit,
-    KeepAnswer,
-    Plan,
-    PlanRules,
-    Replan,
-    Step,
-    check_plan,
-)
+from conductor_cli.core.plan import SELF, Approve, Decision, Edit, KeepAnswer, Plan, PlanRules, Replan, Step, check_plan
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.policy import POLICY_HINT
@@ -221,7 +210,7 @@ class Planner:
 
     def _best_worker(self) -> str | None:
         config, policy = self._state.config, self._state.policy
-        rules = config.rules(given=False, depth_left=0, down=self._state.resources.down, barred=policy.barred)
+        rules = config.rules(given=False, depth_left=0, down=self._state.resources.down, excluded=policy.excluded)
         seeing = [name for name in rules.workers if "question" not in policy.withheld(name)]
         names = [name for name in seeing if not policy.withheld(name)] or seeing
         return Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
@@ -232,7 +221,7 @@ class Planner:
             given=bool(state.question.given),
             depth_left=state.depth_left,
             down=state.resources.down,
-            barred=state.policy.barred,
+            excluded=state.policy.excluded,
         )
 
     def _context(self, first: int = 1) -> PlanFormatContext:

@@ -24,7 +24,7 @@ def check_run(state: RunState, *, planning: bool) -> None:
 def plan_violation(state: RunState, plan: Plan) -> Failure | None:
     """Why the policy forbids a whole plan; None where it allows it."""
     for index, step in enumerate(plan.steps):
-        why = state.policy.fault(plan.steps[:index], step)
+        why = state.policy.violation(plan.steps[:index], step)
         if why:
             return Failure(kind="policy", message=why, hint=POLICY_HINT)
     return None
@@ -33,19 +33,19 @@ def plan_violation(state: RunState, plan: Plan) -> Failure | None:
 def step_violation(state: RunState, step: Step, before: Sequence[Step] = ()) -> str:
     """Why `step` may not follow the steps announced so far and those in `before`; empty where it may."""
     announced, asked = _steps_before(state, len(state.trace.steps) + 1)
-    return state.policy.fault((*announced, *before), step, asked)
+    return state.policy.violation((*announced, *before), step, asked)
 
 
 def call_violation(state: RunState, number: int, worker: str) -> str:
     """Why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
-    if state.policy.idle:
+    if state.policy.is_empty:
         return ""
     step = state.record(number).step
-    why = state.policy.hidden_in(worker, _subtask_provenance(state, step))
+    why = state.policy.hidden_reason(worker, _subtask_provenance(state, step))
     if why:
         return f"step {number} shows {worker} its subtask, which {why} {worker}"
     steps, asked = _steps_before(state, number)
-    return state.policy.fault(steps, replace(step, worker=worker), asked)
+    return state.policy.violation(steps, replace(step, worker=worker), asked)
 
 
 def may_show_steps(state: RunState) -> bool:
@@ -79,7 +79,7 @@ def step_provenance(state: RunState, number: int) -> Provenance:
 def visible_step(state: RunState, step: Step) -> Step:
     """The next step, with as much of its access list as its worker may see."""
     steps, asked = _steps_before(state, len(state.trace.steps) + 1)
-    return state.policy.visible(steps, step, asked)
+    return state.policy.without_hidden(steps, step, asked)
 
 
 def _subtask_provenance(state: RunState, step: Step) -> Provenance:
@@ -88,7 +88,7 @@ def _subtask_provenance(state: RunState, step: Step) -> Provenance:
     A subtask planned now holds nothing that a worker may not see: the planner was not shown it.
     """
     earlier, question = state.resumed, state.question
-    if state.policy.idle or earlier is None or all(record.step != step for record in earlier.steps):
+    if state.policy.is_empty or earlier is None or all(record.step != step for record in earlier.steps):
         return NO_PROVENANCE
     history = bool(question.history) and "history" in earlier.planner_inputs
     # Earlier turns may quote the files.

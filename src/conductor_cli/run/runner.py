@@ -260,8 +260,7 @@ class Run:
             message = f"the limit of {seconds:g} s is reached"
             suggested = f"{2 * seconds:g}"
             self.stop(
-                "limit",
-                failure=Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested),
+                "limit", failure=Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
             )
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))

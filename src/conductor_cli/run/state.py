@@ -25,11 +25,7 @@ from conductor_cli.run.resources import RunResources
 
 StopKind = Literal["cancelled", "terminated", "limit"]
 
-_STOP_REASONS: Final[dict[str, ev.StopReason]] = {
-    "limit": "limit",
-    "cancelled": "cancelled",
-    "terminated": "cancelled",
-}
+_STOP_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
 
 
 class EventQueue:
