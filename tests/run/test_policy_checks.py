@@ -211,7 +211,7 @@ def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
     (rejected,) = of(events, ev.PlanRejected)
     assert rejected.problem == (
         "step 2 shows bob the answer of step 1, which may quote the attached files, "
-        "and policy.files_only keeps from bob"
+        "which policy.files_only keeps from bob"
     )
     assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
     assert not prompts(events, "bob")
