@@ -22,10 +22,10 @@ from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.cli import signals
 from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
 from conductor_cli.cli.repl.chat_session import ChatSession
-from conductor_cli.cli.repl.commands import acted, command_in
+from conductor_cli.cli.repl.commands import find_command, run_command
 from conductor_cli.cli.repl.completer import SlashCompleter
-from conductor_cli.cli.repl.history import LARGEST, LONGEST, history_at
-from conductor_cli.cli.repl.prompt import Left, Prompt
+from conductor_cli.cli.repl.history import LARGEST, LONGEST, open_history
+from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.catalog import no_stored_key
@@ -50,9 +50,9 @@ def at_desk(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatS
 
 
 async def entered(desk: ChatSession, line: str) -> str | None:
-    found = command_in(line)
+    found = find_command(line)
     assert found is not None
-    return await acted(desk, *found)
+    return await run_command(desk, *found)
 
 
 # Lines
@@ -61,21 +61,21 @@ async def entered(desk: ChatSession, line: str) -> str | None:
 @pytest.mark.parametrize("line", ["What is it?", "/etc/hosts: what is it?", " /help", "1/2"])
 def test_a_line_that_names_no_command_is_a_question(line: str) -> None:
     """A path or a space before the slash makes no command."""
-    assert command_in(line) is None
+    assert find_command(line) is None
 
 
 def test_a_command_is_told_apart_from_what_stands_behind_it() -> None:
     """The name ends at the first space."""
-    found = command_in("/redo 3  claude ")
+    found = find_command("/redo 3  claude ")
     assert found is not None
     assert (found[0].name, found[1]) == ("redo", "3  claude")
 
 
-@pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "makes it a question")])
+@pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")])
 def test_an_unknown_command_says_what_may_be_meant(line: str, hint: str) -> None:
     """A typing error is not asked of a model."""
     with pytest.raises(UsageError) as caught:
-        command_in(line)
+        find_command(line)
     assert hint in caught.value.hint
 
 
@@ -113,12 +113,12 @@ def test_what_was_taken_back_goes_along_no_more(stage: Stage, capsys: pytest.Cap
     at_desk(work)
     assert "sky" not in stage.asked("planner")[-1].body.decode()
     said = capsys.readouterr().err
-    assert "taken back: Why is the sky blue?" in said
-    assert "there is nothing to take back" in said
+    assert "removed: Why is the sky blue?" in said
+    assert "there is nothing to undo" in said
 
 
 def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> None:
-    """Beyond `chat.context` tokens the oldest turns stay behind, with a notice in the trace."""
+    """Beyond `chat.context` tokens the oldest turns are no longer sent, with a notice in the trace."""
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
 
@@ -128,7 +128,7 @@ def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> 
 
     desk = at_desk(work)
     assert [turn.question for turn in desk.runs[-1].question.history] == ["Question 1?"]
-    assert any("its first 1 turn stay behind" in notice.text for notice in desk.runs[-1].notices)
+    assert any("its first 1 turn are no longer sent" in notice.text for notice in desk.runs[-1].notices)
 
 
 def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pyte
     assert "## Question 1\n\nWhy?\n\n## Answer 1\n\nalpha answers" in target.read_text()
     said = capsys.readouterr().err
     assert "there is nothing to save yet" in said
-    assert "is there already" in said
+    assert "exists already" in said
 
 
 # Settings
@@ -184,8 +184,8 @@ def test_other_settings_leave_the_models_open(stage: Stage) -> None:
         await entered(desk, "/workers all")
         assert (await desk.open()).pool.names == ("alpha", "beta")
         await desk.ready()
-        assert desk.standing() == ["mini", "2 workers", "$0.00"]
-        assert desk.standing(narrow=True) == ["mini", "2", "$0.00"]
+        assert desk.status() == ["mini", "2 workers", "$0.00"]
+        assert desk.status(narrow=True) == ["mini", "2", "$0.00"]
 
     at_desk(work)
 
@@ -193,14 +193,14 @@ def test_other_settings_leave_the_models_open(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("/mode fast", "is no mode"),
+        ("/mode fast", "unknown mode"),
         ("/workers gamma", "gamma"),
-        ("/limits colour 3", "there is no limit"),
+        ("/limits colour 3", "unknown limit"),
         ("/limits calls many", "limits.calls is 'many'"),
         ("/limits calls", "needs a value"),
-        ("/redo 1", "nothing was asked yet"),
-        ("/redo one", "is no step"),
-        ("/trace 2026", "no run is stored yet"),
+        ("/redo 1", "no question was asked yet"),
+        ("/redo one", "is not a step"),
+        ("/trace 2026", "no runs are stored yet"),
         ("/file nowhere.txt", "cannot be read"),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
     assert len(desk.runs) == 2
     said = capsys.readouterr().err
     assert "gamma" in said
-    assert "nothing left to do" in said
+    assert "the last run is complete" in said
 
 
 def test_a_plan_is_shown_first_and_run_by_redo(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,7 +297,7 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
             prompt = Prompt(None)
-            prompt.desk = cast("ChatSession", SimpleNamespace(stopped=stopped, standing=lambda narrow: []))
+            prompt.chat = cast("ChatSession", SimpleNamespace(stopped=stopped, status=lambda narrow: []))
             keyboard.send_text(keys)
             return await prompt.read("Why?" if editor else "", editor=editor)
 
@@ -328,7 +328,7 @@ def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
 )
 def test_a_chat_is_left(keys: str, stopped: int, code: int) -> None:
     """Ctrl-D leaves; Ctrl-C does only within two seconds after one that stopped a run, at an empty line."""
-    with pytest.raises(Left) as caught:
+    with pytest.raises(ChatEnded) as caught:
         typed(keys, stopped=time.monotonic() if stopped else float("-inf"))
     assert caught.value.code == code
 
@@ -416,12 +416,12 @@ def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
     """The file has the mode 0600, also where it had another; a key that was read stands in it redacted."""
     (tmp_path / "history").touch(0o644)
     KNOWN_SECRETS.add("a-secret-that-is-long")
-    history = history_at(tmp_path)
+    history = open_history(tmp_path)
     history.append_string("first\nof two lines")
     history.append_string("my key is a-secret-that-is-long")
     history.append_string("x" * (LONGEST + 1))
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
-    again = list(history_at(tmp_path).load_history_strings())
+    again = list(open_history(tmp_path).load_history_strings())
     assert again[1] == "first\nof two lines"
     assert "a-secret" not in again[0]
     assert len(again) == 2
@@ -429,10 +429,10 @@ def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
 
 def test_a_history_that_grew_too_large_keeps_its_end(tmp_path: Path) -> None:
     """The newest entries stay, each whole."""
-    history = history_at(tmp_path)
+    history = open_history(tmp_path)
     for number in range(30):
         history.append_string(f"{number} {'x' * 50_000}")
-    kept = list(history_at(tmp_path).load_history_strings())
+    kept = list(open_history(tmp_path).load_history_strings())
     assert (tmp_path / "history").stat().st_size <= LARGEST
     assert [int(entry.split()[0]) for entry in kept] == list(range(29, 29 - len(kept), -1))
 
@@ -442,8 +442,8 @@ def test_a_history_that_is_a_directory_is_said_and_done_without(
 ) -> None:
     """The chat goes on and forgets what was typed."""
     (tmp_path / "history").mkdir()
-    history_at(tmp_path).append_string("hello")
-    assert "nothing typed here is remembered" in capsys.readouterr().err
+    open_history(tmp_path).append_string("hello")
+    assert "the history is not saved" in capsys.readouterr().err
     assert list((tmp_path / "history").iterdir()) == []
 
 

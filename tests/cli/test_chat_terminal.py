@@ -62,7 +62,7 @@ def test_a_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         asked(screen, "And at night?", "beta answers")
         assert "Why is the sky blue?" in stage.asked("planner")[1].body.decode()
         shown = asked(screen, "/redo 2 alpha", "alpha answers")
-        assert "taken over from run" in shown
+        assert "reusing" in shown
         assert "ANSWER  (whole)" in asked(screen, "/trace", "total:")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
@@ -124,10 +124,10 @@ def test_the_rehearsal_talks(stage: Stage) -> None:
     """Without a key or a download: a question, a step of it by another worker, and what does not belong here."""
     with chat(stage, "--rehearsal") as screen:
         asked(screen, "Spell the capital of France backwards and count its letters.", "3 steps,")
-        asked(screen, "/redo 2 generalist", "taken over from run")
+        asked(screen, "/redo 2 generalist", "reusing")
         asked(screen, "What is love?", "conductor: ")
         asked(screen, f"/file {__file__}", "goes with the next question")
-        asked(screen, "Spell the capital of France backwards.", "read the question alone")
+        asked(screen, "Spell the capital of France backwards.", "read only the question")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
 
@@ -182,7 +182,7 @@ def test_the_prompt_follows_the_terminal(stage: Stage) -> None:
     """The right edge says less in less room; Ctrl-C clears the line; a history that is a directory is only told of."""
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:
-        assert "\nnothing typed here is remembered" in screen.screen
+        assert "\nthe history is not saved" in screen.screen
         screen.until(lambda shown: shown.endswith(" auto · 2 workers · $0.00"))
         screen.resize(40, 12)
         screen.until("auto · 2 · $0.00")
@@ -201,7 +201,7 @@ def test_no_command_on_a_terminal_is_a_chat(stage: Stage) -> None:
     stage.configure("[limits]\nattempts = 0")
     with terminal(stage) as screen:
         assert screen.end() == 3
-        assert "/help shows the rest" in screen.screen
+        assert "/help lists commands" in screen.screen
         assert "limits.attempts" in screen.screen
 
 

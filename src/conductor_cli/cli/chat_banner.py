@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-BANNER = "Enter asks, Alt-Enter starts a new line, /help lists commands and keys, Ctrl-D leaves.\n"
+BANNER = "Enter asks, Alt-Enter breaks the line, /help lists commands, Ctrl-D leaves.\n"
 REHEARSAL = (
     "Demo models: they know letters, small sums and some facts, and read each\nquestion on its own.\n"
     "For example: Spell the capital of France backwards and count its letters.\n"

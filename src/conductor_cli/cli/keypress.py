@@ -1,6 +1,7 @@
-"""One key or one line from the person at the terminal, also where stdin is a pipe, and from a thread of its own.
+"""What a person types at the terminal: one key, one line, or text while no prompt is shown.
 
-Whoever waits here can be woken: a run that is stopped meanwhile has nobody to ask any more.
+`Keyboard` works also where stdin is a pipe, and on any thread. Its waiting can be ended, since a run that is stopped
+meanwhile needs no answer any more.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
 
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
+_NO_KEY: Final = b"\0"
 LONGEST: Final = 4096
 """Bytes of a line that a terminal takes."""
 
 
 class NoAnswer(Exception):
-    """There is no answer: the terminal is gone, its input has ended, or the waiting was ended."""
+    """There is no answer: the terminal is gone, its input has ended, or somebody ended the waiting."""
 
 
 class Keyboard:
     """The terminal that this process belongs to. Close it."""
 
     def __init__(self) -> None:
-        """Raises `OSError` where there is none, as on Windows: consoles there know no such file."""
+        """Raises `OSError` where there is none, as on Windows."""
         self.file = os.open(TERMINAL, os.O_RDWR)
         self._woken, self._wake = os.pipe()
 
@@ -42,13 +44,13 @@ class Keyboard:
         return bool(select.select([self._woken], [], [], 0)[0])
 
     def key(self) -> str:
-        """The next key, without Enter. What was typed before it was asked for is thrown away. Raises `Gone`."""
+        """The next key, without Enter. Keys that were pressed before are discarded. Raises `NoAnswer`."""
         with _unbuffered(self.file):
             return self._read(1)
 
     def line(self) -> str:
-        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `Gone`."""
-        with ended_by(CTRL_D, self.file):
+        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `NoAnswer`."""
+        with _end_of_input(CTRL_D, self.file):
             return self._read(LONGEST).rstrip("\r\n")
 
     def _read(self, most: int) -> str:
@@ -69,7 +71,7 @@ class Keyboard:
 
 @contextmanager
 def _unbuffered(file: int) -> Iterator[None]:
-    """The terminal gives each key as it is pressed and does not show it. Ctrl-C stays what it is."""
+    """Make the terminal give each key as it is pressed, and not show it. Ctrl-C still interrupts."""
     import termios
     import tty
 
@@ -86,8 +88,8 @@ def _unbuffered(file: int) -> Iterator[None]:
 
 
 @contextmanager
-def ended_by(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]:
-    """The terminal takes `key` for the end of what is typed, and shows that with `echo`. Raises `Gone`."""
+def _end_of_input(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]:
+    """The terminal takes `key` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`."""
     import termios
 
     try:
@@ -112,3 +114,29 @@ def can_ask() -> bool:
         return sys.stderr.isatty()
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def keep_typed_text(*, echo: bool = True) -> Iterator[None]:
+    """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
+
+    By itself a terminal makes of Ctrl-D an end of input that no prompt can read.
+    """
+    with _stdin_ended_by(_NO_KEY, echo=echo):
+        yield
+
+
+@contextmanager
+def end_on_ctrl_d() -> Iterator[None]:
+    """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
+    with _stdin_ended_by(CTRL_D):
+        yield
+
+
+@contextmanager
+def _stdin_ended_by(key: bytes, *, echo: bool = True) -> Iterator[None]:
+    if sys.platform == "win32":
+        yield
+        return
+    with _end_of_input(key, sys.stdin.fileno(), echo=echo):
+        yield

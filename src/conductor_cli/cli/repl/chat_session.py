@@ -1,4 +1,4 @@
-"""What a chat works with: the conductor that stays open, the conversation so far, and what its runs have cost."""
+"""The state of a chat: the conductor that stays open, the conversation so far, and what its runs have cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
-from conductor_cli.cli.repl.prompt import INTERRUPTED, Left
+from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.repl.prompt import INTERRUPTED, ChatEnded
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core import rerun
 from conductor_cli.core.conversation import continue_conversation, first_turn_to_send
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class ChatSession:
-    """Opens nothing before `begin`, which a running event loop is needed for. Close it.
+    """One conversation. It opens nothing before `begin`, which needs a running event loop. Close it.
 
-    `turns` are the runs that the next question continues, `runs` all that this chat has made, `files` what goes with
+    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files` those to attach to
     the next question.
     """
 
@@ -55,15 +56,15 @@ class ChatSession:
         self.changed: Callable[[], None] = lambda: None
         """Called when something that the prompt shows has changed."""
         self.failed: Callable[[ConductorError], None] = lambda _: None
-        """Called when the conductor could not be opened while nobody waited for it."""
+        """Called when the conductor could not be opened in the background."""
         self.stopped = float("-inf")
-        """When Ctrl-C stopped a run."""
+        """When Ctrl-C last stopped a run, by the monotonic clock."""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
         self._opening: asyncio.Task[OpenedConductor] | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._said: set[str] = set()
-        self._first = 0
+        self._shown_remarks: set[str] = set()
+        self._first_sent = 0  # the first turn that goes along with the next question
 
     def _session(self, flags: Mapping[str, Any]) -> Session:
         session = Session(self._common, self._options, flags)
@@ -72,7 +73,7 @@ class ChatSession:
         return session
 
     def go_on(self, earlier: Trace) -> None:
-        """Continue the conversation of a stored run, under the rules that it began with."""
+        """Continue the conversation of a stored run, under the policy that it began with."""
         self.turns.append(earlier)
         self._continued = earlier
         self.session = self._session(self.flags)
@@ -80,7 +81,7 @@ class ChatSession:
     # The conductor
 
     def begin(self) -> None:
-        """Open the conductor and load its model, behind whatever the person does meanwhile."""
+        """Begin to open the conductor and load its model in the background."""
         self._opening = asyncio.create_task(self._open(self.session, self.only))
         self._loading = asyncio.create_task(self._load(self._opening))
 
@@ -91,7 +92,10 @@ class ChatSession:
         )  # fmt: skip
 
     async def _load(self, opening: Awaitable[OpenedConductor]) -> None:
-        """Have a local model read what stands before every question. What goes wrong there is told with one."""
+        """Have a local model read the part of the prompt that is the same for every question.
+
+        What goes wrong there is reported with the first question.
+        """
         try:
             opened = await opening
         except ConductorError as error:
@@ -105,24 +109,30 @@ class ChatSession:
             self.changed()
 
     def _use(self, opened: OpenedConductor) -> None:
-        """Go on with this conductor, in place of the one before."""
-        if self._opened is not None:
-            self._opened.leave()
+        """Use this conductor from now on."""
+        self._leave()
         self._opened = opened
         self.changed()
 
+    def _leave(self) -> None:
+        """Close the record of what was spent, of the conductor in use; its models stay open."""
+        if self._opened is not None:
+            self._opened.leave()
+            if self._opened.problem:
+                print_notice(self._opened.problem)
+
     @property
     def loading(self) -> bool:
-        """Whether a local model is being read, or nothing is open yet."""
+        """Whether the conductor or its model is still being loaded."""
         return self._loading is not None and not self._loading.done()
 
     @property
     def conductor(self) -> Conductor | None:
-        """The conductor, as soon as it is open."""
+        """The conductor, None while it is not open."""
         return self._opened.conductor if self._opened is not None else None
 
     async def open(self) -> Conductor:
-        """Wait for the conductor; one that could not be opened is tried again. Raises `ConductorError`."""
+        """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""
         failed = self._opening is None or (self._opening.done() and self._opening.exception() is not None)
         if failed:
             self.begin()
@@ -130,16 +140,16 @@ class ChatSession:
         return (await asyncio.shield(self._opening)).conductor
 
     async def ready(self) -> Conductor:
-        """Wait until the conductor's model has been loaded, too. Raises `ConductorError`."""
+        """Wait until the conductor is open and its model loaded. Raises `ConductorError`."""
         conductor = await self.open()
         if self._loading is not None:
             await asyncio.shield(self._loading)
         return conductor
 
     async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
-        """Go on with other settings; None takes back what this chat had set. Raises `ConductorError`: all stays then.
+        """Use other settings from now on; None resets one. Open models stay open.
 
-        Models that are open stay open.
+        Raises `ConductorError`, and then nothing has changed.
         """
         wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
         chosen = self.only if only is None else tuple(only)
@@ -159,123 +169,122 @@ class ChatSession:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*filter(None, (self._opening, self._loading)), return_exceptions=True)
-        if self._opened is not None:
-            self._opened.leave()
+        self._leave()
         await self._loaded.close()
 
     # Runs
 
     async def ask(self, text: str) -> int:
         """Ask a question as the next of the conversation; returns the exit code of its run."""
-        conductor = self._set(await self.open())
-        question, said = self._question(text)
-        if said:
-            conductor = replace(conductor, remarks=(*conductor.remarks, said))
+        conductor = self._with_new_remarks(await self.open())
+        question, remark = self._make_question(text)
+        if remark:
+            conductor = replace(conductor, remarks=(*conductor.remarks, remark))
         result = await self._put(conductor, question)
-        self._took(result.run.trace, new=True)
+        self._add_run(result.run.trace, new=True)
         return result.exit_code
 
     async def plan(self, text: str) -> RunResult:
         """Only plan a question. The plan can be run by `finish`."""
-        conductor = self._set(await self.open())
-        result = await self._put(without_reviews(conductor), self._question(text)[0], plan_only=True)
-        self._took(result.run.trace, new=True)
+        conductor = self._with_new_remarks(await self.open())
+        result = await self._put(without_reviews(conductor), self._make_question(text)[0], plan_only=True)
+        self._add_run(result.run.trace, new=True)
         return result
 
     async def redo(self, number: int, worker: str | None) -> int:
-        """Run step `number` of the last run again, by `worker` if one is named, and what follows from it."""
+        """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
         last = self.last
         conductor = await self.open()
         if worker is not None:
             choose_workers(conductor.pool, [worker])
-        conductor = without_reviews(self._set(conductor))
+        conductor = without_reviews(self._with_new_remarks(conductor))
         return await self._resume(rerun.reset_step(last, number, worker), conductor)
 
     async def finish(self) -> int:
-        """Run what the last run has not finished. Raises `UsageError` where nothing is missing."""
+        """Run what the last run did not finish. Raises `UsageError` where it is complete."""
         last = self.last
         if last.state == "finished" and last.error is None and not last.partial and last.answer:
-            hint = f"one step again: /redo N [worker], N from 1 to {len(last.steps)}" if last.steps else ""
-            raise UsageError("the last run has nothing left to do", hint=hint)
-        return await self._resume(last, self._set(await self.open()))
+            hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}" if last.steps else ""
+            raise UsageError("the last run is complete", hint=hint)
+        return await self._resume(last, self._with_new_remarks(await self.open()))
 
     async def _put(self, conductor: Conductor, question: Question, **how: Any) -> RunResult:  # noqa: ANN401 - as `Session.put` takes it
-        """Run a question, and remember when somebody stopped it. Raises `Left` where the whole chat is to end."""
+        """Run a question. Raises `ChatEnded` where the process was told to terminate."""
         result = await self.session.put(conductor, question, **how)
         if result.exit_code == TERMINATED:
-            raise Left(TERMINATED)
+            raise ChatEnded(TERMINATED)
         if result.exit_code == INTERRUPTED:
             self.stopped = time.monotonic()
         return result
 
     async def _resume(self, earlier: Trace, conductor: Conductor) -> int:
         result = await self._put(conductor, earlier.question, resume=earlier)
-        self._took(result.run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
+        self._add_run(result.run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
         return result.exit_code
 
     @property
     def last(self) -> Trace:
-        """The run that was made last. Raises `UsageError` where there is none."""
+        """The newest run. Raises `UsageError` where there is none."""
         found = self.runs[-1:] or self.turns[-1:]
         if not found:
-            raise UsageError("nothing was asked yet", hint="type a question")
+            raise UsageError("no question was asked yet", hint="type a question")
         return found[0]
 
-    def _took(self, trace: Trace, *, new: bool) -> None:
-        """A run has ended: it takes the place of the one it is another try of, or follows the last."""
+    def _add_run(self, trace: Trace, *, new: bool) -> None:
+        """Note a run that has ended. If it is not `new`, it replaces the last turn, which it repeats or finishes."""
         self.runs.append(trace)
         if trace.answer:
             self.files.clear()
             self.turns[len(self.turns) - (not new) :] = [trace]
 
-    def _set(self, conductor: Conductor) -> Conductor:
-        """The conductor without what it has said in this chat already."""
-        fresh = tuple(text for text in conductor.remarks if text not in self._said)
-        self._said.update(fresh)
-        return replace(conductor, remarks=fresh)
+    def _with_new_remarks(self, conductor: Conductor) -> Conductor:
+        """The conductor without the remarks that this chat has shown already."""
+        remarks = tuple(text for text in conductor.remarks if text not in self._shown_remarks)
+        self._shown_remarks.update(remarks)
+        return replace(conductor, remarks=remarks)
 
-    def standing(self, *, narrow: bool = False) -> list[str]:
-        """What holds for the next question, in a few words: mode, pool, files, money."""
-        conductor, used = self.conductor, self.spent()
-        pool = (
-            []
-            if conductor is None
-            else [str(len(conductor.pool)) if narrow else format_count(len(conductor.pool), "worker")]
-        )
-        files = [format_count(len(self.files), "file")] if self.files else []
-        spent = format_cost(used) or "$0.00"
-        return [
-            *(["loading"] if self.loading else []), self.session.settings["conductor.mode"], *pool, *files,
-            spent.partition(" + ")[0] if narrow else spent,
-        ]  # fmt: skip
+    def status(self, *, narrow: bool = False) -> list[str]:
+        """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
+        parts = ["loading"] if self.loading else []
+        parts.append(self.session.settings["conductor.mode"])
+        if self.conductor is not None:
+            count = len(self.conductor.pool)
+            parts.append(str(count) if narrow else format_count(count, "worker"))
+        if self.files:
+            parts.append(format_count(len(self.files), "file"))
+        cost = format_cost(self.spent()) or "$0.00"
+        parts.append(cost.partition(" + ")[0] if narrow else cost)
+        return parts
 
     # The conversation
 
-    def _question(self, text: str) -> tuple[Question, str]:
-        """The next question with all that goes with it, and what is to be said of what does not go any more."""
-        asked = Question(text=text, system=self.system, files=tuple(self.files))
+    def _make_question(self, text: str) -> tuple[Question, str]:
+        """The next question with the conversation, and a remark where older turns are no longer sent with it."""
+        question = Question(text=text, system=self.system, files=tuple(self.files))
         if self.rehearsal:
-            check_question(asked)
+            check_question(question)
         if not self.turns or self.rehearsal:
-            return asked, ""
-        asked = continue_conversation(asked, self.turns[-1], keep_system=not self.system)
-        everything = (
+            return question, ""
+        question = continue_conversation(question, self.turns[-1], keep_system=not self.system)
+        turns = (
             *self.turns[0].question.history,
             *(Turn(question=trace.question.text, answer=trace.answer) for trace in self.turns),
         )
-        tokens, before = self.session.settings["chat.context"], self._first
-        self._first = first_turn_to_send(everything, before, tokens)
-        turns = format_count(self._first, "turn")
-        said = f"the conversation is longer than {tokens:,} tokens: its first {turns} stay behind"
-        return replace(asked, history=everything[self._first :]), said if self._first > before else ""
+        tokens, before = self.session.settings["chat.context"], self._first_sent
+        self._first_sent = first_turn_to_send(turns, before, tokens)
+        remark = ""
+        if self._first_sent > before:
+            dropped = format_count(self._first_sent, "turn")
+            remark = f"the conversation is longer than {tokens:,} tokens: its first {dropped} are no longer sent"
+        return replace(question, history=turns[self._first_sent :]), remark
 
     def undo(self) -> Trace:
-        """Take the last turn back, and return it. Raises `UsageError` where there is none."""
+        """Remove the last turn and return it. Raises `UsageError` where there is none."""
         if not self.turns:
-            raise UsageError("there is nothing to take back", hint="type a question")
-        self._first = 0
+            raise UsageError("there is nothing to undo", hint="type a question")
+        self._first_sent = 0
         return self.turns.pop()
 
     def spent(self) -> Usage:
-        """What this chat's runs have used."""
+        """What the runs of this chat have used."""
         return sum((trace.usage for trace in self.runs), NO_USAGE)

@@ -1,4 +1,4 @@
-"""What a tab offers: commands, and behind one its modes, workers, steps, runs, limits or files."""
+"""What Tab offers: commands, and after a command its modes, workers, steps, runs, limits or files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class SlashCompleter(Completer):
-    """Completes lines that begin with a slash; prose is left alone."""
+    """Completes lines that begin with a slash; questions are left alone."""
 
-    def __init__(self, desk: ChatSession) -> None:
-        self._desk = desk
+    def __init__(self, chat: ChatSession) -> None:
+        self._desk = chat
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -34,26 +34,26 @@ class SlashCompleter(Completer):
         elif name in {"/file", "/save"}:
             yield from self._paths.get_completions(Document(rest), complete_event)
         else:
-            begun = rest.rpartition(",")[2] if name == "/workers" else rest.rpartition(" ")[2]
+            typed = rest.rpartition(",")[2] if name == "/workers" else rest.rpartition(" ")[2]
             for value, meta in self._values(name, rest.split(" ")[:-1]):
-                if value.startswith(begun):
-                    yield Completion(value, start_position=-len(begun), display_meta=one_line(meta))
+                if value.startswith(typed):
+                    yield Completion(value, start_position=-len(typed), display_meta=one_line(meta))
 
-    def _commands(self, begun: str) -> Iterator[Completion]:
+    def _commands(self, typed: str) -> Iterator[Completion]:
         for command in COMMANDS:
             name = f"/{command.name}"
-            if name.startswith(begun):
-                yield Completion(name, start_position=-len(begun), display_meta=command.help)
+            if name.startswith(typed):
+                yield Completion(name, start_position=-len(typed), display_meta=command.help)
 
     def _values(self, name: str, before: list[str]) -> Iterable[tuple[str, str]]:
-        """What may stand as the next word of a command, with a word about each."""
+        """The possible next words of a command, each with a description."""
         place = (name, len(before))
         if place == ("/mode", 0):
             return [(mode.value, "") for mode in Mode]
         if place == ("/limits", 0):
             return [(limit.name.partition(".")[2], limit.help) for limit in LIMITS]
         if place in {("/workers", 0), ("/redo", 1)}:
-            return [*self._workers(), *([("all", "whoever the settings name")] if name == "/workers" else [])]
+            return [*self._workers(), *([("all", "every worker of the settings")] if name == "/workers" else [])]
         if place in {("/redo", 0), ("/trace", 0)}:
             return [*self._steps(), *(self._runs() if name == "/trace" else [])]
         return []

@@ -29,86 +29,86 @@ if TYPE_CHECKING:
 
 KEYS: Final = (
     ("Enter", "ask"),
-    ("Alt-Enter, or \\ Enter", "a new line; what is pasted keeps its lines"),
-    ("Ctrl-X Ctrl-E", "go on in your editor ($VISUAL, $EDITOR)"),
-    ("Up, Ctrl-R", "what was typed before"),
+    ("Alt-Enter, or \\ Enter", "start a new line; pasted text keeps its lines"),
+    ("Ctrl-X Ctrl-E", "continue in your editor ($VISUAL, $EDITOR)"),
+    ("Up, Ctrl-R", "find earlier messages"),
     ("Tab", "complete a command, worker, step, run or file"),
-    ("Ctrl-C", "stop the run and keep what is done; twice: leave. At the prompt: clear the line"),
+    ("Ctrl-C", "stop the run and keep finished steps; twice: leave. At the prompt: clear the line"),
     ("Ctrl-D", "leave"),
 )
 MODES: Final = {
-    "mini": "one worker, without a written plan",
+    "mini": "one worker, without a plan",
     "auto": "a plan of up to five steps",
     "ultra": "the conductor reasons first and reviews the answer",
 }
 
 
-def mode(name: str) -> str:
+def describe_mode(name: str) -> str:
     """What a mode means."""
     return f"{name}: {MODES[name]}"
 
 
-def help_(commands: Iterable[tuple[str, str]]) -> None:
-    """The commands, then the keys."""
+def print_help(commands: Iterable[tuple[str, str]]) -> None:
+    """Print the commands, then the keys."""
     print_table(("COMMAND", ""), list(commands))
     print_line()
     print_table(("KEY", ""), KEYS)
 
 
-def workers(conductor: Conductor) -> None:
-    """The pool, and who of it cannot be asked."""
-    absent = conductor.absent
+def print_workers(conductor: Conductor) -> None:
+    """Print the pool, and which of its workers cannot be asked."""
     rows = [[worker.name, recipient_of(worker), worker.about or worker.model] for worker in conductor.pool]
     print_table(("WORKER", "READ BY", "ABOUT"), rows)
-    for name, why in absent.items():
-        print_notice(f"{name} is left out: {why.message}")
+    for name, failure in conductor.absent.items():
+        print_notice(f"{name} is left out: {failure.message}")
 
 
-def plan(trace: Trace) -> None:
-    """The steps of a run as they were planned, and how far they are."""
-    if not trace.steps:
-        raise UsageError(f"run {trace.run} has no steps", hint="/trace shows what it has")
-    for record in trace.steps:
+def print_plan_progress(run: Trace) -> None:
+    """Print the planned steps of a run and their states. Raises `UsageError` where there are none."""
+    if not run.steps:
+        raise UsageError(f"run {run.run} has no steps", hint="/trace shows what it has")
+    for record in run.steps:
         print_text(f"{record.number}  {record.worker}, {describe_access(record.step.access)}: {record.state}")
         print_text(f"   {record.step.subtask}")
 
 
-def offer(run: Run, around: OutputContext) -> None:
-    """A plan that was only made: who does what, who reads it, what it may cost."""
+def print_offer(run: Run, around: OutputContext) -> None:
+    """Print a plan that waits to be run: who does what, who reads it, what it may cost."""
     printer = Printer(Stdout(around.stdout), around)
     printer.print([BLANK, *plan_lines(describe_offer(run), printer.screen), BLANK])
 
 
-def trace(found: Trace, step: int | None = None) -> None:
-    """A run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
+def print_run(run: Trace, step: int | None = None) -> None:
+    """Print a run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
-        check_step_exists(found, step)
-    print_text(trace_text(found) if step is None else step_text(found, step))
+        check_step_exists(run, step)
+    print_text(trace_text(run) if step is None else step_text(run, step))
 
 
-def unfinished(run: Trace) -> None:
-    """How a run that was broken off is finished in this chat."""
+def print_how_to_finish(run: Trace) -> None:
+    """Print how to finish a run that broke off, if it did."""
     if run.error is not None and len(run.done()) < len(run.steps):
-        print_notice(f"  here: {'/limits NAME VALUE, then ' if run.error.kind == 'limit' else ''}/redo")
+        first = "/limits NAME VALUE, then " if run.error.kind == "limit" else ""
+        print_notice(f"  to finish it here: {first}/redo")
 
 
-def cost(runs: Sequence[Trace]) -> None:
-    """What each run has used, and all together."""
+def print_cost(runs: Sequence[Trace]) -> None:
+    """Print what each run has used, and the total."""
     if not runs:
-        print_notice("nothing was asked yet")
+        print_notice("no question was asked yet")
         return
-    rows = [[str(number), *_figures(run.usage), question(run)] for number, run in enumerate(runs, start=1)]
+    rows = [[str(number), *_figures(run.usage), shorten_question(run)] for number, run in enumerate(runs, start=1)]
     rows.append(["all", *_figures(sum((run.usage for run in runs), NO_USAGE)), ""])
     print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), rows)
-    print_notice("of all days and runs: conductor cost")
+    print_notice("for other days and runs: conductor cost")
 
 
 def _figures(usage: Usage) -> list[str]:
     return [f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage) or "-"]
 
 
-def limits(known: Sequence[Setting], settings: Settings) -> None:
-    """Every limit of a run with where it is from."""
+def print_limits(known: Sequence[Setting], settings: Settings) -> None:
+    """Print every limit of a run and where it is from."""
     rows = []
     for limit in known:
         origin = settings.origins[limit.name].replace("command line", "this chat")
@@ -116,31 +116,33 @@ def limits(known: Sequence[Setting], settings: Settings) -> None:
     print_table(("LIMIT", "VALUE", "FROM", ""), rows)
 
 
-def files(new: Sequence[File], old: Sequence[File]) -> None:
-    """What goes with the next question, and what went with earlier ones and still does."""
+def print_files(new: Sequence[File], old: Sequence[File]) -> None:
+    """Print which files go with the next question: new ones, and those of earlier questions."""
     for file in (*old, *new):
-        state = "goes with the next question" if file in new else "goes along since an earlier question"
+        state = "goes with the next question" if file in new else "still attached from an earlier question"
         print_notice(f"{file.name}: {len(file.text):,} characters, {state}")
     if not new and not old:
         print_notice("no file is attached")
 
 
-def question(asked: Trace, length: int = 60) -> str:
-    """The head of a run's question."""
-    line = question_line(asked)
+def shorten_question(run: Trace, length: int = 60) -> str:
+    """The beginning of a run's question, on one line."""
+    line = question_line(run)
     return line if len(line) <= length else f"{line[: length - 4]} ..."
 
 
-def standing(turns: Sequence[Trace]) -> str:
-    """How much of a conversation there is."""
-    count = len(turns) + sum(len(trace.question.history) for trace in turns[:1])
+def describe_conversation(turns: Sequence[Trace]) -> str:
+    """How many questions a conversation has."""
+    count = len(turns) + sum(len(run.question.history) for run in turns[:1])
     return f"the conversation has {format_count(count, 'question')}" if count else "the conversation is empty"
 
 
-def conversation(turns: Sequence[Trace]) -> str:
-    """A conversation as Markdown: questions as headings' text, answers as they came."""
-    earlier = [(turn.question, turn.answer) for trace in turns[:1] for turn in trace.question.history]
-    pairs = [*earlier, *((trace.question.text, trace.answer) for trace in turns)]
-    parts = [f"## Question {number}\n\n{asked}\n\n## Answer {number}\n\n{answer}" for number, (asked, answer) in
-             enumerate(pairs, start=1)]  # fmt: skip
+def conversation_as_markdown(turns: Sequence[Trace]) -> str:
+    """A conversation as Markdown, with the answers as they came."""
+    earlier = [(turn.question, turn.answer) for run in turns[:1] for turn in run.question.history]
+    pairs = [*earlier, *((run.question.text, run.answer) for run in turns)]
+    parts = [
+        f"## Question {number}\n\n{question}\n\n## Answer {number}\n\n{answer}"
+        for number, (question, answer) in enumerate(pairs, start=1)
+    ]
     return "\n\n".join([f"# Conversation of run {turns[-1].run}", *parts, ""])

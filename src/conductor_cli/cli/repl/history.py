@@ -1,4 +1,4 @@
-"""What was typed before: a file that only its owner may read, with prompt_toolkit's own reading and writing."""
+"""The history of what was typed: a file that only its owner may read, in prompt_toolkit's format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 NAME: Final = "history"
 """The file, in the state directory."""
 LARGEST: Final = 1 << 20
-"""Bytes that are kept of the file from one chat to the next."""
+"""Bytes of the file that are kept from one chat to the next."""
 LONGEST: Final = 100_000
-"""Characters of an entry. What is longer was pasted, and lies in the trace."""
+"""Characters of an entry. Longer text was pasted, and is in the trace."""
 
 
-def home() -> Path:
-    """The state directory; where it is known without them, the settings are not loaded for it."""
+def history_directory() -> Path:
+    """The state directory. On Linux it is found without loading the settings."""
     if sys.platform == "linux":
         from conductor_cli.store.fast_list import state_directory
 
@@ -31,20 +31,20 @@ def home() -> Path:
     return app_paths(os.environ).state
 
 
-def history_at(place: Path) -> History:
-    """The history in a directory; where it cannot be there, one that is forgotten, and a line that says so."""
+def open_history(place: Path) -> History:
+    """The history in a directory; where that cannot be used, one in memory, with a notice."""
     path = place / NAME
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _prepare(path)
     except OSError as error:
-        print_notice(f"nothing typed here is remembered: {path}: {error.strerror}")
+        print_notice(f"the history is not saved: {path}: {error.strerror}")
         return InMemoryHistory()
-    return Kept(str(path))
+    return _RedactedHistory(str(path))
 
 
 def _prepare(path: Path) -> None:
-    """Make the file, for its owner only, and drop what has become too much of it."""
+    """Make the file, for its owner only, and drop its oldest entries where it is too large."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         if hasattr(os, "fchmod"):
             os.fchmod(file.fileno(), 0o600)
@@ -56,8 +56,8 @@ def _prepare(path: Path) -> None:
             file.truncate()
 
 
-class Kept(FileHistory):
-    """Entries without keys. A disk that takes none costs the memory, not the chat."""
+class _RedactedHistory(FileHistory):
+    """Entries without API keys. A full disk costs the history, not the chat."""
 
     def store_string(self, string: str) -> None:
         if len(string) > LONGEST:

@@ -1,6 +1,6 @@
-"""The conversation itself: one message after the other, each a question or a command, until the person leaves.
+"""The chat itself: one message after the other, each a question or a command, until the person leaves.
 
-The prompt comes first. What a run needs is loaded behind it, on a thread, and then the conductor's model.
+The prompt comes first. What a run needs is loaded meanwhile on a thread, and then the conductor's model.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.chat_banner import banner
+from conductor_cli.cli.keypress import end_on_ctrl_d, keep_typed_text
 from conductor_cli.cli.output import print_error, print_notice
-from conductor_cli.cli.repl.history import home
-from conductor_cli.cli.repl.prompt import Left, Prompt
-from conductor_cli.cli.repl.typeahead import end_on_ctrl_d, keep_typed_text
+from conductor_cli.cli.repl.history import history_directory
+from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
 from conductor_cli.cli.signals import default_signals, on_signal
 from conductor_cli.core.errors import ConductorError
 
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from conductor_cli.cli.options import GlobalOptions
     from conductor_cli.cli.repl.chat_session import ChatSession
 
+# The modules that are imported inside functions here take a fifth of a second together. The prompt is there before
+# they are, and they are loaded while the first message is typed.
+
 PATIENCE: Final = 0.3
-"""Seconds of waiting for the conductor before a line says so."""
+"""Seconds of waiting for the conductor before a notice says so."""
+
 LEAVING: Final = frozenset({"exit", "quit"})
-"""Messages that mean the end, whatever a model could say to them."""
+"""Messages that end the chat, like Ctrl-D."""
 
 
 def start_chat(options: GlobalOptions | None = None, *, rehearsal: bool = False) -> int:
-    """Talk without any option of a chat's own; returns the exit code. Without `options` its head is there already."""
+    """Run a chat without options of its own; returns the exit code. None: its banner is printed already."""
 
     def make() -> ChatSession:
         from conductor_cli.cli.options import GlobalOptions, RunOptions
@@ -50,112 +54,111 @@ def run_chat(
     quiet: bool = False,
     greeted: bool = False,
 ) -> int:
-    """Talk until the person leaves; returns the exit code. Raises what `make` does, a moment later.
+    """Run a chat until the person leaves; returns the exit code. Raises what `make` raises, after the prompt is there.
 
-    `kept`: whether what is typed is remembered; `greeted`: the head stands there already.
+    `kept`: what is typed goes into the history file. `greeted`: the banner is printed already.
     """
     if not (quiet or greeted):
         print_notice(banner(rehearsal=rehearsal).rstrip())
     with default_signals(), keep_typed_text():
-        return asyncio.run(_talk(make, home() if kept else None, quiet=quiet))
+        return asyncio.run(_read_messages(make, history_directory() if kept else None, quiet=quiet))
 
 
-async def _talk(make: Callable[[], ChatSession], history: Path | None, *, quiet: bool) -> int:
+async def _read_messages(make: Callable[[], ChatSession], history: Path | None, *, quiet: bool) -> int:
     prompt = Prompt(history)
-    making = asyncio.create_task(_set(prompt, make, quiet=quiet))
+    opening = asyncio.create_task(_open_chat(prompt, make, quiet=quiet))
     text: str | None = None
     try:
         while True:
-            if making.done():
-                making.result()  # a fault that was there before the prompt was
+            if opening.done():
+                opening.result()  # raises what was wrong before the prompt was shown
             message = await prompt.read(text or "", editor=text is not None)
-            text = await _heard(await making, prompt, message, quiet=quiet)
+            text = await _handle(await opening, prompt, message, quiet=quiet)
             if text is None:
                 print_notice("")
-    except Left as left:
-        return left.code
+    except ChatEnded as ended:
+        return ended.code
     finally:
-        await _put_away(making)
+        if opening.done() and opening.exception() is None:
+            await opening.result().close()
+        else:
+            opening.cancel()
 
 
-async def _set(prompt: Prompt, make: Callable[[], ChatSession], *, quiet: bool) -> ChatSession:
-    """Make the desk and have its conductor loaded. A fault in what a command line or a file says ends the chat."""
+async def _open_chat(prompt: Prompt, make: Callable[[], ChatSession], *, quiet: bool) -> ChatSession:
+    """Make the chat and start loading its model. What is wrong with a command line or a file ends the chat."""
+
+    def load() -> tuple[ChatSession, bool]:
+        from conductor_cli.app.planner_resolution import has_no_model
+        from conductor_cli.cli.repl.completer import SlashCompleter
+
+        chat = make()
+        prompt.completer = SlashCompleter(chat)
+        return chat, chat.rehearsal or not has_no_model(chat.session.settings)
+
     try:
-        desk, nothing = await asyncio.to_thread(_made, prompt, make)
+        chat, has_model = await asyncio.to_thread(load)
     except Exception as error:
         prompt.leave(error)
         raise
-    desk.changed = prompt.refresh
-    desk.failed = lambda error: prompt.above(lambda: print_error(error))
-    prompt.desk = desk
-    if not desk.session.keep:
+    chat.changed = prompt.refresh
+    chat.failed = lambda error: prompt.above(lambda: print_error(error))
+    prompt.chat = chat
+    if not chat.session.keep:
         prompt.forget()
-    if desk.turns and not quiet:
-        from conductor_cli.cli.repl.display import standing
+    if chat.turns and not quiet:
+        from conductor_cli.cli.repl.display import describe_conversation
 
-        prompt.above(lambda: print_notice(f"going on with run {desk.turns[-1].run}: {standing(desk.turns)}"))
-    if not nothing:
-        desk.begin()
+        notice = f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}"
+        prompt.above(lambda: print_notice(notice))
+    if has_model:
+        chat.begin()
     prompt.refresh()
-    return desk
+    return chat
 
 
-def _made(prompt: Prompt, make: Callable[[], ChatSession]) -> tuple[ChatSession, bool]:
-    """The desk, and whether no model is there that could plan. What is slow to load is loaded here."""
-    desk = make()
-    from conductor_cli.app.planner_resolution import has_no_model
-    from conductor_cli.cli.repl.completer import SlashCompleter
-
-    prompt.completer = SlashCompleter(desk)
-    return desk, not desk.rehearsal and has_no_model(desk.session.settings)
-
-
-async def _put_away(making: asyncio.Task[ChatSession]) -> None:
-    if making.done() and making.exception() is None:
-        await making.result().close()
-    else:
-        making.cancel()
-
-
-async def _heard(desk: ChatSession, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
-    """Do what a message asks for. Returns what the person wants to edit next, None for nothing."""
-    from conductor_cli.cli.repl.commands import acted, command_in
-    from conductor_cli.cli.repl.display import unfinished
+async def _handle(chat: ChatSession, prompt: Prompt, message: str, *, quiet: bool) -> str | None:
+    """Do what a message asks for. Returns a text for the person to edit next, None for none."""
+    from conductor_cli.cli.repl.commands import find_command, run_command
+    from conductor_cli.cli.repl.display import print_how_to_finish
+    from conductor_cli.views import choose_progress
 
     if message.strip() in LEAVING:
-        raise Left
-    echoed = message.startswith("/") or "\n" in message.strip() or not _is_drawn(desk)
+        raise ChatEnded
+    # The live tree shows a question of one line itself.
+    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.around)
+    echoed = message.startswith("/") or "\n" in message.strip() or progress != "tree"
     if echoed:
         prompt.echo(message.strip())
-    text, before = None, len(desk.runs)
+    text, before = None, len(chat.runs)
     try:
-        found = command_in(message)
+        found = find_command(message)
         if found is not None:
-            with _unseen(desk):
-                text = await acted(desk, *found)
+            with _typing_hidden(chat):
+                text = await run_command(chat, *found)
         else:
-            if desk.conductor is None and not desk.rehearsal and not _offered(desk, quiet=quiet):
+            if chat.conductor is None and not chat.rehearsal and not _offer_model(chat, quiet=quiet):
                 return None
-            with _unseen(desk):
-                if await _loaded(desk):
-                    await desk.ask(message.strip())
+            with _typing_hidden(chat):
+                if await _wait_for_model(chat):
+                    await chat.ask(message.strip())
     except ConductorError as error:
         if not echoed:  # no run has shown it
             prompt.echo(message.strip())
         print_error(error)
-    if len(desk.runs) > before and not quiet:
-        unfinished(desk.last)
+    if len(chat.runs) > before and not quiet:
+        print_how_to_finish(chat.last)
     return text
 
 
-def _offered(desk: ChatSession, *, quiet: bool) -> bool:
-    """Ask where no model is there that plans, and get it; false where Ctrl-C went back to the prompt."""
+def _offer_model(chat: ChatSession, *, quiet: bool) -> bool:
+    """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
     from conductor_cli.cli.model_download import offer_model
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with end_on_ctrl_d():
-            offer_model(desk.session.settings, quiet=quiet)
+            offer_model(chat.session.settings, quiet=quiet)
     except KeyboardInterrupt:
         print_notice("")
         return False
@@ -164,16 +167,9 @@ def _offered(desk: ChatSession, *, quiet: bool) -> bool:
     return True
 
 
-def _is_drawn(desk: ChatSession) -> bool:
-    """Whether the run itself will show the question."""
-    from conductor_cli.views import choose_progress
-
-    return choose_progress("answer", desk.session.settings["output.progress"], desk.session.around) == "tree"
-
-
-async def _loaded(desk: ChatSession) -> bool:
-    """Wait for the conductor's model; false where the person would rather not. Raises `ConductorError`."""
-    waiting = asyncio.ensure_future(desk.ready())
+async def _wait_for_model(chat: ChatSession) -> bool:
+    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt. Raises `ConductorError`."""
+    waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
         if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
             print_notice("the conductor model is still loading; Ctrl-C goes back to the prompt")
@@ -184,6 +180,6 @@ async def _loaded(desk: ChatSession) -> bool:
     return True
 
 
-def _unseen(desk: ChatSession) -> AbstractContextManager[None]:
-    """What is typed while a run goes on does not stand in its picture, unless the run may ask for it."""
-    return nullcontext() if desk.session.approves else keep_typed_text(echo=False)
+def _typing_hidden(chat: ChatSession) -> AbstractContextManager[None]:
+    """Hide what is typed during a run, so that it does not disturb the display, unless the run asks for approval."""
+    return nullcontext() if chat.session.approves else keep_typed_text(echo=False)
