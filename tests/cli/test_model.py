@@ -632,7 +632,7 @@ def test_a_further_part_names_the_first_one(desk: Stage, tmp_path: Path) -> None
         done = desk.inside("model", command, second)
         assert done.code == 5
         assert "is not the first part of its model" in done.err + done.out
-    assert f"name the first one: {first}" in desk.inside("model", "import", second).err
+    assert f"name the first part: {first}" in desk.inside("model", "import", second).err
 
 
 def test_a_plain_file_is_verified(desk: Stage, tiny: Path, tmp_path: Path) -> None:
