@@ -1,16 +1,10 @@
-"""What the tests of evaluations share: cases, scripted workers, and whole evaluations.
-
-Run as a program, it evaluates into a directory and logs each finished call, so that a test can kill it:
-
-    python -m tests.evals.kit DIRECTORY LOG
-"""
+"""What the tests of evaluations share: cases, scripted workers, and whole evaluations."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -169,12 +163,9 @@ class Timed:
 
 
 def main(directory: str, log: str) -> None:
+    """Evaluate into a directory and log each finished call; a test runs it in another process and kills it."""
     models = {name: Logged(name, worker_model(name), Path(log)) for name in NAMES}
     by = conductor(models, model=Logged("planner", planner(), Path(log)))
     asked = cases(12)
     kept, systems = evaluation(Path(directory), by, asked)
     asyncio.run(all_of(kept, systems, by, parallel=4))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import multiprocessing
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,7 @@ def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -
     chance = random.Random(7)
     kills = 0
     for _ in range(60):
-        process = run(cut, log)
+        process = start(cut, log)
         if _killed(process, log, chance.randint(1, 120)):
             kills += 1
             continue
@@ -173,21 +172,27 @@ def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -
     assert rescore(kept) == kept.outcomes()
 
 
-def run(directory: Path, log: Path) -> subprocess.Popen[bytes]:
-    root = Path(__file__).parents[2]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
-    return subprocess.Popen([sys.executable, "-m", "tests.evals.kit", str(directory), str(log)], env=environ)
+def start(directory: Path, log: Path) -> BaseProcess:
+    """An evaluation in another process. A fork server has the imports, which take longer than the evaluation."""
+    kinds = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
+    context.set_forkserver_preload(["tests.evals.kit"])
+    process: BaseProcess = context.Process(target=main, args=(str(directory), str(log)))
+    process.start()
+    return process
 
 
-def _killed(process: subprocess.Popen[bytes], log: Path, more: int) -> bool:
+def _killed(process: BaseProcess, log: Path, more: int) -> bool:
     """Kill it when it has made so many more calls; whether that was in time."""
     enough = _lines(log) + more
-    while process.poll() is None:
+    while process.is_alive():
         if _lines(log) >= enough:
             process.kill()
-            return process.wait() != 0
-        time.sleep(0.001)  # looks, and does not wait for a moment
-    assert process.returncode == 0
+            process.join()
+            return process.exitcode != 0
+        time.sleep(0.001)  # a short pause between two looks
+    process.join()
+    assert process.exitcode == 0
     return False
 
 
