@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from conductor_cli.core.sanitize import is_sanitized
-from conductor_cli.views.text_layout import STRIDE, Screen, folded
+from conductor_cli.views.text_layout import STRIDE, Screen, count_rows
 
 TEXT = st.text(st.characters() | st.sampled_from(" \n漢é👩\u200d"), max_size=300)
 ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
@@ -122,5 +122,5 @@ def test_rows_that_fit_a_smaller_window(widths: list[int], size: tuple[int, int]
 
 def test_rows_are_counted_as_a_terminal_wraps_them() -> None:
     """An empty line takes one row, and a width of 0 is not an error."""
-    assert folded([0, 1, 10, 11, 20, 21], 10) == 1 + 1 + 1 + 2 + 2 + 3
-    assert folded([3], 0) == 3
+    assert count_rows([0, 1, 10, 11, 20, 21], 10) == 1 + 1 + 1 + 2 + 2 + 3
+    assert count_rows([3], 0) == 3

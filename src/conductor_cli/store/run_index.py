@@ -88,6 +88,7 @@ class RunIndex:
             if os.path.lexists(self.directory):
                 os.listdir(self.directory)  # raises an error that says what it is instead
             return [], 0
+        # A damaged index is deleted and built again once; a locked one is left to the process that writes it.
         for _ in range(2):
             try:
                 return self._query(self.path, query, count)
@@ -180,6 +181,7 @@ class _OpenIndex:
         self._update()
         find = self._search if query.terms else self._list
         found, more = find(query, count)
+        # Files that were edited by hand show up only here, by their size and time.
         if self._read_files([each.row.run for each in found if self._is_stale(each.row)]):
             found, more = find(query, count)
         return found, more
@@ -188,6 +190,7 @@ class _OpenIndex:
         """Read new files and those that were being written, and remove runs whose files are gone."""
         changed, now = os.stat(self._directory).st_mtime_ns, time.time_ns()
         seen = self._database.execute("SELECT directory FROM seen").fetchone()
+        # The directory does not change while a run is being written, so those runs are read every time.
         self._read_files([run for (run,) in self._database.execute("SELECT run FROM runs WHERE state = 'running'")])
         if seen is not None and seen[0] == changed:
             return
@@ -199,6 +202,7 @@ class _OpenIndex:
             with _transaction(self._database):
                 self._delete_rows(indexed - stored)
         self._read_files(sorted(stored - indexed, reverse=True))
+        # A later change within the same tick of the clock would go unnoticed, so a recent time is not remembered.
         if changed < now - STABLE_AFTER:
             with _transaction(self._database):
                 self._database.execute("DELETE FROM seen")

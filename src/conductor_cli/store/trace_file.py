@@ -33,6 +33,7 @@ class TraceWriter:
         self.path = path
         self.error: OSError | None = None
         self._pending = b""
+        # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         _lock(self._file)
 

@@ -45,6 +45,7 @@ def compare_traces(one: Trace, other: Trace) -> Iterator[ComparedPart]:
 def comparison_lines(parts: Sequence[ComparedPart], width: int) -> Iterator[str]:
     """Two columns, or on a narrow screen one run under the other."""
     for number, part in enumerate(parts):
+        # Heads in capitals are sections; "answer" and "took" belong to the step above them.
         section = part.head.isupper()
         if number and section:
             yield ""

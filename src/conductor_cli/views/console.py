@@ -69,6 +69,7 @@ def open_console(
     """A console that writes to `stream` and reads nothing from the environment of this process."""
     from rich.console import Console  # loading Rich takes longer than many commands do
 
+    # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has already decided.
     return Console(
         file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=environ, width=width, height=height,
         color_system={True: "standard", False: None, None: "auto"}[color], no_color=color is False,

@@ -85,11 +85,11 @@ def _body(trace: Trace, title: str, *, live: bool) -> Iterator[str]:
     if trace.resumed:
         yield _note(f"resumes run {trace.resumed}")
     if len(trace.question.text) > len(title):
-        yield f"<h2>Question</h2>\n{_text(trace.question.text)}"
+        yield f"<h2>Question</h2>\n{_preformatted(trace.question.text)}"
     for file in trace.question.files:
-        yield f"{_note(f'file {file.name}')}\n{_text(file.text)}"
+        yield f"{_note(f'file {file.name}')}\n{_preformatted(file.text)}"
     if trace.answer:
-        yield f"<h2>Answer</h2>\n{_text(trace.answer, 'answer')}"
+        yield f"<h2>Answer</h2>\n{_preformatted(trace.answer, 'answer')}"
     yield f"<h2>Timeline</h2>\n{timeline(trace)}"
     yield _note("A dashed line is a planned step that waits. Colours show how a step ended, as the words below do.")
     if trace.steps:
@@ -111,14 +111,14 @@ def _step(record: StepRecord, now: float) -> str:
     )  # fmt: skip
     head = f"{record.number}. {', '.join(filter(None, facts))}: {quote_text(record.step.subtask)}"
     state = f'<span class="state {record.state}">{record.state}</span>'
-    parts = [f"<summary>{state} {html_text(head)}</summary>", _note("subtask"), _text(record.step.subtask)]
+    parts = [f"<summary>{state} {html_text(head)}</summary>", _note("subtask"), _preformatted(record.step.subtask)]
     if record.error is not None:
         parts.append(_note(f"failed: {describe_failure(record.error)}"))
     if record.nested is not None:
         parts += [_step(step, record.nested.at) for step in record.nested.steps]
     parts += [_details(f"prompt ({message.role})", message.content) for message in record.prompt]
     parts += [_details("thinking", record.thinking)] if record.thinking else []
-    parts += [_note("answer"), _text(record.text)] if record.text else []
+    parts += [_note("answer"), _preformatted(record.text)] if record.text else []
     return f"<details>{''.join(parts)}</details>"
 
 
@@ -127,10 +127,10 @@ def _note(text: str) -> str:
 
 
 def _details(title: str, text: str) -> str:
-    return f"<details><summary>{html_text(title)}</summary>{_text(text)}</details>"
+    return f"<details><summary>{html_text(title)}</summary>{_preformatted(text)}</details>"
 
 
-def _text(text: str, kind: str = "text") -> str:
+def _preformatted(text: str, kind: str = "text") -> str:
     """A text with its line ends."""
     return f'<pre class="{kind}">\n{escape(sanitize(text))}</pre>'
 

@@ -17,7 +17,7 @@ from rich.segment import ControlType, Segment, Segments
 from rich.style import Style
 
 from conductor_cli.views.base import Clock
-from conductor_cli.views.text_layout import Line, folded
+from conductor_cli.views.text_layout import Line, count_rows
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -70,7 +70,7 @@ class LiveRegion:
         self._clock = clock
         self._rows: list[SegmentLine] = []
         self._drawn = self._seen = console.size
-        self._since = -STABLE_AFTER
+        self._size_since = -STABLE_AFTER
         console.show_cursor(show=False)
 
     @property
@@ -78,8 +78,8 @@ class LiveRegion:
         """Whether the window has kept its size long enough to be drawn on."""
         size, now = self._console.size, self._clock()
         if size != self._seen:
-            self._seen, self._since = size, now
-        return now - self._since >= STABLE_AFTER
+            self._seen, self._size_since = size, now
+        return now - self._size_since >= STABLE_AFTER
 
     def draw(self, rows: list[SegmentLine], above: ConsoleRenderable | None = None) -> None:
         """Replace the rows by `rows`, and print `above` for good before them."""
@@ -104,6 +104,7 @@ class LiveRegion:
     def _update(self, rows: list[SegmentLine]) -> None:
         """Write the rows that differ from those on the screen."""
         before = self._rows
+        # Rows above the first difference stay; the cursor goes up to that one.
         same = next((at for at, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new), None)
         start = min(len(before), len(rows)) if same is None else same
         if start == len(before) == len(rows):
@@ -112,12 +113,15 @@ class LiveRegion:
         for at, row in enumerate(rows[start:], start):
             differs = at >= len(before) or before[at] != row
             written += [_control(_ERASE), *row, _END] if differs else [_END]
+        # Rows that are no longer needed are erased below the new ones, and the cursor comes back up.
         gone = max(0, len(before) - len(rows))
         written.append(_control(*[_ERASE, (ControlType.CURSOR_DOWN, 1)] * gone, *[_UP] * gone))
         self._print(Segments(written))
 
     def _erase(self) -> None:
-        taken = folded(map(width, self._rows), self._console.width) if self._rewraps else len(self._rows)
+        # After a resize the terminal has wrapped the rows by its new width; they take more lines than were written.
+        taken = count_rows(map(row_width, self._rows), self._console.width) if self._rewraps else len(self._rows)
+        # The cursor cannot go above the screen: what has left it is lost, and `Screen.fits` prevents that.
         count = min(taken, max(0, self._console.height - 1))
         self._print(Segments([_control(ControlType.CARRIAGE_RETURN, _ERASE, *[_UP, _ERASE] * count)]))
 
@@ -129,8 +133,8 @@ def _control(*codes: ControlType | tuple[ControlType, int]) -> Segment:
     return Control(*codes).segment
 
 
-def width(row: SegmentLine) -> int:
-    """How many columns a row takes."""
+def row_width(row: SegmentLine) -> int:
+    """How many cells a row takes."""
     return sum(segment.cell_length for segment in row)
 
 

@@ -49,15 +49,17 @@ class BlockSplitter:
     def feed(self, piece: str) -> list[Block]:
         """The blocks that are complete now."""
         *lines, self._line = (self._line + piece).split("\n")
-        found = [block for line in lines for block in self._take(line + "\n")]
+        found = [block for line in lines for block in self._add_line(line + "\n")]
+        # The first letter after a blank line decides: the block before it is complete before its own line is.
         if self._blank and self._line and not self._line[0].isspace():
-            found += self._cut()
+            found += self._finish_block()
             self._blank = False
+        # Endless lines and endless blocks must not be rendered again and again as they grow.
         if len(self._line) > LONGEST:
-            self._keep(self._line)
+            self._append(self._line)
             self._line = ""
         if self._size > LONGEST:
-            found += self._cut()
+            found += self._finish_block()
         return found
 
     @property
@@ -71,33 +73,35 @@ class BlockSplitter:
         self.__init__()  # type: ignore[misc] # back to the initial state
         return [rest] if rest.source else []
 
-    def _take(self, line: str) -> list[Block]:
+    def _add_line(self, line: str) -> list[Block]:
         if self._fence:
-            return self._code(line)
+            return self._add_code_line(line)
         begins = _FENCE.match(line)
-        found = self._cut() if begins or (self._blank and line.strip() and not line[0].isspace()) else []
+        # Indented lines after a blank one may belong to a list item, so they do not end a block.
+        found = self._finish_block() if begins or (self._blank and line.strip() and not line[0].isspace()) else []
         if begins:
             self._fence, self._language, self._opens = begins[1], begins[2].strip(), line
         else:
-            self._keep(line)
+            self._append(line)
         self._blank = not line.strip() and not begins
         return found
 
-    def _code(self, line: str) -> list[Block]:
+    def _add_code_line(self, line: str) -> list[Block]:
+        # A closing fence is at least as long as the opening one and less than four characters indented.
         mark = line.strip()
         if len(mark) < len(self._fence) or mark.strip(self._fence[0]) or line[:4].isspace():
-            self._keep(line)
+            self._append(line)
             return []
         found = [self._block(closes=line)]
         self._lines, self._size = [], 0
         self._fence = self._language = self._opens = ""
         return found
 
-    def _keep(self, line: str) -> None:
+    def _append(self, line: str) -> None:
         self._lines.append(line)
         self._size += len(line)
 
-    def _cut(self) -> list[Block]:
+    def _finish_block(self) -> list[Block]:
         block = self._block()
         self._lines, self._size, self._opens = [], 0, ""
         return [block] if block.source else []

@@ -21,7 +21,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from conductor_cli.views.base import Timer, encodable
-from conductor_cli.views.live_region import LiveRegion, SegmentLine, width
+from conductor_cli.views.live_region import LiveRegion, SegmentLine, row_width
 from conductor_cli.views.markdown_blocks import Block, BlockSplitter
 from conductor_cli.views.text_layout import COMMON, UNSEEN, WIDEST, Screen
 
@@ -82,6 +82,7 @@ class MarkdownStream:
 
     def write(self, text: str) -> None:
         """Add a piece of sanitized text. Raises the `OSError` of the last drawing, if there was one."""
+        # Drawing happens on the timer's thread, which cannot report that the terminal is gone.
         if self._error is not None:
             raise self._error
         with self._lock:
@@ -147,7 +148,7 @@ class MarkdownStream:
             shown = RenderedBlocks([Block(text=rest.source[-LONGEST_LIVE_BLOCK:], language="")], follows=self._follows)
         options = self._console.options.update(width=min(WIDEST, self._console.width), height=None)
         rows = self._console.render_lines(shown, options, pad=False)[-COMMON[1] :]
-        screen, widths = Screen(width=self._console.width, height=self._console.height), [*map(width, rows)]
+        screen, widths = Screen(width=self._console.width, height=self._console.height), [*map(row_width, rows)]
         while len(widths) > 1 and not screen.fits(widths):
             del widths[0]
         return [tuple(row) for row in rows[-len(widths) :]]
@@ -265,9 +266,11 @@ class MarkdownText(Markdown):
     }  # fmt: skip
 
     def __init__(self, markup: str) -> None:
+        # Rich parses in its constructor with its own rules, so it gets no text; ours is parsed below.
         super().__init__("", hyperlinks=False)
         parser = Parser("commonmark", {"html": False}).enable("strikethrough").enable("table")
         self.parsed = parser.disable(["reference", "image"]).parse(markup)
+        # Models write one line per thought; Markdown would join them into one paragraph line.
         for token in self.parsed:
             for child in token.children or ():
                 child.type = "hardbreak" if child.type == "softbreak" else child.type

@@ -87,7 +87,7 @@ class PlainProgress(SilentProgress):
         self._last_line_at = 0.0
         self._clock = clock
         self._event_at, self._event_seen = 0.0, clock()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # events and the timer come from different threads
         self._timer = Timer(self.report_working, tick, name="conductor-plain") if tick else None
         if self._timer is not None:
             self._timer.start()

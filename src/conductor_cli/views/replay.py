@@ -138,7 +138,7 @@ class _Pause:
 
     def _on_signal(self, number: int, _: object) -> None:
         """A second signal ends the process as it would without a handler."""
-        if self.code:
+        if self.code:  # the user is impatient: the first one has not ended the process yet
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.code = 128 + number

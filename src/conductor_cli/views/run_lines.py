@@ -189,6 +189,7 @@ def fit_height(rows: list[StepLine], totals: Line, screen: Screen) -> list[Line]
     More than the last line of a text is shown only if everything would still fit a smaller window (`Screen.fits`).
     """
     room = max(0, screen.height - 2)
+    # Leave out one level after the other until everything fits, the least important first.
     for level in sorted({row.level for row in rows} - {HEAD}, reverse=True):
         widths = [cells(line) for line in (*(row.line for row in rows), totals)]
         if len(rows) > room or (level >= EARLIER and not screen.fits(widths)):
@@ -207,6 +208,7 @@ def _totals_so_far(trace: Trace, layout: StepLayout) -> Line:
     progress += f", {failed} failed" if failed else ""
     texts = (format_duration(layout.now, tenths=False), progress, tokens_so_far_text(trace), format_cost(trace.usage))
     parts = [text for text in texts if text]
+    # The last figures are the least important ones on a narrow screen.
     while len(parts) > 1 and len(", ".join(parts)) > layout.screen.width:
         parts.pop()
     return ((layout.screen.crop(", ".join(parts), layout.screen.width), "quiet"),)
@@ -309,6 +311,7 @@ def _step_head(record: StepRecord, trace: Trace, layout: StepLayout, *, answerin
     word = "retrying" if record.retry_at is not None and record.state == "running" else record.state
     front = layout.front("answering" if answering else word, record.number)
     free = layout.screen.width - cells(front) - 1
+    # Figures are shown only if the worker's name still has some room beside them.
     figures = "" if answering else _figures(record, trace, layout)
     right = figures if free - len(figures) > STATE_WIDTH else ""
     room = free - len(right)
@@ -363,5 +366,6 @@ def _figures(record: StepRecord, trace: Trace, layout: StepLayout) -> str:
 def _tail(text: str, style: str, count: int, layout: StepLayout) -> list[StepLine]:
     """The last lines of `text`, after a bar."""
     lines = layout.screen.tail(text, layout.slim.room - 2, count)
+    # The last line has the level TAIL; each line before it is left out a little sooner.
     levels = [*range(EARLIER + len(lines) - 2, EARLIER - 1, -1), TAIL]
     return [StepLine(level, layout.barred(line, style)) for level, line in zip(levels, lines, strict=False)]

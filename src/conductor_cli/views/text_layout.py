@@ -76,8 +76,9 @@ class Screen:
         Its terminal then wraps them again, and rows that have left the screen cannot be erased.
         """
         width, height = self.width, self.height
+        # Side by side, one above the other, or dragged to a common smaller size.
         smaller = (width // 2, height), (width, height // 2), (min(width, COMMON[0]), min(height, COMMON[1]))
-        return all(folded(widths, columns) < lines for columns, lines in smaller)
+        return all(count_rows(widths, columns) < lines for columns, lines in smaller)
 
     def line(self, text: str) -> str:
         """`text` as one sanitized line that the encoding can write."""
@@ -86,9 +87,10 @@ class Screen:
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
+        # Cut first, so that a text of megabytes is not sanitized for one line of it.
         whole = len(text) <= LONGEST_LINE
         text = self.line(text[:LONGEST_LINE])
-        if whole and taken(text) <= width:
+        if whole and text_cells(text) <= width:
             return text
         dots = self.dots[: max(0, width)]
         return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
@@ -99,7 +101,7 @@ class Screen:
         width = max(1, width)
         for word in self.line(text).split():
             joined = f"{lines[-1]} {word}" if lines[-1] else word
-            if taken(joined) <= width:
+            if text_cells(joined) <= width:
                 lines[-1] = joined
             else:
                 lines += chop_cells(word, width)
@@ -110,22 +112,23 @@ class Screen:
         lines: list[str] = []
         end = len(text)
         while end > 0 and len(lines) < count:
+            # A line without an end is cut at fixed places, so that it is not wrapped from its beginning each time.
             start = max(text.rfind("\n", 0, end), (end // STRIDE - 1) * STRIDE, 0)
             lines = self.wrap(text[start:end], width) + lines
             end = start
         return lines[-count:]
 
 
-def taken(text: str) -> int:
+def text_cells(text: str) -> int:
     """How many cells sanitized text takes."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def cells(line: Line) -> int:
     """How many cells `line` takes."""
-    return sum(taken(text) for text, _ in line)
+    return sum(text_cells(text) for text, _ in line)
 
 
-def folded(widths: Iterable[int], width: int) -> int:
+def count_rows(widths: Iterable[int], width: int) -> int:
     """How many rows lines of these widths take on a terminal that wraps them at `width`."""
     return sum(max(1, -(-cells // max(1, width))) for cells in widths)

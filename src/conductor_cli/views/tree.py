@@ -80,6 +80,7 @@ class TreeProgress:
         self._trace = apply_event(self._trace, event)
         self._event_seen = self._clock()
         self._changed = True
+        # Nested events settle nothing by themselves: they are printed with the step that they are in.
         if isinstance(event, NestedEvent):
             self._clock_starts.update(nested_clock_starts(event))
         elif not (
@@ -116,6 +117,7 @@ class TreeProgress:
         """Print what was settled meanwhile, the steps that never ended, the totals, and what went wrong."""
         self.rest()
         layout = self._layout()
+        # On a shared terminal a blank line separates the totals from the answer above them.
         lines = [BLANK] if self._options.shared and (self._answer_shown or self._trace.answer) else []
         lines += self._take_settled()
         if self._trace.run:
@@ -130,7 +132,7 @@ class TreeProgress:
         if self._resting or (not self._changed and now - self._drawn < IDLE and size == self._size):
             return
         if self._region is not None and not self._region.size_is_stable:
-            return
+            return  # the next tick tries again
         self._changed, self._drawn, self._size = False, now, size
         self._print(self._take_settled())
 
