@@ -55,6 +55,12 @@ LIMIT: Final = 6
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
+FIXED_AT_START: Final = {
+    "systems": "--systems", "workers": "--workers", "pool": "--pool", "count": "--n", "seed": "--seed",
+    "form": "--from",
+}  # fmt: skip
+"""Parameters that a stored evaluation has settled, and their options."""
+
 STACK_BELOW: Final = 60
 """Columns of a terminal below which each system is a block of lines."""
 
@@ -122,7 +128,7 @@ def evaluate(
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
-    _check_options(context, cases=cases, resume=resume, rescore=rescore, list_=list_, scorer=scorer)
+    _check_options(context)
     # Checked now, because nobody wants to pay for an evaluation whose report has no place.
     if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
         raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
@@ -156,36 +162,25 @@ def evaluate(
     raise typer.Exit(code)
 
 
-def _check_options(
-    context: typer.Context,
-    *,
-    cases: str | None,
-    resume: str | None,
-    rescore: str | None,
-    list_: bool,
-    scorer: str | None,
-) -> None:
+def _check_options(context: typer.Context) -> None:
     """Raise `UsageError` for options that exclude each other or would have no effect."""
-    given = {"cases": cases, "--resume": resume, "--rescore": rescore, "--list": list_}
-    named = [name for name, value in given.items() if value]
+    given = context.params
+    actions = {"cases": "a set of cases", "resume": "--resume", "rescore": "--rescore", "list_": "--list"}
+    named = [words for name, words in actions.items() if given[name]]
     if not named:
         hint = "conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
         raise UsageError("no cases are given", hint=hint)
     if len(named) > 1:
-        one, other = ("a set of cases" if name == "cases" else name for name in named[:2])
-        raise UsageError(f"{one} and {other} exclude each other")
-    if scorer is not None and rescore is None:
+        raise UsageError(f"{named[0]} and {named[1]} exclude each other")
+    if given["scorer"] is not None and not given["rescore"]:
         raise UsageError("--scorer needs --rescore", hint="otherwise each case names its scorer")
-    fixed = {
-        "systems": "--systems", "workers": "--workers", "pool": "--pool", "count": "--n", "seed": "--seed",
-        "form": "--from",
-    }  # fmt: skip
-    for name, option in fixed.items():
-        # A value may equal the default, so only its source tells whether the user gave the option.
-        source = context.get_parameter_source(name)
-        if (resume or rescore) and source is not None and source.name == "COMMANDLINE":
-            message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
-            raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
+    if given["resume"] or given["rescore"]:
+        for name, option in FIXED_AT_START.items():
+            # A value may equal the default, so only its source tells whether the user gave the option.
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
+                raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
 
 
 # Running

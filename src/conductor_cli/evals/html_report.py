@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.html import axis_ticks
 from conductor_cli.core.sanitize import one_line, sanitize
-from conductor_cli.core.table import Column, crop_text
+from conductor_cli.core.table import crop_text
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.report import (
@@ -67,10 +67,11 @@ def render_html(report: Report, cases: Sequence[Case] = (), outcomes: Sequence[O
     return environment.get_template("report.html.j2").render(
         title=one_line(f"Evaluation of {spec.source}"),
         facts=[(name, one_line(value)) for name, value in facts.items() if value],
-        systems=_heads_and_rows(systems.columns, systems.rows), notes=report_notes(report),
+        systems=([column.head for column in systems.columns], systems.rows), notes=report_notes(report),
         points=points, ticks=ticks, labels=_number_labels(points),
         cost_name="US dollars" if summary.cost_unit == "usd" else "tokens",
-        comparisons=_comparison_rows(summary), tags=tags and _heads_and_rows(tags.columns, tags.rows),
+        comparisons=_comparison_rows(summary),
+        tags=None if tags is None else ([column.head for column in tags.columns], tags.rows),
         cases=_case_details(cases[:MAX_CASES], outcomes, summary), case_count=len(cases),
     )  # fmt: skip
 
@@ -80,10 +81,6 @@ def _finalize(value: object) -> object:
     if type(value) is str:
         return _clean(value)
     return f"{value:.1f}" if isinstance(value, float) else value
-
-
-def _heads_and_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Any]:
-    return [column.head for column in columns], rows
 
 
 def _comparison_rows(summary: Summary) -> list[tuple[str, ...]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import Failure
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.cases import Case, is_correct
@@ -70,15 +69,13 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
         if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
-    if failure is not None and not _is_own_mistake(failure):
-        return failure.message
+    if failure is not None:
+        own_mistake = failure.kind == "limit" or (failure.kind == "worker" and failure.reason == "empty_answer")
+        if not own_mistake:
+            return failure.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.
     unanswered = [rejected for rejected in trace.rejected if not _has_reply(rejected)]
     return unanswered[-1].problem if planned and len(unanswered) >= MAX_PLAN_REQUESTS else ""
-
-
-def _is_own_mistake(failure: Failure) -> bool:
-    return failure.kind == "limit" or (failure.kind == "worker" and failure.reason == "empty_answer")
 
 
 def _has_reply(rejected: ev.PlanRejected) -> bool:
