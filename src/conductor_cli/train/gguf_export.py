@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models import disk
-from conductor_cli.models.llama.gguf import MAX_LAYERS, check_model_file, one_line
+from conductor_cli.models.llama.gguf import MAX_LAYERS, check_model_file, short_line
 from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
 from conductor_cli.models.llama.lora import WEIGHTS, LoraBase, convert_adapter, damaged, read_json_file, unreadable
 from conductor_cli.models.llama.template_sandbox import MAX_CHARACTERS
@@ -125,7 +125,7 @@ def _read_config(source: Path) -> Any:  # noqa: ANN401 - of transformers, untype
             problem = _find_invalid(config)
             list_weights(config)
         except Exception as error:  # transformers raises many kinds for wrong values  # noqa: BLE001
-            problem = f"transformers rejects it: {one_line(str(error), 160)}"
+            problem = f"transformers rejects it: {short_line(str(error), 160)}"
     if problem:
         raise ModelError("file", f"{path}: {problem}", hint="use the directory of a trained Qwen2 model")
     return config
@@ -136,20 +136,20 @@ def _find_unsupported(values: Mapping[str, Any]) -> str:
     given = values.get("architectures") or values.get("model_type")
     architecture = given[0] if isinstance(given, list) and given else given
     if architecture not in ("Qwen2ForCausalLM", ARCHITECTURE) or values.get("model_type") != ARCHITECTURE:
-        shown = one_line(str(architecture or "not given"), 60)
+        shown = short_line(str(architecture or "not given"), 60)
         return f"the architecture is {shown}, and only Qwen2ForCausalLM can be exported"
     layers = values.get("layer_types")
     if values.get("use_sliding_window") or (isinstance(layers, list) and "sliding_attention" in layers):
         return "the model uses a sliding window, which llama.cpp does not support for Qwen2"
     if values.get("hidden_act", "silu") != "silu":
-        return f"the activation is {one_line(str(values['hidden_act']), 40)}, and llama.cpp uses silu for Qwen2"
+        return f"the activation is {short_line(str(values['hidden_act']), 40)}, and llama.cpp uses silu for Qwen2"
     if values.get("quantization_config"):
         return "the weights are quantized; save them in 16 or 32 bits"
     # A model is built from these below. Large values would take memory or time before anything fails.
     for key, most in COUNTS.items():
         value = values.get(key)
         if type(value) is not int or not 0 < value <= most:
-            return f"{key} is {one_line(str(value), 40)}, and has to be a number from 1 to {most}"
+            return f"{key} is {short_line(str(value), 40)}, and has to be a number from 1 to {most}"
     return ""
 
 
@@ -162,7 +162,7 @@ def _find_invalid(config: Any) -> str:  # noqa: ANN401
     if not 0 < float(epsilon) < 1:
         return f"rms_norm_eps is {epsilon}"
     if rope["rope_type"] not in ("default", "linear", "yarn"):
-        return f"the rotary embedding is {one_line(str(rope['rope_type']), 40)}, and default, linear and yarn are known"
+        return f"the rotary embedding is {short_line(str(rope['rope_type']), 40)}; default, linear and yarn are known"
     return ""
 
 
@@ -216,7 +216,7 @@ def _find_tensors(source: Path, config: Any) -> list[LazyTensor]:  # noqa: ANN40
         with _open_weights(file) as opened:
             found = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
         if twice := files.keys() & found.keys():
-            raise ModelError("file", f"{source} has {one_line(min(twice))} twice", hint=_MERGE)
+            raise ModelError("file", f"{source} has {short_line(min(twice))} twice", hint=_MERGE)
         files |= dict.fromkeys(found, file)
         shapes |= found
     if not files:
@@ -228,7 +228,7 @@ def _find_tensors(source: Path, config: Any) -> list[LazyTensor]:  # noqa: ANN40
     # A tied model may have saved its output too, and old versions of transformers saved what is computed.
     unknown = [name for name in files if name not in {*wanted, "lm_head.weight"} and not name.endswith("inv_freq")]
     if unknown:
-        raise ModelError("file", f"{source} has {one_line(unknown[0])}, which is not part of a Qwen2", hint=_MERGE)
+        raise ModelError("file", f"{source} has {short_line(unknown[0])}, which is not part of a Qwen2", hint=_MERGE)
     for name, weight in wanted.items():
         if name not in files:
             raise ModelError("file", f"{source} lacks {name}", hint="copy all files of the model")
@@ -252,7 +252,7 @@ def _open_weights(file: Path) -> Iterator[Any]:
         with safe_open(file, framework="pt") as opened:
             yield opened
     except (OSError, SafetensorError) as error:
-        raise damaged(file, one_line(str(error))) from error
+        raise damaged(file, short_line(str(error))) from error
 
 
 def _load(file: Path, name: str) -> Any:  # noqa: ANN401 - a numpy array
@@ -287,7 +287,7 @@ def _add_tokenizer(writer: Any, source: Path, rows: int) -> None:  # noqa: ANN40
         add_vocabulary(writer, tokenizer, rows)
         _add_special_tokens(writer, tokenizer, SpecialVocab(source, n_vocab=rows))
     except Exception as error:  # tokenizers raises plain `Exception`
-        raise ModelError("file", f"{path} cannot be exported: {one_line(str(error), 160)}", hint=_SAVE) from error
+        raise ModelError("file", f"{path} cannot be exported: {short_line(str(error), 160)}", hint=_SAVE) from error
 
 
 def _add_special_tokens(writer: Any, tokenizer: Tokenizer, special: Any) -> None:  # noqa: ANN401

@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.gguf import one_line
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Llama:
             except ModelError as error:
                 call.put(error)
             except Exception as error:  # noqa: BLE001 - it must reach the reader, and the thread must live on
-                reason = one_line(str(error)) or type(error).__name__
+                reason = short_line(str(error)) or type(error).__name__
                 unforeseen = ModelError("internal", f"{self.path.name} failed: {reason}")
                 unforeseen.__cause__ = error
                 call.put(unforeseen)

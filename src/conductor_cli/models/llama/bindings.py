@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.build_info import RANGE, missing_names
-from conductor_cli.models.llama.gguf import one_line
+from conductor_cli.models.llama.gguf import short_line
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
@@ -53,7 +53,7 @@ def last_error(otherwise: str) -> str:
     """The error that llama.cpp logged on this thread since `clear_log`, in one line."""
     me = threading.get_ident()
     with _LOGGING:
-        errors = [one_line(text) for thread, level, text in _LOG if thread == me and level == _ERROR and text.strip()]
+        errors = [short_line(text) for thread, level, text in _LOG if thread == me and level == _ERROR and text.strip()]
     errors = [text for text in errors if "error loading model" in text] or errors
     # The first word of a line is the name of a C function, which tells a user nothing.
     return errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
@@ -111,10 +111,10 @@ def _import() -> tuple[Any, Any]:
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
-        raise ModelError("file", f"llama.cpp cannot be used: {one_line(str(error))}", hint=_INSTALL) from error
+        raise ModelError("file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL) from error
     absent = missing_names(llama_cpp)
     if absent:
-        problem = f"llama-cpp-python {one_line(str(llama_cpp.__version__))} has no {absent}"
+        problem = f"llama-cpp-python {short_line(str(llama_cpp.__version__))} has no {absent}"
         raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
     callback = llama_cpp.llama_log_callback(_log)
     llama_cpp.llama_log_set(callback, None)

@@ -171,8 +171,11 @@ def _reading(path: Path) -> Iterator[_Reader]:
         raise ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path") from error
 
 
-def one_line(text: str, most: int = 200) -> str:
-    """`text` from a file or a library as it may be shown: one line, no control characters, at most `most` long."""
+def short_line(text: str, most: int = 200) -> str:
+    """`text` from a file or a library as an error may show it: one line, no control characters, at most `most` long.
+
+    What is not printable becomes a blank, so that the rest of an escape sequence stays visible as what it is.
+    """
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -185,7 +188,7 @@ def _check_kinds(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
     if odd is not None:
         kind = tensors[odd].kind
-        raise _damaged(path, f"is damaged: {one_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
+        raise _damaged(path, f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
 
 
 def _check_vocabulary(path: Path, header: Header) -> None:
@@ -213,14 +216,14 @@ def _check_numbers(path: Path, header: Header) -> None:
     """llama.cpp aborts the process on a count of layers or heads, or an epsilon of a norm, that makes no sense."""
     layers = header.values.get(f"{header.architecture}.block_count", 1)
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
-        raise _damaged(path, f"is damaged: it claims {one_line(str(layers))} layers")
+        raise _damaged(path, f"is damaged: it claims {short_line(str(layers))} layers")
     heads = header.values.get(f"{header.architecture}.attention.head_count", 1)
     keys = header.values.get(f"{header.architecture}.attention.head_count_kv", heads)
     if isinstance(heads, int) and isinstance(keys, int) and heads and not (0 <= keys <= heads):
         raise _damaged(path, f"is damaged: it claims {keys} key heads and {heads} heads")
     for name, value in header.values.items():
         if name.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < 1):
-            raise _damaged(path, f"is damaged: {one_line(name)} is {one_line(str(value))}")
+            raise _damaged(path, f"is damaged: {short_line(name)} is {short_line(str(value))}")
 
 
 class _Reader:
@@ -270,7 +273,7 @@ class _Reader:
         step = header.values.get("general.alignment", _ALIGNMENT)
         if type(step) is not int or step < 1 or step & (step - 1):
             raise _damaged(
-                self._path, f"is damaged: it is aligned to {one_line(str(step))}, which is not a power of two"
+                self._path, f"is damaged: it is aligned to {short_line(str(step))}, which is not a power of two"
             )
         wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
         if tensors and wanted > len(self._data):

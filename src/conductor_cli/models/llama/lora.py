@@ -21,7 +21,7 @@ from gguf import MODEL_ARCH_NAMES, Keys, TensorNameMap, get_tensor_name_map
 from safetensors import SafetensorError, deserialize
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import MAX_LAYERS, MEBIBYTE, Header, one_line, read_header
+from conductor_cli.models.llama.gguf import MAX_LAYERS, MEBIBYTE, Header, read_header, short_line
 from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
 from conductor_cli.models.llama.model_info import read_all_tensors
 
@@ -87,7 +87,7 @@ def read_lora_base(path: Path) -> LoraBase:
     if architecture not in ARCHITECTURES:
         raise ModelError(
             "file", f"an adapter for {path} cannot be converted: its architecture is "
-            f"{one_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}", hint=_MERGE,
+            f"{short_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}", hint=_MERGE,
         )  # fmt: skip
     heads = _read_count(path, header, "attention.head_count") if architecture == "llama" else 0
     return LoraBase(
@@ -119,12 +119,12 @@ def convert_adapter(source: Path, base: Path | LoraBase, out: Path) -> None:
     alpha = config.file_alpha(len(next(iter(pairs.values())).a))
     writer = new_writer(model.architecture)
     writer.add_type("adapter")
-    writer.add_name(one_line(weights.parent.name))
+    writer.add_name(short_line(weights.parent.name))
     writer.add_string(Keys.Adapter.TYPE, "lora")
     writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)  # llama.cpp aborts if it is an integer
     names, tensors = model.names(), list[LazyTensor]()
     for module, pair in pairs.items():
-        where = f"{weights}: {one_line(module)}"
+        where = f"{weights}: {short_line(module)}"
         name = _check_pair(where, names.get_name(module), pair, model)
         rank = len(pair.a)
         a, b = pair.a, pair.b * np.float32(config.scale(module, rank) * rank / alpha)
@@ -172,11 +172,11 @@ def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, _Pair]:
             continue
         match = _TENSOR.fullmatch(name)
         if match is None or match["side"] in sides.setdefault(match["module"], {}):
-            raise ModelError("file", f"{path} has {one_line(name)}, which llama.cpp cannot use", hint=_MERGE)
+            raise ModelError("file", f"{path} has {short_line(name)}, which llama.cpp cannot use", hint=_MERGE)
         sides[match["module"]][match["side"]] = array
     for module, found in sides.items():
         if len(found) < 2 or any(array.ndim != 2 or not array.size for array in found.values()):
-            raise damaged(path, f"{one_line(module)} does not consist of two matrices")
+            raise damaged(path, f"{short_line(module)} does not consist of two matrices")
     if not sides:
         raise ModelError("file", f"{path} contains no LoRA", hint="name a directory that PEFT saved")
     return {module: _Pair(found["A"], found["B"]) for module, found in sides.items()}
@@ -217,9 +217,9 @@ class _AdapterConfig:
 def _find_unsupported(settings: Mapping[str, Any]) -> str:
     """Why the adapter cannot be converted, or nothing."""
     if settings.get("peft_type") != "LORA":
-        return f"it is not a LoRA but {one_line(str(settings.get('peft_type')))}"
+        return f"it is not a LoRA but {short_line(str(settings.get('peft_type')))}"
     if (start := settings.get("init_lora_weights")) not in _UNCHANGED_BASE:
-        return f"its initialisation ({one_line(str(start))}) changes the base model too"
+        return f"its initialisation ({short_line(str(start))}) changes the base model too"
     if settings.get("bias") not in (None, "none"):
         return "it has biases, which llama.cpp would ignore"
     return next(
@@ -242,7 +242,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise unreadable(path, error) from error
     except SafetensorError as error:
-        raise damaged(path, one_line(str(error))) from error
+        raise damaged(path, short_line(str(error))) from error
     found: dict[str, Any] = {}
     for name, entry in sorted(entries, key=itemgetter(0)):  # the library gives them in any order
         data, dtype = entry["data"], entry["dtype"]
@@ -252,10 +252,10 @@ def read_safetensors(path: Path) -> dict[str, Any]:
             numbers = np.frombuffer(data, "<f4" if dtype == "F32" else "<f2").astype("<f4")
         else:
             raise ModelError(
-                "file", f"{path}: {one_line(name)} is stored as {dtype}", hint="save it as F32, F16 or BF16"
+                "file", f"{path}: {short_line(name)} is stored as {dtype}", hint="save it as F32, F16 or BF16"
             )
         if not np.isfinite(numbers).all():
-            raise damaged(path, f"{one_line(name)} has values that are not finite")
+            raise damaged(path, f"{short_line(name)} has values that are not finite")
         found[name] = numbers.reshape(entry["shape"])
     return found
 

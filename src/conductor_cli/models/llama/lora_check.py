@@ -16,8 +16,8 @@ from conductor_cli.models.llama.gguf import (
     Header,
     TensorInfo,
     is_matrix,
-    one_line,
     read_header_and_tensors,
+    short_line,
 )
 from conductor_cli.models.llama.model_info import read_all_tensors
 
@@ -35,7 +35,8 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
     if header.architecture != base.architecture:
         raise ModelError(
             "file",
-            f"{path} is for the architecture {one_line(header.architecture)!r}, not {one_line(base.architecture)!r}",
+            f"{path} is for the architecture {short_line(header.architecture)!r}, "
+            f"not for {short_line(base.architecture)!r}",
             hint="an adapter fits the model that it was trained on, and no other",
         )  # fmt: skip
     alpha = header.values.get("adapter.lora.alpha")
@@ -53,13 +54,13 @@ def _check_targets(
     """Whether each pair changes a matrix of the base: of a norm or a bias llama.cpp takes one, and never uses it."""
     for name in (name.removesuffix(FIRST) for name in tensors if name.endswith(FIRST)):
         if name not in base:
-            raise _of_another(path, base_path, f"it changes {one_line(name)}, which is not there")
+            raise _of_another(path, base_path, f"it changes {short_line(name)}, which is not there")
         if not is_matrix(name, base[name]):
-            raise _damaged(path, f"it changes {one_line(name)}, which is no matrix: llama.cpp would leave that out")
+            raise _damaged(path, f"it changes {short_line(name)}, which is no matrix: llama.cpp would leave that out")
         first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
         made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
         if made != (there := base[name].shape[:2]):
-            why = f"it changes {one_line(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
+            why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
             raise _of_another(path, base_path, why)
     if EMBEDDING + FIRST in tensors and "output.weight" not in base:
         raise _damaged(path, "it changes the embedding of a model that writes with the same one")
@@ -74,7 +75,7 @@ def _check_pairs(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
         second = seconds[name]
         rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
         if len(first) != 2 or len(second) != 2 or second[0] != rank:
-            raise _damaged(path, f"the two parts of {one_line(name)} do not fit together")
+            raise _damaged(path, f"the two parts of {short_line(name)} do not fit together")
 
 
 def _of_another(path: Path, base: Path, why: str) -> ModelError:

@@ -15,9 +15,9 @@ from conductor_cli.models.llama.gguf import (
     Header,
     TensorInfo,
     check_part_file,
-    one_line,
     read_header,
     read_header_and_tensors,
+    short_line,
 )
 
 _PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
@@ -45,8 +45,8 @@ def read_model_info(path: Path) -> ModelInfo:
     context = header.values.get(f"{header.architecture}.context_length", 0)
     files = part_files(path)
     return ModelInfo(
-        name=one_line(str(header.values.get("general.name", ""))) or path.stem,
-        architecture=one_line(header.architecture),
+        name=short_line(str(header.values.get("general.name", ""))) or path.stem,
+        architecture=short_line(header.architecture),
         context=context if isinstance(context, int) else 0,
         size=sum(file.stat().st_size for file in files),
         identity=_identity(files),
@@ -88,7 +88,7 @@ def check_parts(path: Path, header: Header) -> None:
         return
     if count != len(files):
         raise ModelError(
-            "file", f"{path} says that its model has {one_line(str(count))} parts, and its name says {len(files)}",
+            "file", f"{path} says that its model has {short_line(str(count))} parts, and its name says {len(files)}",
             hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
         )  # fmt: skip
     for number, file in enumerate(files):

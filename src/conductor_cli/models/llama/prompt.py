@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.thinking import OPEN
-from conductor_cli.models.llama.gguf import one_line
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.template import ChatTemplate, ChatTemplateError
 
 SECRET: Final = secrets.token_hex(8)
@@ -58,7 +58,7 @@ def render_prompt(
     except ChatTemplateError as error:
         raise ModelError(
             "file",
-            f"the chat template in {template.owner} cannot be used: {one_line(str(error))}",
+            f"the chat template in {template.owner} cannot be used: {short_line(str(error))}",
             hint="use another GGUF of this model, or one without a chat template",
         ) from error
 

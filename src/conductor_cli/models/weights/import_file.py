@@ -202,7 +202,7 @@ def _build_manifest(
     return Manifest(
         name=name, files=files, source=f"file:{request.path.absolute()}",
         hash_source="registry" if verified else "file",
-        licence=known.licence if known else gguf.one_line(own_licence, 60),
+        licence=known.licence if known else gguf.short_line(own_licence, 60),
         profile=known.profile if known else "prompted", at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
