@@ -95,7 +95,7 @@ def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fiel
     )
 
 
-def evaluation(
+def make_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> tuple[Evaluation, tuple[System, ...]]:
     """A new evaluation, or the one that is there."""
@@ -105,18 +105,18 @@ def evaluation(
     return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems
 
 
-def evaluated(
+def run_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> dict[tuple[str, str], Outcome]:
     """What became of each case under each system."""
     run = {name: fields.pop(name) for name in ("parallel", "retry") if name in fields}
-    kept, systems = evaluation(directory, by, asked, names, **fields)
-    asyncio.run(all_of(kept, systems, by, **run))
-    return {(outcome.system, outcome.case): outcome for outcome in kept.outcomes()}
+    stored, systems = make_evaluation(directory, by, asked, names, **fields)
+    asyncio.run(run_all(stored, systems, by, **run))
+    return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}
 
 
-async def all_of(kept: Evaluation, systems: Sequence[System], by: Conductor, **more: Any) -> list[Outcome]:
-    return [outcome async for outcome in evaluate(kept, systems, by, **more)]
+async def run_all(stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any) -> list[Outcome]:
+    return [outcome async for outcome in evaluate(stored, systems, by, **more)]
 
 
 def untimed(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -167,5 +167,5 @@ def main(directory: str, log: str) -> None:
     models = {name: Logged(name, worker_model(name), Path(log)) for name in NAMES}
     by = conductor(models, model=Logged("planner", planner(), Path(log)))
     asked = cases(12)
-    kept, systems = evaluation(Path(directory), by, asked)
-    asyncio.run(all_of(kept, systems, by, parallel=4))
+    stored, systems = make_evaluation(Path(directory), by, asked)
+    asyncio.run(run_all(stored, systems, by, parallel=4))

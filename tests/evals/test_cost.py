@@ -11,8 +11,8 @@ import pytest
 from conductor_cli.core.usage import Price
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.scripted import ScriptedModel
-from tests.evals.kit import all_of, cases, conductor, evaluation, pool
-from tests.evals.made import outcomes
+from tests.evals.kit import cases, conductor, make_evaluation, pool, run_all
+from tests.evals.sample_outcomes import outcomes
 
 PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))
 """A dollar a token that is written."""
@@ -53,8 +53,8 @@ def test_the_limit_is_exceeded_by_one_run_at_most(tmp_path: Path, parallel: int)
     """Also with parallel runs; continuing with an exhausted budget makes no call."""
     worker = ScriptedModel(reply=lambda _: ["one ", "two ", "three"])
     by = conductor({"ann": worker}, model=None, pool=pool("ann", price=PRICE))
-    kept, systems = evaluation(tmp_path / "e", by, cases(12), ["alone"])
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(12), ["alone"])
     for limit, spent in (("8.5", 9), ("8.5", 9), ("15.5", 18)):
-        budget = Budget(Decimal(limit), spent=kept.spent(), expected=Decimal(3))
-        asyncio.run(all_of(kept, systems, by, parallel=parallel, budget=budget))
-        assert kept.spent() == budget.spent == 3 * len(worker.requests) == spent
+        budget = Budget(Decimal(limit), spent=stored.spent(), expected=Decimal(3))
+        asyncio.run(run_all(stored, systems, by, parallel=parallel, budget=budget))
+        assert stored.spent() == budget.spent == 3 * len(worker.requests) == spent

@@ -11,7 +11,7 @@ from conductor_cli.evals.cases import Case
 from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
 from conductor_cli.evals.report import make_report
 from tests.evals.kit import pool
-from tests.evals.made import outcomes
+from tests.evals.sample_outcomes import outcomes
 from tests.evals.test_report import SPEC, report
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp; </style>'

@@ -26,7 +26,7 @@ from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.models.stream_decoder import ReplyDecoder
-from tests.evals.kit import Timed, all_of, case, conductor, evaluated, evaluation, pool, worker_model
+from tests.evals.kit import Timed, case, conductor, make_evaluation, pool, run_all, run_evaluation, worker_model
 from tests.run.kit import play, says
 from tests.servers import SeenStep, Wire, delta, loopback, usage
 
@@ -127,7 +127,9 @@ def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
             for name in ("ann", "bob")
         )
     )
-    found = evaluated(tmp_path / "e", conductor({n: worker_model(n) for n in ("ann", "bob")}, pool=priced), [case()])
+    found = run_evaluation(
+        tmp_path / "e", conductor({n: worker_model(n) for n in ("ann", "bob")}, pool=priced), [case()]
+    )
     one = found["alone:ann", "c1"].usage.cost
     assert one == found["best-worker", "c1"].usage.cost == Decimal(5 * 1 + 2 * 2) / 1_000_000
     assert found["conductor", "c1"].usage.unpriced == 1
@@ -162,8 +164,8 @@ def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) ->
 async def _opened_and_closed(directory: Path, url: str) -> dict[tuple[str, str], Outcome]:
     models = {name: OpenAI(model, url) for name, model in (("ann", "m"), ("bob", "broken"))}
     by = conductor(models, pool=pool("ann", "bob"))
-    kept, systems = evaluation(directory, by, [case()], ["alone", "best-worker", "vote"])
-    await all_of(kept, systems, by)
+    stored, systems = make_evaluation(directory, by, [case()], ["alone", "best-worker", "vote"])
+    await run_all(stored, systems, by)
     for model in models.values():
         await model.close()
-    return {(outcome.system, outcome.case): outcome for outcome in kept.outcomes()}
+    return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}

@@ -13,7 +13,7 @@ from conductor_cli.evals.report import Report, ReportTable, report_json, report_
 from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import Summary, summarize
 from tests.evals.kit import pool
-from tests.evals.made import outcomes
+from tests.evals.sample_outcomes import outcomes
 
 SYSTEMS = ("alone:one", "alone:two", "conductor")
 SPEC = EvaluationSpec(

@@ -28,14 +28,14 @@ from tests.evals.kit import (
     ALL,
     NAMES,
     Timed,
-    all_of,
     case,
     cases,
     conductor,
-    evaluated,
-    evaluation,
     main,
+    make_evaluation,
     pool,
+    run_all,
+    run_evaluation,
     untimed,
     worker_model,
 )
@@ -45,7 +45,7 @@ from tests.run.kit import Counting, virtually
 def test_every_system_runs_every_case(tmp_path: Path) -> None:
     """Each outcome has the calls that the system needs."""
     asked = cases(6)
-    found = evaluated(tmp_path / "e", conductor(), asked)
+    found = run_evaluation(tmp_path / "e", conductor(), asked)
     assert set(found) == {(system, case.id) for system in ALL for case in asked}
     assert {outcome.verdict for outcome in found.values()} == {"right", "wrong"}
     assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
@@ -60,7 +60,7 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
 def test_systems_share_equal_calls(tmp_path: Path) -> None:
     """An equal call is made once, and counts for each system that uses it."""
     models = {name: worker_model(name) for name in NAMES}
-    found = evaluated(tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "random", "keyword"])
+    found = run_evaluation(tmp_path / "e", conductor(models), cases(8), ["alone", "best-worker", "random", "keyword"])
     assert sum(len(model.requests) for model in models.values()) == 8 * 3
     for number in range(1, 9):
         twin, best = found["alone:bob", f"c{number}"], found["best-worker", f"c{number}"]
@@ -69,7 +69,7 @@ def test_systems_share_equal_calls(tmp_path: Path) -> None:
 
 def test_planning_usage_is_counted_separately(tmp_path: Path) -> None:
     """Including the planning of a review."""
-    found = evaluated(tmp_path / "e", conductor(), cases(1), ["conductor", "conductor-recursion", "moa"])
+    found = run_evaluation(tmp_path / "e", conductor(), cases(1), ["conductor", "conductor-recursion", "moa"])
     assert [found[name, "c1"].planning.calls for name in ("conductor", "conductor-recursion", "moa")] == [1, 2, 0]
     assert [found[name, "c1"].planned for name in ("conductor", "conductor-recursion", "moa")] == [True, True, False]
     assert [found[name, "c1"].steps for name in ("conductor", "conductor-recursion", "moa")] == [2, 3, 4]
@@ -78,7 +78,7 @@ def test_planning_usage_is_counted_separately(tmp_path: Path) -> None:
 def test_a_repaired_plan_counts_as_invalid(tmp_path: Path) -> None:
     """Whether or not its answer is right."""
     broken = ScriptedModel([["Z | - | Do it."], ["B | - | Do it."], ["B | - | Do it."]])
-    found = evaluated(tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1)
+    found = run_evaluation(tmp_path / "e", conductor(model=broken), cases(2), ["conductor"], parallel=1)
     assert [found["conductor", f"c{number}"].valid for number in (1, 2)] == [False, True]
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
 
@@ -87,7 +87,7 @@ def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -
     """Also if another worker took its place; systems without it are not affected."""
     models: dict[str, Model] = {name: worker_model(name) for name in NAMES}
     models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
-    found = evaluated(tmp_path / "e", conductor(models), cases(2))
+    found = run_evaluation(tmp_path / "e", conductor(models), cases(2))
     failed = {system for (system, _), outcome in found.items() if outcome.verdict == "failed"}
     assert failed >= {"alone:bob", "best-worker", "reflection", "vote", "moa", "conductor", "conductor-recursion"}
     assert failed.isdisjoint({"alone:ann", "alone:cyd"})
@@ -106,7 +106,7 @@ def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -
 def test_an_empty_answer_is_wrong(tmp_path: Path, silence: list[Any]) -> None:
     """It says something about the system, so it is not a failure."""
     models: dict[str, Model] = {"ann": ScriptedModel([silence]), "bob": worker_model("bob", 1.0)}
-    found = evaluated(tmp_path / "e", conductor(models), cases(1), ["alone:ann", "moa", "alone:bob"])
+    found = run_evaluation(tmp_path / "e", conductor(models), cases(1), ["alone:ann", "moa", "alone:bob"])
     assert found["alone:ann", "c1"].verdict == "wrong"
     assert found["moa", "c1"].verdict == "right"
 
@@ -115,7 +115,7 @@ def test_an_unreachable_conductor_model_makes_the_outcome_failed(tmp_path: Path)
     """The worker that answers in its place says nothing about the conductor."""
     for at, reason in enumerate(("rate", "connect", "auth")):
         mute = ScriptedModel([[ModelError(reason, "not now")]])  # type: ignore[arg-type]
-        found = evaluated(tmp_path / str(at), conductor(model=mute), cases(1), ["conductor", "best-worker"])
+        found = run_evaluation(tmp_path / str(at), conductor(model=mute), cases(1), ["conductor", "best-worker"])
         assert found["conductor", "c1"].verdict == "failed"
         assert found["best-worker", "c1"].verdict in {"right", "wrong"}
 
@@ -124,29 +124,29 @@ def test_a_successful_retry_is_not_a_failure(tmp_path: Path) -> None:
     """The outcome is judged."""
     again = ScriptedModel([[ModelError("rate", "slow down", retry_after=0.0)], ["4"]])
     by = conductor({"ann": again, "bob": worker_model("bob")}, limits=Limits(attempts=2))
-    found = evaluated(tmp_path / "e", by, cases(1), ["alone:ann"])
+    found = run_evaluation(tmp_path / "e", by, cases(1), ["alone:ann"])
     assert found["alone:ann", "c1"].verdict == "right"
 
 
 def test_known_outcomes_are_not_repeated(tmp_path: Path) -> None:
     """A second evaluation in the same directory makes no call and yields nothing."""
     by = conductor()
-    first = evaluated(tmp_path / "e", by, cases(3))
+    first = run_evaluation(tmp_path / "e", by, cases(3))
     silent: Any = {name: ScriptedModel([[ModelError("internal", "must not be asked")]]) for name in NAMES}
-    kept, systems = evaluation(tmp_path / "e", by, cases(3))
-    assert asyncio.run(all_of(kept, systems, conductor(silent))) == []
-    assert {(outcome.system, outcome.case): outcome for outcome in kept.outcomes()} == first
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(3))
+    assert asyncio.run(run_all(stored, systems, conductor(silent))) == []
+    assert {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()} == first
 
 
 def test_retry_repeats_failed_outcomes_only(tmp_path: Path) -> None:
     """The newer outcome counts."""
     asked = cases(2)
     broken: dict[str, Model] = {"ann": ScriptedModel([[ModelError("overloaded", "503")]]), "bob": worker_model("bob")}
-    first = evaluated(tmp_path / "e", conductor(broken), asked, ["alone"])
+    first = run_evaluation(tmp_path / "e", conductor(broken), asked, ["alone"])
     assert [outcome.verdict for outcome in first.values()].count("failed") == 2
     mended = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob")}
-    assert evaluated(tmp_path / "e", conductor(mended), asked, ["alone"]) == first
-    second = evaluated(tmp_path / "e", conductor(mended), asked, ["alone"], retry=True)
+    assert run_evaluation(tmp_path / "e", conductor(mended), asked, ["alone"]) == first
+    second = run_evaluation(tmp_path / "e", conductor(mended), asked, ["alone"], retry=True)
     assert [outcome.verdict for (system, _), outcome in second.items() if system == "alone:ann"] == ["right", "right"]
     assert mended["bob"].requests == []
 
@@ -168,8 +168,8 @@ def test_a_killed_and_resumed_evaluation_has_the_same_outcomes(tmp_path: Path) -
     assert outcomes[0] == outcomes[1]
     assert len(outcomes[1]) == 12 * len(ALL)
     assert [call for call, times in Counter(log.read_text().split("\n")).items() if times > 1] == []
-    kept = Evaluation(cut)
-    assert rescore(kept) == kept.outcomes()
+    stored = Evaluation(cut)
+    assert rescore(stored) == stored.outcomes()
 
 
 def start(directory: Path, log: Path) -> BaseProcess:
@@ -205,19 +205,19 @@ def test_closing_the_generator_stops_the_runs(tmp_path: Path) -> None:
     slow = Counting("4", seconds=0.02)
     models: dict[str, Model] = {"ann": slow, "bob": Counting("4", seconds=0.02)}
     by, asked = conductor(models), cases(30)
-    kept, systems = evaluation(tmp_path / "e", by, asked, ["alone:ann"])
+    stored, systems = make_evaluation(tmp_path / "e", by, asked, ["alone:ann"])
 
     async def some() -> None:
-        outcomes = evaluate(kept, systems, by, parallel=3)
+        outcomes = evaluate(stored, systems, by, parallel=3)
         async for _ in outcomes:
             break
         await outcomes.aclose()
         assert slow.open == 0
 
     asyncio.run(some())
-    assert 1 <= len(kept.outcomes()) < 30
+    assert 1 <= len(stored.outcomes()) < 30
     assert slow.most == 3
-    assert len(evaluated(tmp_path / "e", by, asked, ["alone:ann"])) == 30
+    assert len(run_evaluation(tmp_path / "e", by, asked, ["alone:ann"])) == 30
 
 
 def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
     by = conductor(
         models, pool=pool("ann", "bob", parallel=1), model=local, exact=True, timeouts=Timeouts(first_token=0.2)
     )
-    found = evaluated(tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12)
+    found = run_evaluation(tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12)
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}
     assert (models["ann"].most, models["bob"].most, local.most) == (1, 1, 1)
 
@@ -235,24 +235,24 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
 def test_two_processes_cannot_write_one_evaluation(tmp_path: Path) -> None:
     """The second one gets an error."""
     by = conductor()
-    kept, systems = evaluation(tmp_path / "e", by, cases(1))
-    with kept.writer(), pytest.raises(UsageError, match="by another process"):
-        asyncio.run(all_of(Evaluation(tmp_path / "e"), systems, by))
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(1))
+    with stored.writer(), pytest.raises(UsageError, match="by another process"):
+        asyncio.run(run_all(Evaluation(tmp_path / "e"), systems, by))
 
 
 def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
     """It is raised itself, not inside a group of errors."""
     from decimal import Decimal
 
-    with pytest.raises(PolicyError, match="a cost limit cannot be kept"):
-        evaluated(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
+    with pytest.raises(PolicyError, match="a cost limit cannot be stored"):
+        run_evaluation(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
 
 
 def test_slow_scorers_do_not_block_other_runs(tmp_path: Path) -> None:
     """They run in a thread; a majority vote and rescoring give the same results."""
     models = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob", 1.0)}
     asked = tuple(replace(c, scorer="math", answer=rf"\frac{{{2 * int(c.answer)}}}{{2}}") for c in cases(3))
-    found = evaluated(tmp_path / "e", conductor(models), asked, ["vote", "best-worker"])
+    found = run_evaluation(tmp_path / "e", conductor(models), asked, ["vote", "best-worker"])
     assert {outcome.verdict for outcome in found.values()} == {"right"}
     assert rescore(Evaluation(tmp_path / "e")) == tuple(found.values())
 
@@ -260,20 +260,20 @@ def test_slow_scorers_do_not_block_other_runs(tmp_path: Path) -> None:
 def test_rescoring_makes_no_calls(tmp_path: Path) -> None:
     """By each case's scorer or by another one; a majority is counted again."""
     asked = tuple(replace(c, scorer="exact") for c in cases(6))
-    found = evaluated(tmp_path / "e", conductor(), asked, ["vote", "best-worker"])
+    found = run_evaluation(tmp_path / "e", conductor(), asked, ["vote", "best-worker"])
     assert {outcome.verdict for outcome in found.values()} == {"wrong"}
-    kept = Evaluation(tmp_path / "e")
-    assert rescore(kept) == kept.outcomes()
-    by_number = rescore(kept, scorer="number")
+    stored = Evaluation(tmp_path / "e")
+    assert rescore(stored) == stored.outcomes()
+    by_number = rescore(stored, scorer="number")
     assert "right" in {outcome.verdict for outcome in by_number if outcome.system == "vote"}
-    whole = evaluated(tmp_path / "f", conductor(), cases(6), ["vote", "best-worker"])
+    whole = run_evaluation(tmp_path / "f", conductor(), cases(6), ["vote", "best-worker"])
     assert [o.verdict for o in by_number] == [o.verdict for o in whole.values()]
 
 
 def test_rescoring_with_an_unsuitable_scorer_is_an_error(tmp_path: Path) -> None:
     """An expected answer that the scorer can never match must not count as wrong."""
     asked = (replace(case(1), answer="four", scorer="exact"),)
-    evaluated(tmp_path / "e", conductor(), asked, ["best-worker"])
+    run_evaluation(tmp_path / "e", conductor(), asked, ["best-worker"])
     with pytest.raises(UsageError, match="does not fit the scorer number"):
         rescore(Evaluation(tmp_path / "e"), scorer="number")
 
@@ -281,7 +281,7 @@ def test_rescoring_with_an_unsuitable_scorer_is_an_error(tmp_path: Path) -> None
 def test_a_known_decomposition_may_exceed_the_step_limit(tmp_path: Path) -> None:
     """The limit is for plans that a model writes."""
     asked = [case(1, steps=tuple(GoldStep(skill="math", subtask=f"Part {n}.") for n in range(8))), case(2)]
-    found = evaluated(tmp_path / "e", conductor(), asked, ["best-routing"])
+    found = run_evaluation(tmp_path / "e", conductor(), asked, ["best-routing"])
     assert [(outcome.steps, outcome.error) for outcome in found.values()] == [(8, ""), (1, "")]
 
 
@@ -289,16 +289,16 @@ def test_waiting_for_a_model_does_not_count_against_the_time_limit(tmp_path: Pat
     """With one call at a time, the last of ten runs waits longer than the limit and is judged."""
     slow: dict[str, Model] = {"ann": Counting("4", seconds=10.0)}
     by = conductor(slow, pool=pool("ann", parallel=1), limits=Limits(attempts=1, seconds=60))
-    kept, systems = evaluation(tmp_path / "e", by, cases(10), ["alone:ann"])
-    assert {outcome.answer for outcome in virtually(all_of(kept, systems, by, parallel=10))} == {"4"}
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(10), ["alone:ann"])
+    assert {outcome.answer for outcome in virtually(run_all(stored, systems, by, parallel=10))} == {"4"}
 
 
 def test_waiting_for_an_equal_request_is_not_a_timeout(tmp_path: Path) -> None:
     """Two systems share a reply that comes later than the timeout of a first token."""
     slow = ScriptedModel(reply=lambda _: [25.0, "4", 25.0, " ", 25.0, Chunk(usage=Usage(calls=1), finish="stop")])
     by = conductor({"ann": slow}, model=None, timeouts=Timeouts(first_token=40.0, idle=40.0))
-    kept, systems = evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
-    outcomes = virtually(all_of(kept, systems, by))
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(1), ["alone:ann", "best-worker"])
+    outcomes = virtually(run_all(stored, systems, by))
     assert [(outcome.verdict, outcome.error) for outcome in outcomes] == [("right", ""), ("right", "")]
     assert len(slow.requests) == 1
 
@@ -307,14 +307,14 @@ def test_replies_that_cannot_be_stored_end_the_evaluation(tmp_path: Path, monkey
     """Continuing would mean paying for them again later; judged outcomes stay."""
     append = AppendLog.append
 
-    def refusing(journal: AppendLog, block: str) -> int:
-        if journal.path.name == "calls.jsonl":
+    def refusing(log: AppendLog, block: str) -> int:
+        if log.path.name == "calls.jsonl":
             raise OSError(28, "No space left on device")
-        return append(journal, block)
+        return append(log, block)
 
     monkeypatch.setattr(AppendLog, "append", refusing)
     with pytest.raises(UsageError, match=r"cannot write .*calls\.jsonl: No space left") as error:
-        evaluated(tmp_path / "e", conductor(), cases(9), ["alone:ann"], parallel=1)
+        run_evaluation(tmp_path / "e", conductor(), cases(9), ["alone:ann"], parallel=1)
     assert "resume" in error.value.hint
     assert 1 <= len(Evaluation(tmp_path / "e").outcomes()) < 9
 
@@ -322,7 +322,7 @@ def test_replies_that_cannot_be_stored_end_the_evaluation(tmp_path: Path, monkey
 def test_a_pool_of_one_worker_can_be_evaluated(tmp_path: Path) -> None:
     """Systems that choose or combine workers are left out with the reason."""
     by = conductor({"ann": worker_model("ann")}, model=None)
-    kept, systems = evaluation(tmp_path / "e", by, cases(2))
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(2))
     missing = {system.name: system.missing for system in systems if system.missing}
     assert missing == {
         **dict.fromkeys(("random", "keyword", "moa"), "needs at least two workers"),
@@ -330,8 +330,8 @@ def test_a_pool_of_one_worker_can_be_evaluated(tmp_path: Path) -> None:
             ("conductor-mini", "conductor", "conductor-ultra", "conductor-recursion"), "there is no conductor model"
         ),
     }
-    asyncio.run(all_of(kept, systems, by))
-    assert {outcome.system for outcome in kept.outcomes()} == {
+    asyncio.run(run_all(stored, systems, by))
+    assert {outcome.system for outcome in stored.outcomes()} == {
         "alone:ann", "best-worker", "reflection", "vote", "pipeline", "best-routing",
     }  # fmt: skip
 
@@ -340,7 +340,7 @@ def test_a_mixture_may_exceed_the_step_limit(tmp_path: Path) -> None:
     """Seven workers answer and an eighth step combines the answers."""
     names = [f"w{number}" for number in range(7)]
     by = conductor({name: worker_model(name) for name in names}, pool=pool(*names))
-    found = evaluated(tmp_path / "e", by, cases(1), ["moa"])
+    found = run_evaluation(tmp_path / "e", by, cases(1), ["moa"])
     assert (found["moa", "c1"].steps, found["moa", "c1"].verdict != "failed") == (8, True)
 
 
@@ -349,7 +349,7 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
     models: dict[str, Model] = {name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))}
     by = conductor(models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C"))
     names = ["alone", "moa", "reflection", "vote", "pipeline", "conductor", "conductor-mini", "best-worker"]
-    found = evaluated(tmp_path / "e", by, cases(1), names)
+    found = run_evaluation(tmp_path / "e", by, cases(1), names)
     assert {name: outcome.seconds for (name, _), outcome in found.items()} == {
         "alone:ann": 2.0, "alone:bob": 3.0, "alone:cyd": 5.0, "best-worker": 3.0, "moa": 8.0, "reflection": 15.0,
         "vote": 3.0, "pipeline": 8.0, "conductor": 8.5, "conductor-mini": 5.5,

@@ -19,8 +19,8 @@ from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, TRACES, Evaluation, merge_deltas, spec_differences
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.scripted import ScriptedModel
-from tests.evals.kit import all_of, case, cases, conductor, evaluated, evaluation, pool, spec, untimed
-from tests.evals.made import outcomes as made_outcomes
+from tests.evals.kit import case, cases, conductor, make_evaluation, pool, run_all, run_evaluation, spec, untimed
+from tests.evals.sample_outcomes import outcomes as made_outcomes
 from tests.run.kit import fold, play, sound
 
 
@@ -28,7 +28,7 @@ def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
     """Only their owner can read them, and they contain no header of a worker."""
     secret = pool(options={"headers": {"X-Key": "s3cret"}})
     by = conductor(pool=secret)
-    made, systems = evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="0.1.0", time="now")
+    made, systems = make_evaluation(tmp_path / "deep" / "e", by, cases(3), seed=4, version="0.1.0", time="now")
     again = Evaluation(tmp_path / "deep" / "e")
     assert again.cases() == cases(3)
     assert again.spec == made.spec
@@ -40,12 +40,12 @@ def test_spec_and_cases_read_back_equal(tmp_path: Path) -> None:
 
 def test_each_outcome_leads_to_the_events_of_its_run(tmp_path: Path) -> None:
     """Including nested ones."""
-    found = evaluated(tmp_path / "e", conductor(), cases(2))
-    kept = Evaluation(tmp_path / "e")
+    found = run_evaluation(tmp_path / "e", conductor(), cases(2))
+    stored = Evaluation(tmp_path / "e")
     for (system, name), outcome in found.items():
-        events = list(kept.events(outcome))
+        events = list(stored.events(outcome))
         sound(events)
-        trace = kept.trace(outcome)
+        trace = stored.trace(outcome)
         assert trace == fold(events)
         assert trace.question.text == f"What is {name[1:]} + 3?"
         assert trace.usage == outcome.usage
@@ -113,7 +113,7 @@ def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None
     asked = cases(1)
     for who in ("one", "two"):
         model = ScriptedModel(reply=lambda _, who=who: [f"A | - | What {who} wrote."])  # type: ignore[misc]
-        found = evaluated(tmp_path / who, conductor(model=model), asked, ["conductor"], planner_id=who)
+        found = run_evaluation(tmp_path / who, conductor(model=model), asked, ["conductor"], planner_id=who)
         calls = tmp_path / who / "calls.jsonl"
         (tmp_path / "two").mkdir(exist_ok=True)
         (tmp_path / "two" / "calls.jsonl").write_bytes(calls.read_bytes())
@@ -123,7 +123,7 @@ def test_replies_of_another_conductor_model_are_not_used(tmp_path: Path) -> None
 
 def test_failed_runs_count_as_spent(tmp_path: Path) -> None:
     """Also after a retry; an evaluation is finished when no failed outcome is left."""
-    made, _ = evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"], runs=2)
+    made, _ = make_evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"], runs=2)
     with made.writer() as writer:
         for number, sign in enumerate("+!", start=1):
             writer.write_outcome(replace(made_outcomes("alone:ann", sign, cost="0.5")[0], case=f"c{number}"))
@@ -135,7 +135,7 @@ def test_failed_runs_count_as_spent(tmp_path: Path) -> None:
 
 def test_outcomes_can_be_read_without_the_cases_scorers(tmp_path: Path) -> None:
     """Only the ids of the cases are needed."""
-    evaluated(tmp_path / "e", conductor(), cases(2), ["alone:ann"])
+    run_evaluation(tmp_path / "e", conductor(), cases(2), ["alone:ann"])
     path = tmp_path / "e" / CASES
     path.write_text(path.read_text().replace('"number"', '"gone"'))
     assert len(Evaluation(tmp_path / "e").outcomes()) == 2
@@ -157,12 +157,12 @@ def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
     """There is a file in its place."""
     (tmp_path / "e").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
-        evaluation(tmp_path / "e" / "f", conductor(), cases(1))
+        make_evaluation(tmp_path / "e" / "f", conductor(), cases(1))
 
 
 def test_outcomes_are_in_the_order_of_systems_and_cases(tmp_path: Path) -> None:
     """Whatever order they ended in."""
-    evaluated(tmp_path / "e", conductor(), cases(4), ["moa", "alone:ann"], parallel=4)
+    run_evaluation(tmp_path / "e", conductor(), cases(4), ["moa", "alone:ann"], parallel=4)
     path = tmp_path / "e" / OUTCOMES
     lines = [line for line in path.read_text().split("\n") if line]
     path.write_text("\n".join(reversed(lines)))
@@ -174,10 +174,10 @@ def test_outcomes_are_in_the_order_of_systems_and_cases(tmp_path: Path) -> None:
 def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
     """Resuming gives the same outcomes, and their runs can be read."""
     by, asked = conductor(), cases(2)
-    evaluated(tmp_path / "e", by, asked, ["conductor"], parallel=1)
-    kept = Evaluation(tmp_path / "e")
+    run_evaluation(tmp_path / "e", by, asked, ["conductor"], parallel=1)
+    stored = Evaluation(tmp_path / "e")
     whole = {name: (tmp_path / "e" / name).read_bytes() for name in (OUTCOMES, TRACES, "calls.jsonl")}
-    first = kept.outcomes()
+    first = stored.outcomes()
     half = whole[OUTCOMES].index(b"\n", 1)
     second_run = int(first[1].trace.rpartition(":")[2])
     begin = {OUTCOMES: half, TRACES: second_run - 1, "calls.jsonl": 0}[file]
@@ -188,60 +188,60 @@ def test_a_file_cut_at_any_byte_is_repaired(tmp_path: Path, file: str) -> None:
         if file != OUTCOMES:  # the outcome is written last
             (tmp_path / "e" / OUTCOMES).write_bytes(whole[OUTCOMES][:half])
         systems = select_systems(["conductor"], by, cases=asked)
-        assert len(asyncio.run(all_of(kept, systems, by, parallel=1))) == 1
-        assert untimed(kept.outcomes()) == untimed(first)
-        assert [kept.trace(outcome).answer for outcome in kept.outcomes()] == [outcome.answer for outcome in first]
+        assert len(asyncio.run(run_all(stored, systems, by, parallel=1))) == 1
+        assert untimed(stored.outcomes()) == untimed(first)
+        assert [stored.trace(outcome).answer for outcome in stored.outcomes()] == [outcome.answer for outcome in first]
 
 
 def test_a_damaged_run_is_reported(tmp_path: Path) -> None:
     """The error names the system and the case."""
-    found = evaluated(tmp_path / "e", conductor(), cases(1), ["alone:ann"])
-    kept, outcome = Evaluation(tmp_path / "e"), found["alone:ann", "c1"]
+    found = run_evaluation(tmp_path / "e", conductor(), cases(1), ["alone:ann"])
+    stored, outcome = Evaluation(tmp_path / "e"), found["alone:ann", "c1"]
     for wrong in (replace(outcome, trace=""), replace(outcome, trace=f"{TRACES}:7")):
         with pytest.raises(UsageError, match="the run of alone:ann on c1 is damaged"):
-            kept.trace(wrong)
+            stored.trace(wrong)
     (tmp_path / "e" / TRACES).unlink()
     with pytest.raises(UsageError, match="the run of alone:ann on c1 is incomplete"):
-        kept.trace(outcome)
+        stored.trace(outcome)
 
 
 def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to do, and replies that were received stay stored."""
     from conductor_cli.models.disk import AppendLog
 
-    def refused(journal: AppendLog, block: str) -> int:
-        if journal.path.name == TRACES:
+    def refused(log: AppendLog, block: str) -> int:
+        if log.path.name == TRACES:
             raise OSError(28, "No space left on device")
-        return append(journal, block)
+        return append(log, block)
 
     append = AppendLog.append
     monkeypatch.setattr(AppendLog, "append", refused)
     by = conductor()
-    kept, systems = evaluation(tmp_path / "e", by, cases(2))
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(2))
     with pytest.raises(UsageError, match="No space left") as error:
-        asyncio.run(all_of(kept, systems, by))
+        asyncio.run(run_all(stored, systems, by))
     assert error.value.hint == "free some space, then resume the evaluation"
     monkeypatch.undo()
     assert (tmp_path / "e" / "calls.jsonl").stat().st_size > 0
-    assert len(evaluated(tmp_path / "e", by, cases(2))) == 30
+    assert len(run_evaluation(tmp_path / "e", by, cases(2))) == 30
 
 
 def test_cases_are_stored_with_the_evaluation(tmp_path: Path) -> None:
     """It can be scored again without the original file."""
-    evaluation(tmp_path / "e", conductor(), cases(2))
+    make_evaluation(tmp_path / "e", conductor(), cases(2))
     assert [json.loads(line)["id"] for line in (tmp_path / "e" / CASES).read_text().split("\n") if line] == ["c1", "c2"]
 
 
 def test_the_directory_is_unlocked_after_an_error(tmp_path: Path) -> None:
     """Another process can write then."""
     by = conductor()
-    kept, systems = evaluation(tmp_path / "e", by, cases(1))
+    stored, systems = make_evaluation(tmp_path / "e", by, cases(1))
 
     async def broken_off() -> None:
-        async for _ in evaluate(kept, systems, by):
+        async for _ in evaluate(stored, systems, by):
             raise RuntimeError("the reader broke")
 
     with pytest.raises(RuntimeError):
         asyncio.run(broken_off())
-    with kept.writer():
+    with stored.writer():
         pass

@@ -9,7 +9,7 @@ import pytest
 
 from conductor_cli.evals.statistics import wilson_interval
 from conductor_cli.evals.summary import summarize
-from tests.evals.made import outcomes, used
+from tests.evals.sample_outcomes import outcomes, used
 
 ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"
 ALL = (ONE, TWO, MOA, AUTO)

@@ -18,7 +18,7 @@ from conductor_cli.evals.cases import GoldStep
 from conductor_cli.evals.routing import GENERAL, best_worker_on, find_tag, worker_by_keyword
 from conductor_cli.evals.storage import Evaluation
 from conductor_cli.evals.systems import NAMES, System, ranking_notes, select_systems
-from tests.evals.kit import ALL, case, cases, conductor, evaluated, pool, worker_model
+from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 
 
 def only(name: str, **fields: Any) -> System:
@@ -121,7 +121,7 @@ def test_random_routing_is_reproducible() -> None:
 def test_vote_samples_are_independent(tmp_path: Path) -> None:
     """Five calls of one model at a temperature, each with its own seed and without the other answers."""
     model = worker_model("bob")
-    evaluated(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["vote"], seed=3)
+    run_evaluation(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["vote"], seed=3)
     assert {request.temperature for request in model.requests} == {baselines.TEMPERATURE}
     assert {request.seed for request in model.requests} == {16, 17, 18, 19, 20}
     assert {request.messages[0].content for request in model.requests} == {"What is 1 + 3?"}
@@ -130,7 +130,7 @@ def test_vote_samples_are_independent(tmp_path: Path) -> None:
 def test_baselines_read_the_bare_question(tmp_path: Path) -> None:
     """Later turns also get the earlier answers and the instruction."""
     model = worker_model("bob")
-    evaluated(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["reflection"])
+    run_evaluation(tmp_path / "e", conductor({"ann": worker_model("ann"), "bob": model}), cases(1), ["reflection"])
     texts = [request.messages[0].content for request in model.requests]
     assert texts[0] == "What is 1 + 3?"
     assert [text.count("<answer-") for text in texts] == [0, 1, 2, 3, 4]
@@ -141,7 +141,7 @@ def test_a_worker_profile_with_its_own_prompt_is_used(tmp_path: Path) -> None:
     """In every system; a vote hides the other answers from it, too."""
     own = WorkerProfile(render=lambda question, step, seen: f"q: {question.text} s: {step.subtask} n: {len(seen)}")
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    evaluated(tmp_path / "e", conductor(models, worker_profile=own), cases(1), ["moa", "vote"])
+    run_evaluation(tmp_path / "e", conductor(models, worker_profile=own), cases(1), ["moa", "vote"])
     texts = {request.messages[0].content for model in models.values() for request in model.requests}
     assert texts == {
         "q: What is 1 + 3? s: Answer the question. n: 0",
@@ -154,13 +154,13 @@ def test_a_majority_counts_extracted_answers(tmp_path: Path) -> None:
     texts = {1: "It is 5.", 2: "4", 3: "so, 4.0", 4: "no idea", 5: "5"}
     models = {"bob": worker_model("bob")}
     models["bob"].reply = lambda request: [texts[request.seed or 0]]
-    found = evaluated(tmp_path / "e", conductor(models), cases(1), ["vote"])
+    found = run_evaluation(tmp_path / "e", conductor(models), cases(1), ["vote"])
     assert found["vote", "c1"].answer == "It is 5."
     texts[5] = "about 4"
-    found = evaluated(tmp_path / "f", conductor(models), cases(1), ["vote"])
+    found = run_evaluation(tmp_path / "f", conductor(models), cases(1), ["vote"])
     assert (found["vote", "c1"].answer, found["vote", "c1"].verdict) == ("4", "right")
     texts.update(dict.fromkeys(range(1, 6), "no idea"))
-    found = evaluated(tmp_path / "g", conductor(models), cases(1), ["vote"])
+    found = run_evaluation(tmp_path / "g", conductor(models), cases(1), ["vote"])
     assert (found["vote", "c1"].answer, found["vote", "c1"].verdict) == ("no idea", "wrong")
 
 
@@ -174,7 +174,7 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
     )
     steps = (GoldStep(skill="facts", subtask="Find it."), GoldStep(skill="math", subtask="Add it.", access=(1,)))
     by = conductor({"ann": worker_model("ann"), "bob": worker_model("bob")}, pool=workers)
-    found = evaluated(tmp_path / "e", by, [case(1, steps=steps), case(2, steps=())], ["best-routing"])
+    found = run_evaluation(tmp_path / "e", by, [case(1, steps=steps), case(2, steps=())], ["best-routing"])
     assert list(found) == [("best-routing", "c1")]
     trace = Evaluation(tmp_path / "e").trace(found["best-routing", "c1"])
     assert [(record.worker, record.step.subtask, record.step.access) for record in trace.steps] == [
