@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import subprocess
 import sys
 
 import pytest
 
+from conductor_cli.cli.commands import COMMANDS
+from conductor_cli.cli.lazy_group import load_command
+from conductor_cli.cli.options import RunOptions, with_run_options
 from conductor_cli.cli.start import with_run_id
 from tests.cli.stage import SOURCE, Stage, explained
 
@@ -31,6 +36,43 @@ def loaded(stage: Stage, *arguments: str) -> set[str]:
 def test_help_and_version_load_nothing_heavy(stage: Stage, flag: str) -> None:
     """What a user looks at first costs no library."""
     assert loaded(stage, flag) == set()
+
+
+def test_help_imports_no_command() -> None:
+    """The help is printed from the table of commands; the module of a command is imported when it is run."""
+    code = (
+        "import sys; from conductor_cli.cli.commands import app; "
+        "app(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {target.partition(":")[0] for rows in COMMANDS.values() for target, _ in rows.values()}
+    assert modules
+    assert modules.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("rows", COMMANDS.values(), ids=COMMANDS)
+def test_every_command_of_the_table_exists_and_its_help_fits(rows: dict[str, tuple[str, str]]) -> None:
+    """Each row names a function or a group, and its line of help fits 80 columns."""
+    for name, (target, text) in rows.items():
+        command = load_command(name, target)
+        assert command.name == name
+        assert command.help
+        assert len(text) <= 80 - len("  completions  ")
+
+
+def test_shared_options_are_those_of_the_dataclass() -> None:
+    """A command has an option for each field of `RunOptions` that it does not omit, and gets them as one value."""
+    given = []
+
+    @with_run_options(omit=("seed",))
+    def command(name: str, options: RunOptions) -> None:
+        given.append((name, options))
+
+    fields = [field.name for field in dataclasses.fields(RunOptions) if field.name != "seed"]
+    assert list(inspect.signature(command).parameters) == ["name", *fields]
+    defaults = {name: getattr(RunOptions(), name) for name in fields}
+    command(name="x", **defaults | {"max_calls": 3})
+    assert given == [("x", RunOptions(max_calls=3))]
 
 
 def test_a_look_at_a_setting_loads_no_library_of_models(stage: Stage) -> None:
@@ -114,7 +156,7 @@ def test_a_fault_of_ours_is_told_as_one(stage: Stage, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("conductor_cli.config.format_value", fail)
+    monkeypatch.setattr("conductor_cli.cli.config.format_value", fail)
     done = stage.inside("config", "get", "limits.steps")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("conductor: this is a bug in conductor: ZeroDivisionError")

@@ -1,5 +1,5 @@
-"""The command line, wiring only. `commands` is the tree of commands, `start` the way in.
+"""The command line: declares options, calls `app`, prints. `commands` is the tree of commands, `start` runs one.
 
-A command is a file of its name; one that needs more is a folder, whose `__init__` is the command. What several
-commands share stands beside them. `repl` is what `chat` does; it has a prompt before anything of Typer is loaded.
+A command is a module of its name. What several commands share is beside them. `repl` is the conversation of `chat`,
+which has a prompt before Typer is loaded.
 """

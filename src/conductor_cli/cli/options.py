@@ -23,7 +23,7 @@ from conductor_cli.core.errors import ConfigError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalOptions:
-    """The options that stand before the command."""
+    """The options before the command."""
 
     config: str | None = None
     color: str | None = None
@@ -48,7 +48,7 @@ class Mode(StrEnum):
 
 
 class Format(StrEnum):
-    """What goes to stdout."""
+    """The output on stdout."""
 
     answer = "answer"
     json = "json"
@@ -56,7 +56,7 @@ class Format(StrEnum):
 
 
 class Progress(StrEnum):
-    """What goes to stderr while a run goes on."""
+    """The progress display on stderr."""
 
     auto = "auto"
     tree = "tree"

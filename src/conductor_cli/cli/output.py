@@ -1,8 +1,7 @@
-"""Writing to stdout and stderr from commands that are no run: text, tables, JSON, and errors in three lines.
+"""Writing to stdout and stderr: text, tables, JSON, and errors of at most three lines.
 
-On a terminal, lines that explain something are broken between words, and a table that is too wide is stacked; what a
-program reads is never broken.
-No key that this process has read goes out, in whatever spelling.
+On a terminal, explanations are wrapped and a table that is too wide is stacked; what a program reads is never wrapped.
+API keys that this process has read are redacted, and control characters removed.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from conductor_cli.core.table import Column, render_table
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 NARROWEST: Final = 20
-"""The least columns that lines are broken for: in fewer, a terminal may do it."""
+"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
 
-_BEGINNING: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
-"""What the rest of a broken line is aligned behind: its indent, with the number or the label that stands there."""
+_INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
+"""The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
 
 
 def print_line(text: str = "") -> None:
-    """A line on stdout, safe for a terminal. When nobody reads it any more the command ends quietly."""
+    """Print a line on stdout, safe for a terminal. If nobody reads stdout any more, the command ends quietly."""
     _write(KNOWN_SECRETS.redact(sanitize(text)))
 
 
 def print_styled(text: str) -> None:
-    """A text on stdout that the caller has made safe, and then styled."""
+    """Print a text on stdout that the caller has sanitized and then styled."""
     _write(KNOWN_SECRETS.redact(text))
 
 
 def print_json(data: Any) -> None:  # noqa: ANN401 - any JSON value
-    """One JSON value on stdout; what is unsafe on a terminal is an escape in it."""
+    """Print a JSON value on stdout; characters that are unsafe on a terminal are escaped."""
     _write(escape_json(json.dumps(KNOWN_SECRETS.redact_data(data), ensure_ascii=False, indent=2)))
 
 
@@ -49,54 +48,54 @@ def _write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         leave_stdout()
-        from typer import Exit  # a chat begins before it is loaded
+        from typer import Exit  # a chat begins before Typer is loaded
 
         raise Exit from None
 
 
 def print_text(text: str) -> None:
-    """A sentence on stdout about what stands there, broken between words on a terminal."""
+    """Print an explanation on stdout, wrapped on a terminal."""
     _write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
 
 
 def print_notice(text: str) -> None:
-    """A line on stderr, broken between words on a terminal. A command must not fail because nobody listens there."""
+    """Print a line on stderr, wrapped on a terminal. A closed stderr is no error."""
     with suppress(OSError, ValueError):  # ValueError: the stream is closed
         sys.stderr.write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n")
         sys.stderr.flush()
 
 
 def terminal_width(stream: TextIO) -> int:
-    """The columns of the terminal behind a stream, or COLUMNS, at least `NARROWEST`; 0 where no terminal is."""
+    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
     with suppress(OSError, ValueError):  # it has no file, or is closed
         if stream.isatty():
-            told = os.environ.get("COLUMNS", "")
-            columns = int(told) if told.isdecimal() else 0
+            given = os.environ.get("COLUMNS", "")
+            columns = int(given) if given.isdecimal() else 0
             columns = columns or os.get_terminal_size(stream.fileno()).columns
             return max(columns, NARROWEST) if columns else 0
     return 0
 
 
 def wrap_lines(text: str, width: int) -> str:
-    """The text in lines of at most so many characters; a word, such as an option or a path, stays whole. Pure."""
-    return "\n".join(_broken(line, width) if 0 < width < len(line) else line for line in text.split("\n"))
+    """The text in lines of at most so many characters; long words, such as paths, stay whole. Pure."""
+    return "\n".join(_wrap(line, width) if 0 < width < len(line) else line for line in text.split("\n"))
 
 
-def _broken(line: str, width: int) -> str:
-    found = _BEGINNING.match(line)
-    begin = found[0] if found else ""
-    return _filled(line[len(begin) :].strip(), width, begin, " " * len(begin))
-
-
-def _filled(text: str, width: int, first: str, others: str) -> str:
-    """The text broken between words, behind `first` in its first line and `others` in each that follows."""
+def _wrap(line: str, width: int) -> str:
+    found = _INDENT.match(line)
+    indent = found[0] if found else ""
     return textwrap.fill(
-        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+        line[len(indent) :].strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
 def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns under their heads, as wide as the terminal; the last wraps if it is given as a plain head."""
+    """Print aligned columns with headings, as wide as the terminal. The last column wraps if it is a plain heading."""
     last = len(columns) - 1
     shown = [
         column if isinstance(column, Column) else Column(column, wrap=index == last)
@@ -107,14 +106,14 @@ def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) 
 
 
 def print_error(failure: Failure | ConductorError) -> None:
-    """An error on stderr, in at most three lines: what happened, and what to do next."""
+    """Print an error on stderr, in at most three lines: what happened, and what to do next."""
     print_notice(f"conductor: {one_line(failure.message)}")
     for line in failure.hint.splitlines()[:2]:
         print_notice(f"  {line}")
 
 
 def leave_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush does not fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Point stdout at the null device, so that the interpreter's last flush does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
