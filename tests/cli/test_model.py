@@ -29,14 +29,10 @@ from tests.tiny_gguf import make
 
 HEAD = """as_of = "2026-11-20"
 [shapes.tiny]
-family = "tiny"
-parameters = 1
 layers = 2
 heads = 2
 width = 16
 [shapes.vast]
-family = "vast"
-parameters = 1
 layers = 10_000
 heads = 10_000
 width = 10_000

@@ -22,8 +22,6 @@ from tests.tiny_gguf import Shape, make
 
 REGISTRY = """as_of = "2026-11-20"
 [shapes.tiny]
-family = "tiny"
-parameters = 1
 layers = 2
 heads = 2
 width = 16

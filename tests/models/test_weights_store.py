@@ -29,8 +29,6 @@ HUB_CACHE = Cache(directory=Path("unused"))
 
 REGISTRY = """as_of = "2026-11-20"
 [shapes.tiny]
-family = "tiny"
-parameters = 1
 layers = 2
 heads = 2
 width = 16

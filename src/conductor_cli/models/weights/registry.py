@@ -33,11 +33,11 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
-_SHAPE_KEYS: Final = {"family": str, "parameters": int, "layers": int, "heads": int, "width": int}
+_SHAPE_KEYS: Final = {"layers": int, "heads": int, "width": int}
 _FILE_KEYS: Final = {"file": str, "size": int, "sha256": str}
 _MODEL_KEYS: Final = {
     "name": str, "shape": str, "base": str, "repo": str, "revision": str, "licence": str, "about": str, "profile": str,
-    "about_size": int, "parts": list,
+    "parts": list,
 }  # fmt: skip
 _TYPE_NAMES: Final = {str: "a string", int: "a whole number of at least 0", dict: "a table", list: "a list"}
 
@@ -56,7 +56,7 @@ class RegistryModel:
     """A model of the registry.
 
     `memory` is in bytes, 0 where the size is unknown. A LoRA adapter has a `base`, the name of the model that it was
-    trained for; its memory includes that one's. `about_size` stands in for the size if that of a part is unknown.
+    trained for; its memory includes that one's.
     """
 
     name: str
@@ -68,12 +68,11 @@ class RegistryModel:
     memory: int
     profile: str = "prompted"
     base: str = ""
-    about_size: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of all parts, to be shown: `about_size` where one is unknown."""
-        return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else self.about_size
+        """Bytes of all parts; 0 where that of one is unknown."""
+        return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else 0
 
 
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
@@ -151,7 +150,7 @@ class _RegistryReader:
             raise self.error(place, f"profile is {values['profile']!r}; expected one of {', '.join(PROFILES)}")
         shape, base = self._shape_or_base(place, values, shapes, earlier)
         parts = tuple(self._read_parts(place, values["parts"], adapter=base is not None))
-        kept = ("name", "repo", "revision", "licence", "about", "profile", "about_size")
+        kept = ("name", "repo", "revision", "licence", "about", "profile")
         given = {key: values[key] for key in kept if key in values}
         model = RegistryModel(**given, parts=parts, memory=0, base=base.name if base else "")
         if model.size == 0 or (base is not None and base.memory == 0):
