@@ -97,7 +97,7 @@ def list_models(settings: Settings) -> list[ModelRow]:
 
     rows = []
     for name in dict.fromkeys((*registry, *manifests, *damaged)):
-        default = name == next(iter(registry))
+        default = name == next(iter(registry))  # the registry's first model
         model, manifest = registry.get(name), manifests.get(name)
         if name in damaged:
             path = str(store.folder(name) / MANIFEST)
@@ -352,9 +352,11 @@ def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
     """Remove a model, its prompt states, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
     manifest = next((found for found in store.manifests() if found.name == plan.name), None)
+    # First the prompt states: they are found by reading the model file.
     freed = 0 if manifest is None else _forget_prompt_states(manifest, store, settings)
     removal = remove_model(plan.name, store, _registry_model(plan.name, settings), cache)
     origin = settings.origins["conductor.model"] if plan.plans and settings["conductor.model"] else ""
+    # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
     if origin == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
         origin = ""

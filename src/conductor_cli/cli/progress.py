@@ -111,6 +111,7 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
     context = OutputContext(
         stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet
     )
+    # `auto` shows nothing in a pipe while a run goes on; downloads and evaluations take minutes and show lines.
     terminal = sys.stderr.isatty()
     asked = settings["output.progress"]
     automatic = asked == "auto" and not terminal and not quiet

@@ -90,6 +90,7 @@ class SetupRun:
         """The proposal, and with `do` what was done; what the steps print goes to standard error."""
         steps = propose_steps(self.findings, self.settings, self.wanted_model)
         if do:
+            # The commands that do the steps print their results; standard output must be JSON alone.
             with redirect_stdout(sys.stderr):
                 self._do_all(steps)
         print_json({
@@ -127,7 +128,7 @@ class SetupRun:
                 print_text(f"added {step.name}")
             elif step.kind == "limit":
                 config.set_(self.context, name=step.name, value=str(step.details["value"]))
-            elif step.details:
+            elif step.details:  # only a download has details
                 model.pull(self.context, name=step.name, use=True)
             elif Path(step.name).expanduser().is_file():
                 model.import_(self.context, path=Path(step.name), use=True)

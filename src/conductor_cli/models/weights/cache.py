@@ -98,6 +98,7 @@ class PartialDownload:
     def finish(self, blob: Path, commit: str) -> None:
         """Move the complete and checked file to its name among the blobs, over a damaged one."""
         blob.parent.mkdir(parents=True, exist_ok=True)
+        # Without fsync a power failure could leave a blob that has the right name and lacks its last bytes.
         with self.part.open("rb+") as file:
             os.fsync(file.fileno())
         (self.folder / "commit").write_text(commit)
@@ -148,6 +149,7 @@ class Cache:
         return tuple(name for name in (first, *others) if _COMMIT.fullmatch(name))
 
     def partial(self, repo: str, file: str, etag: str = "") -> PartialDownload:
+        # A file's own name may contain slashes or be too long for a directory.
         name = hashlib.sha256(file.encode()).hexdigest()[:16]
         return PartialDownload(folder=self.folder(repo) / ".conductor-llm" / name, etag=etag)
 

@@ -77,6 +77,7 @@ def pull_model(
     except OSError as error:
         raise _cannot_store(downloader.cache.directory, error) from None
     store.write(manifest)
+    # From here on the manifest says which files conductor downloaded; the notes in the cache have done their duty.
     for part in model.parts:
         downloader.cache.partial(model.repo, part.file).delete()
     return manifest
@@ -86,8 +87,7 @@ def pull_model(
 class FileSpec:
     """A file of a repository that is wanted. `size` and `sha256` are the registry's, where it has them.
 
-    `saved_sha256` is the manifest's from an earlier pull. `later` are bytes that will be wanted after this file. It is
-    part `number` of `count` of a model, or of an `adapter`.
+    `saved_sha256` is the manifest's from an earlier pull. It is part `number` of `count` of a model, or an `adapter`.
     """
 
     repo: str
@@ -96,7 +96,6 @@ class FileSpec:
     size: int = 0
     sha256: str = ""
     saved_sha256: str = ""
-    later: int = 0
     number: int = 1
     count: int = 1
     adapter: bool = False
@@ -133,6 +132,7 @@ def _may_be(path: Path, part: RegistryFile, sha256: str) -> bool:
     """Whether this may be the file, by its size and, where that says it, by the name of its blob."""
     if not _is_file(path, part.size):
         return False
+    # Large blobs are named by their SHA-256, so most wrong files are ruled out without reading gigabytes.
     blob = path.parent / path.readlink() if path.is_symlink() else path
     return not sha256 or blob.name == sha256 or len(blob.name) != len(sha256)
 
@@ -144,12 +144,10 @@ def _is_file(path: Path, size: int) -> bool:
 def _file_specs(model: RegistryModel, downloader: FileDownloader) -> list[FileSpec]:
     saved = _saved_manifest(model, downloader.store)
     hashes = saved.hashes if saved is not None else [""] * len(model.parts)
-    missing = [_missing_bytes(downloader.cache, model, part) for part in model.parts]
     return [
         FileSpec(
             repo=model.repo, revision=model.revision, file=part.file, size=part.size, sha256=part.sha256,
-            saved_sha256=saved_sha256, later=sum(missing[number:]), number=number, count=len(model.parts),
-            adapter=bool(model.base),
+            saved_sha256=saved_sha256, number=number, count=len(model.parts), adapter=bool(model.base),
         )
         for number, (part, saved_sha256) in enumerate(zip(model.parts, hashes, strict=True), start=1)
     ]  # fmt: skip
@@ -166,6 +164,7 @@ def _saved_manifest(model: RegistryModel, store: ModelStore) -> Manifest | None:
 
 def _pull_from_cache(model: RegistryModel, downloader: FileDownloader) -> Manifest | None:
     """The manifest of files that are all there. The hub is not asked where every hash is known, nor when offline."""
+    # The revision's current commit is unknown without a request, but files with known hashes are right in any commit.
     cache, specs = downloader.cache, _file_specs(model, downloader)
     hashes = [spec.known_sha256 for spec in specs]
     commit = _find_commit(cache, model, hashes) if all(hashes) or downloader.hub.offline else ""
@@ -187,6 +186,7 @@ def _pull_from_hub(model: RegistryModel, downloader: FileDownloader) -> Manifest
     """The manifest of what the hub has, downloaded as far as it is missing. All parts are of one commit."""
     commit, files = model.revision, []
     for spec in _file_specs(model, downloader):
+        # The first file decides the commit; a branch that moves meanwhile cannot mix two versions of a model.
         file, commit = downloader.download(replace(spec, revision=commit))
         files.append(file)
     downloader.cache.write_ref(model.repo, model.revision, commit)
@@ -222,6 +222,7 @@ class FileDownloader:
     def download(self, spec: FileSpec) -> tuple[ModelFile, str]:
         """The file in the cache, whole and checked, and its commit. Raises `ConductorUnusable`, or `OSError`."""
         waiting = ProgressMeter(self._report, "waiting", spec.file, spec.size)
+        # Two locks: ours also covers the partial file, the blob's is the one that the hub's library takes.
         own_lock = self.cache.download_lock(spec.repo, spec.file)
         with hold_lock(own_lock, lambda: waiting.note_once("another process is downloading it")):
             remote = self._read_remote(spec)
@@ -307,6 +308,7 @@ class FileDownloader:
     def _find_existing(self, spec: FileSpec, remote: RemoteFile, key: str, path: Path) -> Path | None:
         """The file if it is in the cache and whole, whoever downloaded it."""
         expected = spec.known_sha256 or remote.sha256
+        # A blob may be there without a link in this snapshot, for example after the same file got a new commit.
         for found in (self.cache.blob(spec.repo, key), path) if key else (path,):
             if not _is_file(found, remote.size):
                 continue
@@ -335,7 +337,7 @@ class FileDownloader:
         for last in (False, True):
             partial.start(remote.size)
             download = Download(hub=self.hub, repo=spec.repo, file=spec.file, remote=remote, part=partial.part)
-            disk.check_room(self.cache.directory, max(0, remote.size - download.done) + spec.later, "HF_HOME")
+            disk.check_room(self.cache.directory, max(0, remote.size - download.done), "HF_HOME")
             meter = ProgressMeter(self._report, "fetching", spec.file, remote.size)
             meter.update(download.done)
             try:
@@ -346,6 +348,7 @@ class FileDownloader:
             if hashes.match(spec.known_sha256 or remote.sha256, remote.etag, remote.size):
                 return hashes
             partial.delete()
+            # A file that came by one request is wrong at its source; downloading it again would not help.
             if last or in_one:
                 break
         expected = spec.known_sha256 or remote.etag

@@ -66,6 +66,7 @@ def retry(
             if not may_pass or tries > len(policy.waits):
                 raise
             asked = error.wait if isinstance(error, HubRefusal) else None
+            # A server's Retry-After counts more than our own schedule.
             seconds = policy.waits[tries - 1] if asked is None else asked
             if seconds > policy.longest:
                 raise
@@ -143,6 +144,7 @@ class _Transfer:
             return self._wrong_size(size, host)
         if first not in {0, start}:
             return ModelError("broken", f"{host} sent another part of {file} than was requested")
+        # A weak ETag does not promise equal bytes, so it cannot guard a range.
         etag = answer.headers.get("etag", "")
         self._etag = "" if etag.startswith("W/") else etag
         return await self._write(answer, first, expected, host)
@@ -160,6 +162,7 @@ class _Transfer:
             with part.open("rb+" if part.exists() else "xb") as file:
                 file.seek(start)
                 file.truncate()
+                # Each piece is written at once, so that a killed process loses almost nothing.
                 while piece := await self._next_piece(answer):
                     file.write(piece)
                     done += len(piece)

@@ -150,12 +150,14 @@ async def _collect_headers(hub: Hub, url: str, seconds: float) -> dict[str, str]
             raise HubRefusal(
                 host_of(url), status, headers, clean_excerpt(headers.get("x-error-message", ""), (hub.token,))
             )
+        # For large files the `x-linked-…` headers describe the file, the plain ones only the redirect.
         keep = ("x-repo-commit", "x-linked-etag", "x-linked-size", "etag")
         known |= {name: headers[name] for name in keep if name in headers}
         if not (300 <= status < 400 and headers.get("location")):
             return {"x-linked-size": headers.get("content-length", "")} | known
         target = follow_redirect(url, headers["location"])
         complete = "x-repo-commit" in known and ("x-linked-etag" in known or "etag" in known)
+        # The other host only has the bytes. Asking it now would use up a signed address that the download needs.
         if complete and _origin(target) != _origin(url):
             return known
         url = target
@@ -186,6 +188,7 @@ async def open_answer(  # noqa: PLR0913 - the parts of a request
 ) -> AsyncIterator[HttpResponse]:
     """The answer of one address, whatever its status; redirects are for the caller. Raises `ModelError`."""
     parts = urlsplit(url)
+    # A redirect to another host, such as a storage provider, must not receive the token.
     trusted = hub.token and _origin(url) == _origin(hub.endpoint)
     login = {"authorization": f"Bearer {hub.token}"} if trusted else {}
     server = HttpClient(f"{parts.scheme}://{parts.netloc}", headers=login, secrets=(hub.token,))

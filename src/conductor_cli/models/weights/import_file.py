@@ -67,6 +67,7 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     name = request.name or (known.name if known else derive_name(path))
     _check_name_is_free(name, known, environ)
     existing = _find_existing(name, files, base, store, report)
+    # With --copy, a model that only shares its bytes with another file counts as not stored yet.
     if existing is not None and not (request.copy and not _owns_files(existing, store, alone=True)):
         return ImportResult(manifest=existing, existed=True, stored=_owns_files(existing, store))
 
@@ -78,6 +79,7 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     except ConductorError:
         _delete_files(created, store.folder(name))  # no manifest would lead to them
         raise
+    # The files of a damaged model that this one replaces are in the way of nothing, but nobody would find them again.
     current = {file.path for file in manifest.files}
     for file in replaced.files if replaced is not None else ():
         if file.path.parent == store.folder(name) and file.path not in current:
@@ -224,7 +226,7 @@ def _store_files(
                 created += [] if existed else [target]
     except (OSError, ModelError) as error:
         _delete_files(created, folder)
-        if isinstance(error, OSError) and not copy:
+        if isinstance(error, OSError) and not copy:  # another disk, or a file system without hard links
             return None, []
         raise error if isinstance(error, ModelError) else _cannot_store(folder, error) from None
     return tuple(replace(file, path=folder / file.path.name) for file in files), created

@@ -61,11 +61,13 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cach
     def busy() -> NoReturn:
         raise ConductorUnusable(f"{name} is being pulled", hint="wait for the other process, or stop it")
 
+    # Only a pull that has begun needs its locks; taking them would create a directory in the cache.
     parts = model.parts if model is not None and unfinished_files(model, store, cache) else ()
     repo = model.repo if model is not None else ""
     with ExitStack() as locks:
         for part in parts:
             locks.enter_context(hold_lock(cache.download_lock(repo, part.file), busy))
+        # Planned again under the locks: since the person was asked, a pull may have gone on.
         removal = plan_removal(name, store, model, cache)
         for part in parts:
             cache.partial(repo, part.file).delete()
