@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from figures import Figure, Table, conductor, newcomer, ratio, spent
 
 from conductor_cli.app.rehearsal import rehearsal_pool
-from scripts.rehearsal.evaluate import examined
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `scripts`
+
+from scripts.rehearsal.evaluate import evaluate_conductor
 from scripts.rehearsal.worker_table import COUNT, rows
 
 if TYPE_CHECKING:
@@ -34,12 +37,13 @@ LONGEST: Final = 600.0
 def measure() -> Table:
     """Everything that is promised of the rehearsal."""
     found, seconds = evaluated()
+    found_rows = (*rows(), *evaluate_conductor(rehearsal_pool(), count=COUNT))
     return Table(
         title="rehearsal",
         about=f"{COUNT} questions a row, in words and phrasings that no training saw; the models that ship with the "
         "package, through llama.cpp. Systems: one run of `conductor eval rehearsal --systems all`.",
         figures=(
-            *(figure for row in (*rows(), *examined(rehearsal_pool(), count=COUNT)) for figure in of_row(row)),
+            *(figure for row in found_rows for figure in of_row(row)),
             *of_systems(found), took(found, seconds), asked(),
         ),
     )  # fmt: skip

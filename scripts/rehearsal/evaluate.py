@@ -19,28 +19,30 @@ from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
-from scripts.rehearsal.exercises import EVERYBODY, Offer, RehearsalExercise, on_offer
-from scripts.rehearsal.rollouts import rehearsed
+from scripts.rehearsal.exercises import EVERYBODY, Offer, RehearsalExercise, draw_exercises
+from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.worker_table import Row
 
 
-def examined(workers: Pool, path: Path | None = None, *, count: int = 500, seed: int = 2026) -> tuple[Row, ...]:
+def evaluate_conductor(
+    workers: Pool, path: Path | None = None, *, count: int = 500, seed: int = 2026
+) -> tuple[Row, ...]:
     """The table of the conductor in `path`, or of the shipped one, over workers with their cards."""
-    return asyncio.run(_examined(workers, path, count, seed))
+    return asyncio.run(_evaluate(workers, path, count, seed))
 
 
-async def _examined(workers: Pool, path: Path | None, count: int, seed: int) -> tuple[Row, ...]:
+async def _evaluate(workers: Pool, path: Path | None, count: int, seed: int) -> tuple[Row, ...]:
     models = {worker.name: open_model(worker, environ={}) for worker in workers}
     model = open_model(rehearsal_conductor(path), environ={})
     try:
-        exam = _Exam(rehearsed(workers, models), model, count, seed)
-        return tuple([row async for row in exam.rows()])
+        evaluation = _Evaluation(build_rollouts(workers, models), model, count, seed)
+        return tuple([row async for row in evaluation.rows()])
     finally:
         for opened in (model, *models.values()):
             await opened.close()
 
 
-class _Exam:
+class _Evaluation:
     """The questions, and who answers them."""
 
     def __init__(self, rollouts: Rollouts, model: Model, count: int, seed: int) -> None:
@@ -52,22 +54,22 @@ class _Exam:
 
     async def rows(self) -> AsyncIterator[Row]:
         """The table, row by row."""
-        everybody = on_offer(self._known, EVERYBODY, self._seed)
+        everybody = draw_exercises(self._known, EVERYBODY, self._seed)
         found, best = await self._plan(everybody), await self._best(everybody)
         yield Row("four workers", _right(found), least=0.85, note=_by_hops(everybody, found))
         yield Row("below best routing", _right(best) - _right(found), most=0.08)
         yield Row("worker calls a question", _mean([outcome.calls for outcome in found]))
         yield Row("tokens a question, all models", _mean([outcome.tokens for outcome in found]))
-        yield Row("three specialists", _right(await self._plan(on_offer(self._known, Offer(), self._seed))))
+        yield Row("three specialists", _right(await self._plan(draw_exercises(self._known, Offer(), self._seed))))
         again = [
-            _right(await self._plan(on_offer(self._known, EVERYBODY, seed)))
+            _right(await self._plan(draw_exercises(self._known, EVERYBODY, seed)))
             for seed in (self._seed + 1, self._seed + 2)
         ]
         yield Row("labels redrawn: largest difference", max(abs(one - _right(found)) for one in again), most=0.03)
         drawn = await planned(self._rollouts, self._model, everybody, temperature=1.0, seed=self._seed)
         yield Row("valid plans, no grammar, temperature 1", _mean([outcome.valid for outcome in drawn]), least=0.99)
         yield Row("valid plans, no grammar, no chance", _mean([outcome.valid for outcome in found]), least=0.95)
-        held = on_offer(self._held, EVERYBODY, self._seed)
+        held = draw_exercises(self._held, EVERYBODY, self._seed)
         found = await self._plan(held)
         yield Row("held-out phrasings", _right(found), least=0.75, note=_by_hops(held, found))
         yield Row("held-out phrasings, best routing", _right(await self._best(held)))

@@ -76,7 +76,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Practice:
+class RehearsalCurriculum:
     """One training by GRPO.
 
     Each step takes `prompts` exercises and samples `group` plans for each. `quantile` is the share of tokens, the least
@@ -116,16 +116,16 @@ class Practice:
         return asdict(self)
 
 
-def rehearsal(*, steps: int | None = None, seed: int = 1) -> Practice:
+def rehearsal(*, steps: int | None = None, seed: int = 1) -> RehearsalCurriculum:
     """The course of the shipped conductor; with `steps` one of its own: its beginning, at a steady, higher rate."""
     first = Phase(steps=90, offer=ALONE, hops=(4, 4, 2))
     then = Phase(steps=130, offer=MIXED, hops=(3, 4, 3))
     if steps is None:
-        return Practice(phases=(first, then), seed=seed)
-    return Practice(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
+        return RehearsalCurriculum(phases=(first, then), seed=seed)
+    return RehearsalCurriculum(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
 
 
-def on_offer(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[RehearsalExercise, ...]:
+def draw_exercises(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[RehearsalExercise, ...]:
     """Given problems with pools that are drawn: what a conductor is looked at with."""
     random = Random(f"offer {seed}")  # noqa: S311 - reproducible, no secret
     return tuple(RehearsalExercise(problem=problem, workers=offer.draw(random)) for problem in problems)

@@ -18,9 +18,9 @@ from conductor_cli.train.dependencies import require
 from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.metrics import compute_metrics, mean
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
-from scripts.rehearsal.exercises import EVERYBODY, Practice, on_offer, rehearsal
+from scripts.rehearsal.exercises import EVERYBODY, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded
-from scripts.rehearsal.rollouts import carded, over_workers
+from scripts.rehearsal.rollouts import load_workers, open_rollouts
 from scripts.rehearsal.sft_data import COURSE
 from scripts.rehearsal.supervised import use_threads
 from scripts.rehearsal.tokenizer import END, PAD, build
@@ -38,7 +38,7 @@ HELD_OUT: Final = 120
 """Held-out questions for each evaluation during training."""
 
 
-def practise(  # noqa: PLR0913 - one for each option
+def train_seed(  # noqa: PLR0913 - one for each option
     out: Path,
     *,
     minutes: float,
@@ -51,14 +51,14 @@ def practise(  # noqa: PLR0913 - one for each option
 ) -> bool:
     """A stage in a directory for this seed and length. Without `start` and `pool`, the shipped files are used."""
     practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
-    return grpo_stage(
+    return run_stage(
         practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or conductor_model.conductor_path("cold"),
-        pool=pool or carded(), minutes=minutes, threads=threads, say=say,
+        pool=pool or load_workers(), minutes=minutes, threads=threads, say=say,
     )  # fmt: skip
 
 
-def grpo_stage(  # noqa: PLR0913 - what a stage needs
-    practice: Practice,
+def run_stage(  # noqa: PLR0913 - what a stage needs
+    practice: RehearsalCurriculum,
     directory: Path,
     *,
     start: Path,
@@ -74,8 +74,8 @@ def grpo_stage(  # noqa: PLR0913 - what a stage needs
     use_threads(threads)
     model, tokenizer = loaded(start, COURSE), build()
     problems = draw_problems(HELD_OUT, practice.seed, split="test", phrasings="known")
-    held_out = on_offer(problems, EVERYBODY, practice.seed)
-    with exclusive_directory(directory), over_workers(pool, directory / "answers.jsonl") as rollouts:
+    held_out = draw_exercises(problems, EVERYBODY, practice.seed)
+    with exclusive_directory(directory), open_rollouts(pool, directory / "answers.jsonl") as rollouts:
         job = TrainingJob(
             curriculum=practice, rollouts=rollouts, directory=directory, max_seconds=60 * minutes, log=say
         )
@@ -90,7 +90,7 @@ def grpo_stage(  # noqa: PLR0913 - what a stage needs
 def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out: Sequence[Exercise] = ()) -> bool:  # noqa: ANN401
     """Train `model` until all steps are done (True) or the time is up (False). Raises as `grpo.train`."""
     practice = job.curriculum
-    assert isinstance(practice, Practice)
+    assert isinstance(practice, RehearsalCurriculum)
     reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
     if held_out:
         job.evaluate = partial(

@@ -19,7 +19,7 @@ from conductor_cli.rehearsal.words import WORDS
 from conductor_cli.rehearsal.workers import render
 from conductor_cli.rehearsal.world import Hop, Problem, ProblemSettings, draw_problem, is_test_word
 from scripts.rehearsal.courses import Course
-from scripts.rehearsal.word_noise import loose
+from scripts.rehearsal.word_noise import add_word_noise
 
 CHUNK: Final = 32
 """Batches that are drawn together, so that lessons of like length can share one."""
@@ -39,7 +39,7 @@ def chunk(course: Course, number: int) -> list[Lesson]:
     """The lessons of `CHUNK` batches."""
     random = Random(f"{course.name} {course.seed} {number}")  # noqa: S311 - reproducible, no secret
     drawn = [lesson(random, course) for _ in range(CHUNK * course.batch)]
-    return [loosened(random, item, course) for item in drawn] if number * CHUNK >= course.loose else drawn
+    return [with_word_noise(random, item, course) for item in drawn] if number * CHUNK >= course.loose else drawn
 
 
 def lesson(random: Random, course: Course) -> Lesson:
@@ -139,9 +139,9 @@ def _lesson(question: str, subtask: str, seen: tuple[SeenStep, ...], answer: str
     return Lesson(prompt=render(Question(text=question), step, seen), answer=answer)
 
 
-def loosened(random: Random, item: Lesson, course: Course) -> Lesson:
+def with_word_noise(random: Random, item: Lesson, course: Course) -> Lesson:
     """The lesson, in every other case with its own subtask in loose words."""
     if random.random() < 0.5:
         return item
     before, mark, own = item.prompt.removesuffix("\na:").rpartition("s: ")
-    return item._replace(prompt=f"{before}{mark}{loose(random, own, course.missing)}\na:")
+    return item._replace(prompt=f"{before}{mark}{add_word_noise(random, own, course.missing)}\na:")

@@ -46,7 +46,7 @@ class PlaceholderModel:
         await self._model.close()
 
 
-def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
+def load_workers(directory: Path | None = None, cards: Path | None = None) -> Pool:
     """The workers with their measured cards. Raises `ConfigError` where one has none: its label would say nothing."""
     source = cards or Path(conductor_model.__file__).with_name("cards.json")
     known = read_cards(source)
@@ -60,7 +60,7 @@ def carded(directory: Path | None = None, cards: Path | None = None) -> Pool:
     return pool
 
 
-def rehearsed(pool: Pool, models: Mapping[str, Model], book: ResponseCache | None = None) -> Rollouts:
+def build_rollouts(pool: Pool, models: Mapping[str, Model], book: ResponseCache | None = None) -> Rollouts:
     """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
     conductor = Conductor(
         model=None, pool=pool, workers=models, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
@@ -70,7 +70,7 @@ def rehearsed(pool: Pool, models: Mapping[str, Model], book: ResponseCache | Non
 
 
 @contextmanager
-def over_workers(pool: Pool, path: Path) -> Iterator[Rollouts]:
+def open_rollouts(pool: Pool, path: Path) -> Iterator[Rollouts]:
     """Runs over the real workers, whose answers are kept at `path` by what they were asked. Raises `OSError`."""
     book = ResponseCache(path)
     try:
@@ -78,6 +78,6 @@ def over_workers(pool: Pool, path: Path) -> Iterator[Rollouts]:
             worker.name: CachedModel(PlaceholderModel(open_model(worker, environ={})), book, model_identity(worker))
             for worker in pool
         }
-        yield rehearsed(pool, models, book)
+        yield build_rollouts(pool, models, book)
     finally:
         book.close()

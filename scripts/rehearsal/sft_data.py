@@ -19,7 +19,7 @@ from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
-from scripts.rehearsal.syntax_noise import garbled
+from scripts.rehearsal.syntax_noise import add_syntax_noise
 
 COURSE: Final = Course(name="cold", skills=SKILLS, steps=4500, rate=2e-3, size=Size(layers=6))
 
@@ -44,7 +44,7 @@ def chunk(course: Course, number: int) -> list[Lesson]:
 def lesson(random: Random) -> Lesson:
     """A question with any workers on offer, and a plan for it by its true hops, workers and access lists at random."""
     problem = draw_problem(random, ProblemSettings(), random.choice(HOPS))
-    asked, subtasks = garbled(random, problem)
+    asked, subtasks = add_syntax_noise(random, problem)
     terms = offered(random)
     steps = tuple(
         Step(worker=random.choice(terms.rules.workers), subtask=subtask, access=_some(random, number))

@@ -61,5 +61,5 @@ def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterat
     )  # fmt: skip
     yield Stage(
         name=f"exam-{seed}", makes=f"{folder}/exam.txt", needs=(*needs, made), prints=True,
-        command=(*TRAIN, "examine", f"@{made}", *over),
+        command=(*TRAIN, "evaluate", f"@{made}", *over),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The loop: train for some minutes, keep the state, go on from it the next time. Imports torch.
+"""The training loop: train for some minutes, save the state, resume from it the next time. Imports torch.
 
-A state holds all that the next step depends on: there is no dropout, and lessons are drawn by their number, so the step
-stands for every draw. A training that was killed goes on from the last state to the same weights.
+The state contains everything that the next step depends on: there is no dropout, and lessons are drawn by their number,
+so the step determines every draw. A training that was killed resumes from the last state to the same weights.
 """
 
 from __future__ import annotations

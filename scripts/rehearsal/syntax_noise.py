@@ -70,7 +70,7 @@ class _Text:
         self.phrasings[at] = phrasing.replace(old, new).strip()
 
 
-def garbled(random: Random, problem: Problem) -> tuple[str, tuple[str, ...]]:
+def add_syntax_noise(random: Random, problem: Problem) -> tuple[str, tuple[str, ...]]:
     """The question and its subtasks as models read them, most of them garbled."""
     hops = problem.hops
     text = _Text(

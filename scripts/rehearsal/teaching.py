@@ -1,4 +1,4 @@
-"""A worker, or the conductor's cold start, learns from lessons: a stage, and at the end the file. Imports torch."""
+"""Supervised training of a worker, or of the conductor before GRPO: one stage, and the file. Imports torch."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ SAMPLE: Final = 50
 
 
 class Comparison(NamedTuple):
-    """How many texts were compared, and the prompts after which they differ."""
+    """How many texts were compared, and the prompts for which they differ."""
 
     texts: int
     different: tuple[str, ...]
 
 
-def stage(course: Course, directory: Path, *, minutes: float, threads: int, say: Callable[[str], None]) -> bool:
-    """Train a worker for at most so many minutes; True when the course is over and its file is written.
+def train_worker(course: Course, directory: Path, *, minutes: float, threads: int, say: Callable[[str], None]) -> bool:
+    """Train a worker for at most `minutes`. True if all steps are done and the file is written.
 
-    Raises `ConfigError` for a state that cannot be gone on from, `ModelError` where the disk refuses the file.
+    Raises `ConfigError` for a state that cannot be resumed, `ModelError` if the file cannot be written.
     """
-    training = _taught(course, lessons.chunk, directory, minutes=minutes, threads=threads, say=say)
+    training = _train(course, lessons.chunk, directory, minutes=minutes, threads=threads, say=say)
     if training.ended:
         finish(training, directory / f"{course.name}.gguf", say=say)
     return training.ended
 
 
-def cold_stage(
+def train_sft_conductor(
     directory: Path, *, minutes: float, threads: int, say: Callable[[str], None], course: Course = sft_data.COURSE
 ) -> bool:
-    """The same for the conductor's cold start, whose lessons are plans."""
-    training = _taught(course, sft_data.chunk, directory, minutes=minutes, threads=threads, say=say)
+    """The same for the conductor, whose lessons are plans."""
+    training = _train(course, sft_data.chunk, directory, minutes=minutes, threads=threads, say=say)
     if training.ended:
-        _written(training, directory / f"{course.name}.gguf", "conductor, cold start", say)
+        _export(training, directory / f"{course.name}.gguf", "conductor, cold start", say)
     return training.ended
 
 
-def _taught(  # noqa: PLR0913 - what a stage is made of
+def _train(  # noqa: PLR0913 - what a stage is made of
     course: Course,
     draw: Callable[[Course, int], Sequence[Lesson]],
     directory: Path,
@@ -66,22 +66,22 @@ def _taught(  # noqa: PLR0913 - what a stage is made of
     state, tokenizer = directory / f"{course.name}.state", build()
     training = resume(course, tokenizer, state)
     if training.step:
-        say(f"{course.name}: going on from step {training.step}")
+        say(f"{course.name}: resuming after step {training.step}")
     advance(training, state, seconds=60 * minutes, say=say, batches=Batches(course, tokenizer, draw))
     return training
 
 
 def finish(training: Training, path: Path, *, say: Callable[[str], None]) -> Comparison:
-    """Write a worker's file, and say whether llama.cpp writes with it what torch does."""
+    """Write a worker's file, and report whether llama.cpp generates the same texts with it as torch."""
     name = training.course.name
-    compared = asyncio.run(compare(_written(training, path, name, say), path))
+    compared = asyncio.run(compare(_export(training, path, name, say), path))
     same = compared.texts - len(compared.different)
     say(f"{name}: torch and llama.cpp write the same text {same} of {compared.texts} times")
     return compared
 
 
-def _written(training: Training, path: Path, title: str, say: Callable[[str], None]) -> Training:
-    """Write the file; the training with the model that is in it."""
+def _export(training: Training, path: Path, title: str, say: Callable[[str], None]) -> Training:
+    """Write the file, and return the training with the rounded model that it contains."""
     course, finished = training.course, replace(training, model=rounded(training.model))
     export(finished.model, training.tokenizer, path, name=title)
     count = sum(weight.numel() for weight in finished.model.parameters())
@@ -90,7 +90,7 @@ def _written(training: Training, path: Path, title: str, say: Callable[[str], No
 
 
 async def compare(training: Training, path: Path, count: int = SAMPLE) -> Comparison:
-    """Greedy texts of torch and of llama.cpp after the same prompts."""
+    """Compare the greedy texts of torch and of llama.cpp for the same prompts."""
     random = Random("compare")  # noqa: S311 - reproducible, no secret
     prompts = [lessons.lesson(random, training.course).prompt for _ in range(count)]
     options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0}

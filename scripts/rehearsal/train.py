@@ -15,20 +15,18 @@ from scripts.rehearsal.courses import NOT_OVER, course_of
 if TYPE_CHECKING:
     from scripts.rehearsal.worker_table import Row
 
-Out = Annotated[Path, typer.Option(help="directory for what is kept meanwhile and the finished file")]
-Minutes = Annotated[float, typer.Option(help="how long this stage may take", min=0)]
-Threads = Annotated[int, typer.Option(help="threads of torch; two jobs of one beat one job of two", min=1)]
-Steps = Annotated[int | None, typer.Option(help="only so many steps, as a course of its own", min=1)]
-Workers = Annotated[Path | None, typer.Option(help="where the workers' files are; those of the package without it")]
-Cards = Annotated[Path | None, typer.Option(help="the workers' measured cards; those of the package without it")]
+Out = Annotated[Path, typer.Option(help="directory for the state and the finished file")]
+Minutes = Annotated[float, typer.Option(help="stop after this time", min=0)]
+Threads = Annotated[int, typer.Option(help="threads of torch; prefer two jobs with one thread", min=1)]
+Steps = Annotated[int | None, typer.Option(help="number of GRPO steps, for a short training", min=1)]
+Workers = Annotated[Path | None, typer.Option(help="directory of the workers' files; default: the package")]
+Cards = Annotated[Path | None, typer.Option(help="file of the workers' cards; default: the package")]
 Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
-Seed = Annotated[int, typer.Option(help="which questions")]
+Seed = Annotated[int, typer.Option(help="random seed for the questions")]
 
 OUT: Final = Path("build/rehearsal")
 
-app = typer.Typer(
-    help="Train, from nothing, the models that ship with the rehearsal.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Train the demo models from nothing.", no_args_is_help=True, add_completion=False)
 
 
 def _say(line: str) -> None:
@@ -37,7 +35,7 @@ def _say(line: str) -> None:
 
 def _end(name: str, *, over: bool) -> None:
     if not over:
-        _say(f"{name}: the minutes are over and the course is not; run the same command again to go on")
+        _say(f"{name}: the minutes are over before all steps are done; run the same command again")
         raise typer.Exit(NOT_OVER)
 
 
@@ -48,64 +46,64 @@ def worker(
     minutes: Minutes = 20.0,
     threads: Threads = 1,
 ) -> None:
-    """Train a worker for one stage; the exit code 3 says that the course is not over: run it again."""
+    """Train a worker. With exit code 3 there is more to do: run it again."""
     course = course_of(name)
-    from scripts.rehearsal.teaching import stage
+    from scripts.rehearsal.teaching import train_worker
 
-    _end(name, over=stage(course, out, minutes=minutes, threads=threads, say=_say))
+    _end(name, over=train_worker(course, out, minutes=minutes, threads=threads, say=_say))
 
 
 @app.command()
 def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it has options
-    stage: Annotated[Literal["cold", "grpo"], typer.Option(help="the cold start, or practice for reward")] = "grpo",
+    stage: Annotated[Literal["cold", "grpo"], typer.Option(help="supervised training, or GRPO")] = "grpo",
     out: Out = OUT,
     minutes: Minutes = 20.0,
     threads: Threads = 1,
-    seed: Annotated[int, typer.Option(help="which exercises, pools and draws")] = 1,
+    seed: Annotated[int, typer.Option(help="random seed for exercises, pools and plans")] = 1,
     steps: Steps = None,
-    start: Annotated[Path | None, typer.Option(help="what to practise from; the shipped cold start without it")] = None,
+    start: Annotated[Path | None, typer.Option(help="file to start from; default: the shipped one")] = None,
     workers: Workers = None,
     cards: Cards = None,
 ) -> None:
-    """Train the conductor for one stage; the exit code 3 says that the course is not over: run it again."""
+    """Train the conductor. With exit code 3 there is more to do: run it again."""
     if stage == "cold":
-        from scripts.rehearsal.teaching import cold_stage
+        from scripts.rehearsal.teaching import train_sft_conductor
 
-        _end("conductor", over=cold_stage(out, minutes=minutes, threads=threads, say=_say))
+        _end("conductor", over=train_sft_conductor(out, minutes=minutes, threads=threads, say=_say))
         return
-    from scripts.rehearsal.grpo import practise
-    from scripts.rehearsal.rollouts import carded
+    from scripts.rehearsal.grpo import train_seed
+    from scripts.rehearsal.rollouts import load_workers
 
-    pool = carded(workers, cards)
-    over = practise(out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, pool=pool)
+    pool = load_workers(workers, cards)
+    over = train_seed(out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, pool=pool)
     _end("conductor", over=over)
 
 
 @app.command()
-def examine(
-    file: Annotated[Path | None, typer.Argument(help="the conductor's file; the shipped one without it")] = None,
+def evaluate(
+    file: Annotated[Path | None, typer.Argument(help="the conductor's file; default: the shipped one")] = None,
     count: Count = 500,
     seed: Seed = 2026,
     workers: Workers = None,
     cards: Cards = None,
 ) -> None:
-    """Print what a conductor reaches on held-out questions, beside the bounds; exit 1 where one is missed."""
+    """Evaluate a conductor on held-out questions. Exit code 1 if a bound is missed."""
     from conductor_cli.rehearsal.conductor_model import conductor_path
-    from scripts.rehearsal.evaluate import examined
-    from scripts.rehearsal.rollouts import carded
+    from scripts.rehearsal.evaluate import evaluate_conductor
+    from scripts.rehearsal.rollouts import load_workers
 
     if not (file or conductor_path()).is_file():
         raise UsageError(f"there is no {file or conductor_path()}", hint="python -m scripts.rehearsal.train conductor")
-    _print(examined(carded(workers, cards), file, count=count, seed=seed))
+    _print(evaluate_conductor(load_workers(workers, cards), file, count=count, seed=seed))
 
 
 @app.command()
 def table(
-    directory: Annotated[Path | None, typer.Argument(help="where the files are, instead of in the package")] = None,
+    directory: Annotated[Path | None, typer.Argument(help="directory of the files; default: the package")] = None,
     count: Count = 500,
     seed: Seed = 2026,
 ) -> None:
-    """Print what the finished workers reach on held-out questions, beside the bounds; exit 1 where one is missed."""
+    """Evaluate the workers on held-out questions. Exit code 1 if a bound is missed."""
     from scripts.rehearsal.worker_table import missing, rows
 
     if gone := missing(directory):
@@ -121,7 +119,7 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    """Run a command; an error is said in two lines, without a traceback."""
+    """Run a command. An error is printed in two lines, without a traceback."""
     try:
         app()
     except ConductorError as error:

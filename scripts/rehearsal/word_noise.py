@@ -39,7 +39,7 @@ _HELD: Final = re.compile(
 )
 
 
-def loose(random: Random, text: str, missing: Collection[str] = ()) -> str:
+def add_word_noise(random: Random, text: str, missing: Collection[str] = ()) -> str:
     """`text` in loose words; as it is where those would be a held-out phrasing. Those of `missing` may be left out."""
     words = text.split()
     for _ in range(random.choice((1, 1, 2, 3))):

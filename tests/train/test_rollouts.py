@@ -13,7 +13,7 @@ from conductor_cli.rehearsal.world import Hop, Problem
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import best_routing, planned
 from scripts.rehearsal.exercises import RehearsalExercise
-from scripts.rehearsal.rollouts import PlaceholderModel, rehearsed
+from scripts.rehearsal.rollouts import PlaceholderModel, build_rollouts
 from tests.scripts.rehearsal.solvers import solvers
 
 PROBLEM = Problem(
@@ -37,7 +37,7 @@ MALFORMED = "capital of FRANCE|-|f2\nspell it backwards|1|f0"
 
 def rollouts(**models: Model) -> Rollouts:
     pool, found = solvers()
-    return rehearsed(pool, {**found, **models})
+    return build_rollouts(pool, {**found, **models})
 
 
 def outcomes(

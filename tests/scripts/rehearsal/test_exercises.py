@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from conductor_cli.rehearsal.world import draw_problems
-from scripts.rehearsal.exercises import Offer, Phase, Practice, RehearsalExercise, on_offer, rehearsal
-from scripts.rehearsal.rollouts import rehearsed
+from scripts.rehearsal.exercises import Offer, Phase, RehearsalCurriculum, RehearsalExercise, draw_exercises, rehearsal
+from scripts.rehearsal.rollouts import build_rollouts
 from tests.scripts.rehearsal.solvers import solvers
 
 ALL = {"letters", "numbers", "facts", "generalist"}
@@ -48,7 +48,7 @@ def test_phases_follow_each_other() -> None:
     """By step; what lies behind the last one belongs to it."""
     only = [Phase(steps=2, offer=Offer(), hops=(0, 0, 0)) for _ in range(2)]
     one, two = (Phase(steps=2, offer=Offer(), hops=hops) for hops in ((1, 0, 0), (0, 0, 1)))
-    practice = Practice(phases=(one, two), prompts=3)
+    practice = RehearsalCurriculum(phases=(one, two), prompts=3)
     assert practice.steps == sum(phase.steps for phase in only)
     assert [len(practice.exercise(number).problem.hops) for number in (0, 5, 6, 11, 99)] == [1, 1, 3, 3, 3]
 
@@ -66,15 +66,15 @@ def test_the_rehearsals_course_begins_without_the_generalist() -> None:
 def test_given_problems_get_pools_of_their_own() -> None:
     """The same ones for the same seed."""
     asked = draw_problems(10, 1, split="test")
-    found = on_offer(asked, Offer(), 3)
+    found = draw_exercises(asked, Offer(), 3)
     assert tuple(item.problem for item in found) == asked
-    assert found == on_offer(asked, Offer(), 3) != on_offer(asked, Offer(), 4)
+    assert found == draw_exercises(asked, Offer(), 3) != draw_exercises(asked, Offer(), 4)
 
 
 def test_a_pool_has_the_order_of_its_exercise() -> None:
     """And the cards of the workers."""
     pool, models = solvers()
     drill = RehearsalExercise(problem=draw_problems(1, 1)[0], workers=("facts", "letters"))
-    found = rehearsed(pool, models).conductor_for(drill).pool
+    found = build_rollouts(pool, models).conductor_for(drill).pool
     assert found.names == ("facts", "letters")
     assert found["facts"].card == pool["facts"].card

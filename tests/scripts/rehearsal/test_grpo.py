@@ -22,18 +22,18 @@ from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.metrics import read_metrics
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.evaluate import best_routing
-from scripts.rehearsal.exercises import Offer, Phase, Practice, on_offer
+from scripts.rehearsal.exercises import Offer, Phase, RehearsalCurriculum, draw_exercises
 from scripts.rehearsal.export import export, loaded, rounded
 from scripts.rehearsal.grpo import train_conductor
 from scripts.rehearsal.model import new_model
-from scripts.rehearsal.rollouts import rehearsed
+from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.sft_data import COURSE
-from scripts.rehearsal.teaching import cold_stage
+from scripts.rehearsal.teaching import train_sft_conductor
 from scripts.rehearsal.tokenizer import build
 from tests.scripts.rehearsal.solvers import solvers
 
 SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
-PRACTICE = Practice(
+PRACTICE = RehearsalCurriculum(
     phases=(Phase(steps=3, offer=Offer(), hops=(1, 1, 1)),), prompts=2, group=2, warmup=1, max_plan_tokens=8
 )
 
@@ -46,13 +46,13 @@ def tokenizer() -> Any:
     return build()
 
 
-HELD_OUT = on_offer(draw_problems(2, 1, split="test"), Offer(), 1)
+HELD_OUT = draw_exercises(draw_problems(2, 1, split="test"), Offer(), 1)
 
 
 def school(directory: Path, **changes: Any) -> TrainingJob:
     pool, models = solvers()
     values = {
-        "curriculum": PRACTICE, "rollouts": rehearsed(pool, models), "directory": directory,
+        "curriculum": PRACTICE, "rollouts": build_rollouts(pool, models), "directory": directory,
         "max_seconds": 1e9, "log": lambda _: None,
     }  # fmt: skip
     return TrainingJob(**{**values, **changes})
@@ -69,8 +69,8 @@ def weights(given: Any) -> dict[str, Any]:
 def test_a_cold_start_that_was_cut_goes_on_and_ends_with_a_file(tmp_path: Path, tokenizer: Any) -> None:
     """A stage of no minutes takes no step; the file that comes out loads as what was exported."""
     said: list[str] = []
-    assert not cold_stage(tmp_path, minutes=0, threads=1, say=said.append, course=SMALL)
-    assert cold_stage(tmp_path, minutes=9, threads=1, say=said.append, course=SMALL)
+    assert not train_sft_conductor(tmp_path, minutes=0, threads=1, say=said.append, course=SMALL)
+    assert train_sft_conductor(tmp_path, minutes=9, threads=1, say=said.append, course=SMALL)
     state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
     found = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
     assert state.keys() == found.keys()

@@ -173,7 +173,7 @@ def test_what_is_made_is_not_made_again(desk: Desk) -> None:
 
 
 def test_more_seeds_share_the_cold_start(desk: Desk) -> None:
-    """Each is practised and examined by itself; the mean is told, the first is what may be shipped."""
+    """Each is practised and evaluate_conductor by itself; the mean is told, the first is what may be shipped."""
     desk.run()
     code, told = desk.run("--seeds", "1,2,3")
     assert code == 0, told

@@ -9,7 +9,7 @@ from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, PhrasingForm
 from conductor_cli.rehearsal.words import WORDS
 from conductor_cli.rehearsal.world import Problem, ProblemSettings, draw_problem, is_test_word
-from scripts.rehearsal.syntax_noise import garbled
+from scripts.rehearsal.syntax_noise import add_syntax_noise
 
 FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
 
@@ -23,7 +23,7 @@ def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
     changed = 0
     for seed in range(300):
         plain = problem(seed, 1 + seed % 3)
-        asked, subtasks = garbled(Random(seed), plain)
+        asked, subtasks = add_syntax_noise(Random(seed), plain)
         changed += asked != normalize(plain.question)
         for subtask, hop in zip(subtasks, plain.hops, strict=True):
             new = set(subtask.split()) - set(normalize(hop.subtask).split())
@@ -36,12 +36,12 @@ def test_what_is_worked_on_stays() -> None:
     for seed in range(200):
         plain = problem(seed)
         operands = re.compile(r"\b(?:[A-Z]+|[0-9]+)\b")
-        assert operands.findall(garbled(Random(seed), plain)[0]) == operands.findall(normalize(plain.question))
+        assert operands.findall(add_syntax_noise(Random(seed), plain)[0]) == operands.findall(normalize(plain.question))
 
 
 def test_a_thing_becomes_a_thing_of_a_thing() -> None:
     """With an article inside: the subtask has one more than the plain hop ever has."""
-    found = [garbled(Random(seed), problem(seed, 1))[1][0] for seed in range(300)]
+    found = [add_syntax_noise(Random(seed), problem(seed, 1))[1][0] for seed in range(300)]
     assert any(re.match(r"[a-z]+ (of|in|for|that has) the [a-z]+ ", text) for text in found)
 
 
@@ -51,7 +51,7 @@ def test_no_beginning_that_is_kept_for_testing_is_taught() -> None:
     held = tuple(text.partition("{")[0].rstrip() for text in frames)
     for seed in range(400):
         plain = problem(seed)
-        made = garbled(Random(seed), plain)[0]
+        made = add_syntax_noise(Random(seed), plain)[0]
         assert made.startswith(held) <= normalize(plain.question).startswith(held)
 
 
@@ -62,7 +62,7 @@ def test_nothing_that_is_kept_for_testing_is_taught() -> None:
     phrasings = {text.removeprefix("the ") for text in ways}
     for seed in range(2000):
         plain = problem(seed)
-        asked, subtasks = garbled(Random(seed), plain)
+        asked, subtasks = add_syntax_noise(Random(seed), plain)
         assert not held & set(asked.split())
         for at, hop in enumerate(plain.hops):
             made = re.sub(r"\bit\b|\b[A-Z]+\b", "{x}", subtasks[at])
