@@ -301,7 +301,7 @@ def test_a_refused_setting_is_named(stage: Stage) -> None:
     stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")
     done = stage.inside("workers", "test")
     assert done.code == 1
-    assert "beta does not take temperature = 0.2" in done.out
+    assert "beta does not accept temperature = 0.2" in done.out
     assert "--unset temperature" in done.out
     assert [line.split()[:2] for line in done.out.splitlines() if line.startswith("alpha")] == [["alpha", "ok"]]
 

@@ -15,9 +15,8 @@ import pytest
 
 from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models import builtin_cards
-from conductor_cli.models.builtin_cards import builtin_card
-from conductor_cli.models.builtin_pools import ShippedWorker, shipped_pools
+from conductor_cli.models import builtin
+from conductor_cli.models.builtin import ShippedWorker, builtin_card, shipped_pools
 from conductor_cli.models.catalog import check_options
 from conductor_cli.models.presets import PRESETS, as_of, price_name, shipped
 
@@ -40,8 +39,9 @@ def test_the_table_of_providers_is_dated_and_read_when_it_is_needed() -> None:
     code = (
         "import sys\n"
         "import conductor_cli.cli.commands\n"
-        "import conductor_cli.models.presets as p, conductor_cli.models.builtin_cards as c\n"
-        "print(p._providers.cache_info().misses, p.shipped.cache_info().misses, c._lines.cache_info().misses)\n"
+        "import conductor_cli.models.presets as p, conductor_cli.models.builtin as c\n"
+        "caches = (p._providers, p.shipped, c._cards_by_model)\n"
+        "print(*(found.cache_info().misses for found in caches))\n"
         "len(p.PRESETS)\n"
         "print(p._providers.cache_info().misses)\n"
     )
@@ -87,10 +87,10 @@ def test_no_two_shipped_workers_have_one_name() -> None:
     assert len({worker.name for worker in WORKERS}) == len(WORKERS)
 
 
-CARDS = [line for lines in builtin_cards._lines().values() for line in lines]
+CARDS = [line for lines in builtin._cards_by_model().values() for line in lines]
 
 
-@pytest.mark.parametrize("name", builtin_cards._lines())
+@pytest.mark.parametrize("name", builtin._cards_by_model())
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
     """The models of cards are named as in the price table, and answer questions."""
     assert prices[name]["mode"] == "chat"

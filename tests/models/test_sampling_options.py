@@ -121,7 +121,7 @@ def test_a_budget_that_would_become_an_effort_is_refused() -> None:
     """A model that measures its own thinking takes no budget: litellm would send an effort that nobody asked for."""
     error = refusal(claude, "anthropic", "claude-sonnet-5-5", thinking_budget=2048, max_tokens=4096)
     assert (error.reason, error.retryable) == ("refused", False)
-    assert "does not take thinking_budget = 2048" in error.message
+    assert "does not accept thinking_budget = 2048" in error.message
     assert "--unset thinking_budget" in error.hint
 
 
@@ -132,7 +132,7 @@ def test_a_budget_that_would_become_an_effort_is_refused() -> None:
 def test_a_temperature_that_a_claude_refuses_is_not_left_out(model: str, words: str) -> None:
     """Whether litellm knows it or the provider says it: the call fails, and the setting is named."""
     error = refusal(no(words), "anthropic", model, temperature=0.2)
-    assert "does not take temperature = 0.2" in error.message
+    assert "does not accept temperature = 0.2" in error.message
     assert words in error.message
     assert "--unset temperature" in error.hint
 
@@ -150,7 +150,7 @@ def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
 ) -> None:
     """The one request is all: the error has the setting, its value, why, and what to do."""
     error = refusal(no(f"Unsupported value: '{field}'. {said}", param=field), "openai", "m", **options)
-    assert error.message == f"m does not take {field} = {options[field]}: Unsupported value: '{field}'. {said}"
+    assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
     assert f"--unset {field}" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)
 
@@ -182,9 +182,9 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
         ("anthropic", {"thinking_budget": 4096}, "which it is part of, is not set"),
         (
             "anthropic", {"thinking_budget": 2048, "max_tokens": 4096, "temperature": 0.2},
-            "temperature is 0.2 beside thinking",
+            "temperature is 0.2, and with thinking",
         ),
-        ("anthropic", {"reasoning_effort": "high", "temperature": 0}, "temperature is 0 beside thinking"),
+        ("anthropic", {"reasoning_effort": "high", "temperature": 0}, "temperature is 0, and with thinking"),
     ],
 )  # fmt: skip
 def test_what_cannot_stand_is_said_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:

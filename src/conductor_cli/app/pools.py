@@ -15,8 +15,7 @@ from conductor_cli.config.workers import set_value, update_worker
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.models.builtin_cards import builtin_card
-from conductor_cli.models.builtin_pools import ShippedPool, ShippedWorker, shipped_pools
+from conductor_cli.models.builtin import ShippedPool, ShippedWorker, builtin_card, shipped_pools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    from conductor_cli.models.builtin_pools import shipped_pools  # only for the hint
+    from conductor_cli.models.builtin import shipped_pools  # only for the hint
 
     if name in shipped_pools():
         raise ConfigError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")

@@ -1,1 +1,1 @@
-"""The one port for models and its adapters. Nothing is imported here, so that a start pays for no adapter."""
+"""The interface of models and its adapters. Nothing is imported here, so that no start waits for an adapter."""

@@ -1,4 +1,4 @@
-"""The one port for models: conductor, workers and test doubles are the same shape."""
+"""The interface of every model: conductor, workers and test doubles."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from conductor_cli.core.chat import Chunk, Request
 class Model(Protocol):
     """Something that answers a request with a stream of chunks.
 
-    The contract, held by one test suite over every adapter:
+    The contract, which one test suite checks for every adapter:
 
     - the reply's text is the joined `Chunk.text`; thinking likewise; neither is ever dropped;
     - exactly one chunk has `usage` and `finish`, and it is the last;
-    - a failure is a `ModelError` and nothing else, whatever the library underneath raised;
+    - a failure is a `ModelError` and nothing else, whatever the underlying library raised;
     - closing the iterator or cancelling the task stops the work behind it: a server sees the connection close within
       one second, a local model stops within 200 ms on a CPU;
     - `stream` may be called again while another stream is open, unless the worker's `parallel` is 1.

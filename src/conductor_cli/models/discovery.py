@@ -1,4 +1,4 @@
-"""Workers at hand when the configuration names none: keys in the environment, model servers on this machine."""
+"""Finding workers when the settings name none: by keys in the environment and model servers on this machine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MODELS: Final = 3
 """How many models of one local server become workers."""
 
 LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
-"""Where each local server lists its models. vLLM's usual port is that of many a web server, so it is not tried."""
+"""Where each local server lists its models. vLLM is not tried: its usual port is that of many web servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """Whether a server answered, after how many seconds, and if not, why."""
+    """Whether a server answered, and after how many seconds; if not, why."""
 
     url: str
     seconds: float
@@ -43,7 +43,7 @@ class Ping:
 
 
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
-    """The workers at hand, those of providers first: with a key in the environment or among the `stored`.
+    """The workers that were found, those of providers first: with a key in the environment or in `stored`.
 
     Never raises and takes no longer than `SECONDS` and a little.
     """
@@ -57,7 +57,7 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
 
 
 def with_unique_names(workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """The same workers, those whose name was taken with a number behind it. Pure."""
+    """The same workers; a number is added to a name that is taken. Pure."""
     taken: set[str] = set()
     named = []
     for worker in workers:
@@ -71,9 +71,9 @@ def with_unique_names(workers: Iterable[Worker]) -> tuple[Worker, ...]:
 async def ping(
     worker: Worker, *, environ: Mapping[str, str], seconds: float, stored: StoredKeys = no_stored_key
 ) -> Ping | None:
-    """Ask a worker's server for what costs nothing and proves address and key, mostly its list of models.
+    """Send a worker's server a free request that proves address and key, mostly for its list of models.
 
-    Any failure is part of the result. Nothing for a worker that has no address of its own to ask.
+    Any failure is part of the result. None for a worker without an address that could be asked.
     """
     base_url = base_url_of(worker) if worker.kind in PRESETS else ""
     if not base_url:
@@ -100,7 +100,7 @@ def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) 
 
 
 def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
-    """The workers for what a local server of this kind lists, which is not trusted. Pure."""
+    """The workers for the models that a local server lists. The list is not trusted. Pure."""
     own = base_url == PRESETS[kind].base_url
     options = {} if own else {"base_url": base_url}
     names = dict.fromkeys(name for name in _names(listed) if _is_name(name))
@@ -119,7 +119,7 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
 
 
 async def _listed(url: str) -> object:
-    """What a server lists; nothing where none answers. A closed port is found out before httpx is imported."""
+    """What a server lists; None if none answers. A closed port is noticed before httpx is imported."""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(SECONDS):
@@ -132,7 +132,7 @@ async def _listed(url: str) -> object:
 
 
 def _origin(kind: str, environ: Mapping[str, str]) -> str:
-    """The address of a local server; OLLAMA_HOST moves Ollama to another port of this machine."""
+    """The address of a local server; OLLAMA_HOST may give Ollama another port of this machine."""
     host = environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
     port = host.rpartition(":")[2].rstrip("/")
     usual = PRESETS[kind].base_url.removesuffix("/v1")
@@ -150,12 +150,12 @@ def _names(listed: object) -> Iterable[str]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether a worker may be made of this: a model that answers questions, on this machine."""
+    """Whether this names a model that answers questions, on this machine."""
     return len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
 
 
 def _short(name: str) -> str:
-    """The name of a worker after its model: no path, no ending, no character that a name may not have."""
+    """A worker's name made from its model's: without path, ending and characters that a name may not have."""
     short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
     letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
     return letters.strip(".-_")[:40] or "local"

@@ -1,4 +1,4 @@
-"""Whether a provider takes a key: one request that costs nothing, and what its answer says of the key."""
+"""Whether a provider accepts a key: one free request, and what its answer says about the key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.http import HttpClient
 
 KeyState = Literal["good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed"]
-"""`restricted`: a key that is known and may not list models; `failed`: an answer that says nothing of the key."""
+"""`restricted`: a valid key that may not list models; `failed`: an answer that says nothing about the key."""
 
 LIMIT: Final = 16 * 1024 * 1024
 """The most bytes of an answer: the longest list of models has under 2 MB."""
 
 PATHS: Final[Mapping[str, str]] = {
     "anthropic": "/v1/models",
-    "openrouter": "/key",  # anybody may list its models
+    "openrouter": "/key",  # its list of models needs no key
 }
-"""What is asked for behind a provider's address, as their references had it in November 2026; else `/models`."""
+"""The path to ask, after the providers' references (November 2026); `/models` for all others."""
 
 _KEY: Final = re.compile(r"api[ _-]?key|credential|token", re.IGNORECASE)
 _WRONG: Final = re.compile(r"invalid|incorrect|not valid|unauthori[sz]ed|malformed|no such|not found", re.IGNORECASE)
@@ -48,7 +48,7 @@ class KeyVerdict:
 
 
 async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> KeyVerdict:
-    """Ask a provider with a key. Whatever happens is part of the result."""
+    """Send a key to its provider. Every failure is part of the result."""
     server = HttpClient(base_url, headers=credentials(provider, key), secrets=(key,), ca_file=ca_file)
     began = time.monotonic()
     try:
@@ -72,7 +72,7 @@ def credentials(provider: str, key: str) -> dict[str, str]:
 
 
 def verdict_of(error: ModelError) -> KeyState:
-    """What a failed request says of the key. Gemini and xAI answer 400 to a key that is wrong. Pure."""
+    """What a failed request says about the key. Gemini and xAI answer 400 to a wrong key. Pure."""
     text = f"{error.message} {' '.join(error.said.codes)}" if isinstance(error, ApiError) else ""
     status = error.status if isinstance(error, ApiError) else 0
     if status == 402 or (status in (403, 429) and _NO_CREDIT.search(text)):
@@ -89,7 +89,7 @@ def verdict_of(error: ModelError) -> KeyState:
 
 
 def left_of(provider: str, headers: Mapping[str, str], body: bytes) -> str:
-    """What a key may still be used for, as far as its provider says so with this answer. Pure."""
+    """What a key may still spend, as far as its provider says so with this answer. Pure."""
     if provider == "openrouter":
         left = _data(body).get("limit_remaining")
         return f"${left:.2f}" if isinstance(left, (int, float)) and not isinstance(left, bool) else ""

@@ -22,10 +22,10 @@ from typing import Final, Literal
 ROOT: Final = Path("/")
 
 PATIENCE: Final = 2.0
-"""Seconds that `nvidia-smi` may take; beside a driver that hangs it never ends."""
+"""Seconds that `nvidia-smi` may take; with a driver that hangs it never ends."""
 
 Version = tuple[int, int]
-"""Major and minor; (0, 0) is not known."""
+"""Major and minor; (0, 0) if unknown."""
 
 _UNKNOWN: Final = (0, 0)
 
@@ -34,12 +34,12 @@ _FLAGS: Final = {
     "avx512f": "AVX512", "avx512vbmi": "AVX512_VBMI", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16",
     "amx_int8": "AMX_INT8", "asimddp": "DOTPROD", "i8mm": "MATMUL_INT8", "sve": "SVE",
 }  # fmt: skip
-"""What matters to llama.cpp, by Linux's word for it and by llama.cpp's."""
+"""The CPU features that matter to llama.cpp: Linux's name and llama.cpp's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes of RAM that this process may have: in all, and what is left now. 0 is not known."""
+    """Bytes of RAM that this process may have: in total, and what is free now. 0 if unknown."""
 
     total: int = 0
     available: int = 0
@@ -59,7 +59,7 @@ class Gpu:
 
 
 def read_memory(root: Path = ROOT) -> Memory:
-    """The RAM of this machine, or of the container that bounds this process."""
+    """The RAM of this machine, or of the container that limits this process."""
     if sys.platform == "darwin":
         total = _sysctl("hw.memsize")
         return Memory(total=total, available=total * _sysctl("kern.memorystatus_level") // 100)
@@ -67,7 +67,7 @@ def read_memory(root: Path = ROOT) -> Memory:
 
 
 def processor_name(root: Path = ROOT) -> str:
-    """The name of the processor, as its maker gave it."""
+    """The processor's name."""
     if sys.platform == "darwin":
         return _sysctl_text("machdep.cpu.brand_string") or platform.machine()
     info = _cpuinfo(root)
@@ -75,7 +75,7 @@ def processor_name(root: Path = ROOT) -> str:
 
 
 def cpu_features(root: Path = ROOT) -> frozenset[str]:
-    """What the processor has that llama.cpp can be built for, by llama.cpp's names. Empty where that is not known."""
+    """What the processor has that llama.cpp can be built for, by llama.cpp's names. Empty if unknown."""
     info = _cpuinfo(root)
     flags = f"{info.get('flags', '')} {info.get('Features', '')}".split()
     return frozenset(_FLAGS[flag] for flag in flags if flag in _FLAGS)
@@ -90,7 +90,7 @@ def physical_cores() -> int:
 
 
 def find_gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[Gpu, ...]:
-    """The GPUs of this machine, those first whose interface is the fastest. Whether they are free is not asked."""
+    """The GPUs of this machine, those with the fastest interface first. Whether they are free is not checked."""
     if sys.platform == "darwin":
         return (Gpu(kind="metal", name=processor_name()),) if platform.machine() == "arm64" else ()
     found = [*_cuda(environ, root), *_rocm(root)]
@@ -106,7 +106,7 @@ def _linux_memory(root: Path) -> Memory:
 
 
 def _bounds(root: Path) -> Iterator[tuple[int, int]]:
-    """The limit, and what is left of it, of each group of processes that this one is in; both kinds of cgroup."""
+    """The memory limit, and what is left of it, of each cgroup (version 1 or 2) that this process is in."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -163,7 +163,7 @@ def _windows_memory() -> Memory:
 
 
 def _cuda(environ: Mapping[str, str], root: Path) -> list[Gpu]:
-    """By `nvidia-smi`, or where it says nothing by the driver's own files."""
+    """From `nvidia-smi`, or else from the driver's own files."""
     version = _cuda_version()
     rows = [line.rsplit(",", 1) for line in _nvidia_smi(environ).splitlines() if "," in line]
     if rows:
@@ -188,7 +188,7 @@ def _nvidia_smi(environ: Mapping[str, str]) -> str:
 
 
 def _cuda_version() -> Version:
-    """The newest CUDA that the driver serves. It says so without being set to work."""
+    """The newest CUDA that the driver supports. Asking does not initialise the GPU."""
     for name in ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
         with suppress(OSError, AttributeError):
             number = ctypes.c_int(0)
@@ -198,7 +198,7 @@ def _cuda_version() -> Version:
 
 
 def _rocm(root: Path) -> list[Gpu]:
-    """Nodes of the kernel's driver for computing that are no processor; each has a number for its architecture."""
+    """The nodes of the kernel's compute driver that are not a CPU; each names its architecture by a number."""
     if not (root / "dev/kfd").exists():
         return []
     nodes = sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*"))
@@ -207,7 +207,7 @@ def _rocm(root: Path) -> list[Gpu]:
 
 
 def _vulkan(root: Path) -> list[Gpu]:
-    """A GPU of another maker: a device that renders, and the library through which it is spoken to."""
+    """A GPU of another maker: a render device, if the Vulkan library is installed."""
     makers = {"0x1002": "AMD", "0x10de": "NVIDIA", "0x8086": "Intel"}
     try:
         ctypes.CDLL("vulkan-1.dll" if sys.platform == "win32" else "libvulkan.so.1")
@@ -220,12 +220,12 @@ def _vulkan(root: Path) -> list[Gpu]:
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
-    """What Linux says of the first processor."""
+    """What Linux says about the first processor."""
     return _fields(root / "proc/cpuinfo")
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """The `name: value` lines of a file; of a name that comes twice the first."""
+    """The `name: value` lines of a file; for a name that comes twice, the first."""
     found: dict[str, str] = {}
     for line in _text(path).splitlines():
         name, colon, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Providers: address, key variables, adapter, a model to begin with. The table is `presets.toml`, beside this file.
+"""Providers: address, key variables, adapter and a first model, from `presets.toml` beside this file.
 
 Model names age. A newer one is set in the configuration; a price for it too.
 """
@@ -22,7 +22,7 @@ from conductor_cli.models.structured_output import Form, is_cloud_model
 DATA: Final = Path(__file__).with_name("presets.toml")
 
 Budget = Literal["", "google", "anthropic", "openrouter"]
-"""The ways in which APIs are told how many tokens a model may think; empty where there is none."""
+"""The ways in which APIs are told how many tokens a model may think; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Preset:
 
 
 class _Presets(Mapping[str, Preset]):
-    """The providers of `presets.toml`, which is read when one is first asked for: most commands know none."""
+    """The providers of `presets.toml`, which is read when one is first needed: most commands need none."""
 
     def __getitem__(self, kind: str) -> Preset:
         return _providers()[kind]
@@ -69,7 +69,7 @@ PRESETS: Final[Mapping[str, Preset]] = _Presets()
 
 @cache
 def shipped() -> Mapping[str, Any]:
-    """What stands in `presets.toml`: `as_of`, `providers` and `pools`."""
+    """The content of `presets.toml`: `as_of`, `providers` and `pools`."""
     return tomllib.loads(DATA.read_text(encoding="utf-8"))
 
 
@@ -80,18 +80,18 @@ def _providers() -> dict[str, Preset]:
 
 
 def as_of() -> str:
-    """The day of the models and addresses, and of litellm's table that they were read from: YYYY-MM-DD."""
+    """The day on which models and addresses were collected: YYYY-MM-DD."""
     return str(shipped()["as_of"])
 
 
 def base_url_of(worker: Worker) -> str:
-    """The address that a worker's questions go to, empty where litellm chooses it."""
+    """The address that a worker's questions are sent to, empty if litellm chooses it."""
     preset = PRESETS.get(worker.kind, Preset())
     return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
 
 
 def model_of(worker: Worker) -> str:
-    """The model that a worker asks for: where it names none its provider's, empty where its server chooses."""
+    """The model that a worker asks for: its own, else its provider's first; empty if its server chooses."""
     if worker.model or worker.kind not in PRESETS:
         return worker.model
     preset = PRESETS[worker.kind]
@@ -99,7 +99,7 @@ def model_of(worker: Worker) -> str:
 
 
 def is_own_address(worker: Worker) -> bool:
-    """Whether a worker talks to its provider's own address, the only one that the provider's key is sent to."""
+    """Whether a worker uses its provider's own address, the only one that the provider's key is sent to."""
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
 
 
@@ -114,11 +114,11 @@ def is_local(worker: Worker) -> bool:
 
 
 THIS_MACHINE: Final = "this machine"
-"""Who gets to read what a local worker is sent."""
+"""Who reads what a local worker is sent."""
 
 
 def recipient_of(worker: Worker) -> str:
-    """Who gets to read what a worker is sent: this machine, a provider that we know, or another address's host.
+    """Who reads what a worker is sent: this machine, a known provider, or the host of another address.
 
     `NOBODY_KNOWS` where litellm finds the provider by the name of the model alone.
     """
@@ -133,10 +133,10 @@ def recipient_of(worker: Worker) -> str:
 
 
 def _owner(url: str) -> str:
-    """Whose an address is: the provider's that has its host, or one that it lies under, else the host; may be empty."""
+    """Who owns an address: the provider with its host or a parent domain of it, else the host; may be empty."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
-    except ValueError:  # no address at all, as opening it will say
+    except ValueError:  # not a URL; opening the worker reports it
         return url
     own = {kind: urlsplit(preset.base_url).hostname for kind, preset in PRESETS.items() if not preset.local}
     return next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host)
@@ -151,7 +151,7 @@ def party_of(worker: Worker) -> Party:
 
 
 def is_free(worker: Worker) -> bool:
-    """Whether a call is known to cost nothing: a file, or a model server of this machine. Others may charge."""
+    """Whether a call is known to cost nothing: a model file, or a model server of this machine."""
     preset = PRESETS.get(worker.kind)
     return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
 
@@ -166,7 +166,7 @@ def is_loopback(url: str) -> bool:
 
 
 def price_name(worker: Worker) -> str:
-    """A worker's model in litellm's price table, empty where it has no row of its own."""
+    """The name of a worker's model in litellm's price table, empty if it has no row of its own."""
     preset = PRESETS.get(worker.kind)
     if preset is None or worker.kind in ("openai-compatible", "openrouter") or preset.local:
         return ""

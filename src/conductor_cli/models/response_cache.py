@@ -1,8 +1,8 @@
-"""A model that remembers what it was asked: the same request again is answered from a book, and costs nothing.
+"""A cache of replies: the same request to the same model is answered from it, and costs nothing.
 
-`Book` is the memory, an append-only JSON Lines file; `Kept` a model around a model. Only whole replies with a text are
-kept, however they ended (whoever is told nothing asks again, and wants another reply), with the tokens, money and
-seconds that they took when they were made, so that a run from the book reads like the first one.
+`ResponseCache` is an append-only JSON Lines file; `CachedModel` wraps a model. Only whole replies with a text are
+stored, with the tokens, money and seconds that they took when they were made, so that a run from the cache reads like
+the first one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.disk import AppendLog, read_lines
 
-ASKED: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
+REQUEST_FIELDS: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
 """The fields of a request that a reply depends on."""
+
 HEARTBEAT: Final = 0.1
-"""Seconds between two signs of life to whoever waits for the reply to an equal request: far less than any timeout."""
+"""Seconds between two empty chunks to whoever waits for the reply to an equal request: far below any timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
-    """One whole reply as the book holds it."""
+class _CachedReply:
+    """One whole reply as the file holds it."""
 
     key: str
     text: str
@@ -51,127 +52,109 @@ class _Reply:
 
 
 class ResponseCache:
-    """Replies by what was asked.
-
-    Several processes may write the same file; each knows what stood in it when it was opened, and what it added.
-    """
+    """Replies by request. Several processes may write the same file; each knows what was in it when it was opened."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file, or create it. Lines that are no reply (cut off, not ours) do not count. Raises `OSError`."""
+        """Read the file, or create it. Damaged lines are skipped. Raises `OSError`."""
         self.error: OSError | None = None
-        """Why a reply could not be written: it is known for as long as this book is open, and not longer."""
-        self._replies: dict[str, _Reply] = {}
+        """Why a reply could not be stored: it is known for as long as this cache is open, and not longer."""
+        self._replies: dict[str, _CachedReply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for line in read_lines(path):
             with suppress(ValueError, RecursionError, DecodeError):
-                reply = load(_Reply, json.loads(line))
+                reply = load(_CachedReply, json.loads(line))
                 if reply.text.strip():
                     self._replies[reply.key] = reply
-        self._journal = AppendLog(path)
+        self._log = AppendLog(path)
 
-    def find(self, key: str) -> _Reply | None:
-        """The reply, where there is one."""
+    def find(self, key: str) -> _CachedReply | None:
+        """The reply, if there is one."""
         return self._replies.get(key)
 
-    def keep(self, reply: _Reply) -> None:
-        """Remember a reply that has a text. A disk that refuses it shows in `error`: the reply is good all the same."""
+    def add(self, reply: _CachedReply) -> None:
+        """Store a reply that has a text. A disk error is kept in `error`: the reply itself is good."""
         if not reply.text.strip():
             return
         self._replies[reply.key] = reply
         try:
-            self._journal.append(json.dumps(dump(reply), ensure_ascii=False, separators=(",", ":")))
+            self._log.append(json.dumps(dump(reply), ensure_ascii=False, separators=(",", ":")))
         except OSError as error:
             self.error = error
 
-    def turn(self, key: str) -> asyncio.Lock:
-        """Whoever asks the same at the same time waits for the first, and then finds the reply."""
+    def lock(self, key: str) -> asyncio.Lock:
+        """Of several equal requests at the same time, one asks the model; the others wait and find its reply."""
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
         return lock
 
     def close(self) -> None:
-        self._journal.close()
+        self._log.close()
 
 
 class CachedModel:
-    """`model` with a memory. Two with the same `who` answer for each other: see `who_is`."""
+    """`model` with a cache. Two models with the same `identity` share replies: see `model_identity`."""
 
-    def __init__(self, model: Model, book: ResponseCache, who: str) -> None:
+    def __init__(self, model: Model, cache: ResponseCache, identity: str) -> None:
         self.model = model
-        self.book = book
-        self.who = who
+        self.cache = cache
+        self.identity = identity
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        key = request_key(self.who, request)
+        key = request_key(self.identity, request)
         if key is None:
-            async with aclosing(_timed(self.model, request)) as chunks:
+            async with aclosing(_with_seconds(self.model, request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
-        turn = self.book.turn(key)
-        while not await _taken(turn):
-            yield Chunk()  # to wait for an equal request is no silence of the model
+        lock = self.cache.lock(key)
+        while not await _acquire_soon(lock):
+            yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
         try:
-            async with aclosing(self._told(key, request)) as chunks:
+            async with aclosing(self._find_or_ask(key, request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
-            turn.release()
+            lock.release()
 
-    async def _told(self, key: str, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply from the book, else from the model."""
-        reply = self.book.find(key)
+    async def close(self) -> None:
+        """Close the model; the cache is closed by whoever opened it."""
+        await self.model.close()
+
+    async def _find_or_ask(self, key: str, request: Request) -> AsyncGenerator[Chunk, None]:
+        reply = self.cache.find(key)
         if reply is not None:
             for chunk in reply.chunks():
                 yield chunk
             return
-        heard = _Heard(key)
-        async with aclosing(_timed(self.model, request)) as chunks:
+        text, thinking = [], []
+        odds: Mapping[str, float] = {}
+        async with aclosing(_with_seconds(self.model, request)) as chunks:
             async for chunk in chunks:
-                whole = heard.add(chunk)
-                if whole is not None:
-                    self.book.keep(whole)
+                text.append(chunk.text)
+                thinking.append(chunk.thinking)
+                odds = chunk.odds or odds
+                if chunk.finish is not None and chunk.usage is not None:
+                    self.cache.add(
+                        _CachedReply(
+                            key=key, text="".join(text), thinking="".join(thinking), finish=chunk.finish,
+                            usage=chunk.usage, odds=odds,
+                        )
+                    )  # fmt: skip
                 yield chunk
 
-    async def close(self) -> None:
-        """Close the model; the book is closed by whoever opened it."""
-        await self.model.close()
 
-
-async def _taken(turn: asyncio.Lock) -> bool:
-    """Whether the lock was free, or became so, within a `PULSE`; it is then held."""
+async def _acquire_soon(lock: asyncio.Lock) -> bool:
+    """Whether the lock could be acquired within a `HEARTBEAT`."""
     try:
         async with asyncio.timeout(HEARTBEAT):
-            return await turn.acquire()
+            return await lock.acquire()
     except TimeoutError:
         return False
 
 
-class _Heard:
-    """What a model has said so far in one reply."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._text: list[str] = []
-        self._thinking: list[str] = []
-        self._odds: Mapping[str, float] = {}
-
-    def add(self, chunk: Chunk) -> _Reply | None:
-        """Take a chunk; the whole reply with the last one."""
-        self._text.append(chunk.text)
-        self._thinking.append(chunk.thinking)
-        self._odds = chunk.odds or self._odds
-        if chunk.finish is None or chunk.usage is None:
-            return None
-        return _Reply(
-            key=self._key, text="".join(self._text), thinking="".join(self._thinking),
-            finish=chunk.finish, usage=chunk.usage, odds=self._odds,
-        )  # fmt: skip
-
-
-async def _timed(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
-    """The reply of `model`, with the seconds that it took where the model does not say."""
+async def _with_seconds(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
+    """The reply of `model`, with the seconds that it took if the model does not say."""
     began = time.monotonic()
     async with aclosing(model.stream(request)) as chunks:
         async for chunk in chunks:
@@ -181,35 +164,30 @@ async def _timed(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
                 yield replace(chunk, usage=replace(chunk.usage, seconds=round(time.monotonic() - began, 6)))
 
 
-def request_key(who: str, request: Request) -> str | None:
-    """The name of a request in the book; None for one whose reply is drawn anew each time: sampled, without a seed."""
+def request_key(identity: str, request: Request) -> str | None:
+    """The key of a request in the cache; None for a reply that is different each time: sampled, without a seed."""
     if request.temperature and request.seed is None:
         return None
-    asked = {name: dump(getattr(request, name)) for name in ASKED}
-    return _digest({"who": who, **asked})
+    return _digest({"who": identity, **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS}})
 
 
 def model_identity(worker: Worker) -> str:
-    """Which model a worker is, as far as its replies depend on it; own headers count by the hash of their values.
+    """Which model a worker is, as far as its replies depend on it.
 
-    A file is known by size and time too, since one that is trained again keeps its name.
+    Own headers count by the hash of their values. A file counts with its size and time too, because a model that is
+    trained again keeps its name.
     """
     headers, worker = worker.options.get("headers"), worker.public()
-    said: dict[str, Any] = {"kind": worker.kind, "model": worker.model, "options": dump(worker.options)}
+    facts: dict[str, Any] = {"kind": worker.kind, "model": worker.model, "options": dump(worker.options)}
     if isinstance(headers, Mapping) and headers:
-        said["headers"] = _digest({str(name): str(value) for name, value in headers.items()})
+        facts["headers"] = _digest({str(name): str(value) for name, value in headers.items()})
     if worker.kind == "llama":
-        files = {"file": worker.model, "adapter": worker.options.get("adapter")}
-        said |= {name: made for name, path in files.items() if path and (made := _made(str(path)))}
-    return _digest(said)
-
-
-def _made(path: str) -> list[int]:
-    """A file's size and time; nothing where it is not there."""
-    with suppress(OSError):
-        found = Path(path).expanduser().stat()
-        return [found.st_size, found.st_mtime_ns]
-    return []
+        for name, path in (("file", worker.model), ("adapter", worker.options.get("adapter"))):
+            if path:
+                with suppress(OSError):
+                    found = Path(str(path)).expanduser().stat()
+                    facts[name] = [found.st_size, found.st_mtime_ns]
+    return _digest(facts)
 
 
 def _digest(value: Mapping[str, Any]) -> str:

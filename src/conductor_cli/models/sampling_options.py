@@ -1,13 +1,11 @@
-"""A worker's own settings of how it writes and thinks: what may stand in them, and how each API spells them. Pure.
+"""A worker's own settings for sampling and thinking: what is valid, and the form that each API wants. Pure.
 
-Such a setting is an instruction. It is never left out in passing: a server that refuses one fails the call, and the
-error names the setting.
+Such a setting is never silently left out: if a server refuses one the call fails, and the error names the setting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -15,90 +13,83 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import PRESETS, Budget
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
-"""What a reasoning effort may be. Which of them a model takes, only its provider knows."""
+"""Valid reasoning efforts. Which of them a model accepts only its provider knows."""
 
 LEAST_BUDGET: Final = 1024
-"""The least thinking budget that Anthropic takes, besides none at all."""
+"""The least thinking budget that Anthropic accepts, besides 0."""
 
-_TUNED: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
-"""The settings that go out under their own name."""
+_PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
+"""The settings that are sent under their own name."""
 
-_SPELLED: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
+_BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
     "google": lambda tokens: {"extra_body": {"google": {"thinking_config": {"thinking_budget": tokens}}}},
     "anthropic": lambda tokens: {
         "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
     },
     "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
 }
-"""A thinking budget as the body of a request has it: ai.google.dev/gemini-api/docs/openai, litellm's `thinking`,
+"""A thinking budget in the body of a request: ai.google.dev/gemini-api/docs/openai, litellm's `thinking`,
 openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
-
-_CARRIES_BUDGET: Final = ("extra_body", "thinking", "reasoning")
 
 
 def request_fields(options: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
-    """The fields of a request's body for effort, nucleus and thinking budget; what is not set is None or absent."""
+    """The fields of a request's body for reasoning effort, top_p and thinking budget; None or absent if not set."""
     fields: dict[str, Any] = {name: options.get(name) for name in ("reasoning_effort", "top_p")}
     tokens = options.get("thinking_budget")
-    return fields if tokens is None or not budget else fields | _SPELLED[budget](tokens)
+    return fields if tokens is None or not budget else fields | _BUDGET_FIELDS[budget](tokens)
 
 
 def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The worker's own setting that a field of a body carries, empty where the value is not the worker's."""
-    if field in _CARRIES_BUDGET:
+    """The worker's own setting that a field of a body carries; empty if the value is not the worker's."""
+    if field in ("extra_body", "thinking", "reasoning"):
         return "thinking_budget" if options.get("thinking_budget") is not None else ""
     own = options.get(field)
-    return field if field in _TUNED and own is not None and body.get(field) == own else ""
+    return field if field in _PLAIN_OPTIONS and own is not None and body.get(field) == own else ""
 
 
-def rejected_setting(name: str, setting: str, value: object, said: str) -> ModelError:
-    """The error for a model called `name` that refuses a setting of its worker; `said` is why, in its own words."""
-    why = f": {said}" if said else ""
-    hint = f"change it, or take it out: conductor workers add … --unset {setting}"
-    return ModelError("refused", f"{name} does not take {setting} = {value}{why}", hint=hint)
+def rejected_setting(model: str, setting: str, value: object, why: str) -> ModelError:
+    """The error for a model that refuses a setting of its worker; `why` is in the provider's own words."""
+    hint = f"change it, or remove it: conductor workers add … --unset {setting}"
+    message = f"{model} does not accept {setting} = {value}{f': {why}' if why else ''}"
+    return ModelError("refused", message, hint=hint)
 
 
-Fault = tuple[str, str, str]
-"""A setting that cannot stand as it is: its name, what is wrong with it, what may stand there."""
+InvalidOption = tuple[str, str, str]
+"""The name of a setting, what is wrong with it, and what is allowed."""
 
 
-def find_invalid_option(worker: Worker) -> Fault | None:
-    """The first setting of a remote worker that cannot stand as it is, alone or beside the others."""
-    return next(chain(_alone(worker), _beside(worker), _for_anthropic(worker)), None)
+def find_invalid_option(worker: Worker) -> InvalidOption | None:
+    """The first setting of a remote worker that is invalid, by itself or together with others."""
+    return next(_invalid_options(worker), None)
 
 
-def _alone(worker: Worker) -> Iterator[Fault]:
+def _invalid_options(worker: Worker) -> Iterator[InvalidOption]:
     option = worker.options.get
-    effort, share, budget = option("reasoning_effort"), option("top_p"), option("thinking_budget")
+    effort, top_p, budget = option("reasoning_effort"), option("top_p"), option("thinking_budget")
     if effort is not None and effort not in EFFORTS:
         yield "reasoning_effort", f"reasoning_effort is {effort!r:.40}", f"one of {', '.join(EFFORTS)}"
-    if share is not None and not 0 < share <= 1:
-        yield "top_p", f"top_p is {share}", "a number above 0, at most 1"
-    if budget is not None and budget < 0:
-        yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
+    if top_p is not None and not 0 < top_p <= 1:
+        yield "top_p", f"top_p is {top_p}", "a number above 0, at most 1"
+    if budget is not None:
+        if budget < 0:
+            yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
+        if effort is not None:
+            yield "thinking_budget", "thinking_budget and reasoning_effort exclude each other", "leave one out"
+        if not PRESETS[worker.kind].budget:
+            message = f"the kind {worker.kind!r} has no thinking_budget"
+            yield "thinking_budget", message, "use reasoning_effort instead"
+    if worker.kind == "anthropic" and (budget or effort not in (None, "none")):
+        yield from _invalid_for_anthropic(worker, budget or 0)
 
 
-def _beside(worker: Worker) -> Iterator[Fault]:
-    if worker.options.get("thinking_budget") is None:
-        return
-    if worker.options.get("reasoning_effort") is not None:
-        yield "thinking_budget", "thinking_budget and reasoning_effort exclude each other", "leave one out"
-    if not PRESETS[worker.kind].budget:
-        said = f"the kind {worker.kind!r} has no thinking_budget"
-        yield "thinking_budget", said, "reasoning_effort says how hard it thinks"
-
-
-def _for_anthropic(worker: Worker) -> Iterator[Fault]:
-    """What Anthropic's API refuses beside thinking, as its pages have it (November 2026)."""
-    option = worker.options.get
-    budget, most = option("thinking_budget") or 0, option("max_tokens") or 0
-    if worker.kind != "anthropic" or not (budget or option("reasoning_effort") not in (None, "none")):
-        return
-    if option("temperature") not in (None, 1):
-        said = f"temperature is {option('temperature')} beside thinking, where Anthropic takes none but 1"
-        yield "temperature", said, "leave it out, or the thinking"
+def _invalid_for_anthropic(worker: Worker, budget: int) -> Iterator[InvalidOption]:
+    """What Anthropic's API refuses together with thinking, according to its documentation (November 2026)."""
+    temperature, limit = worker.options.get("temperature"), worker.options.get("max_tokens") or 0
+    if temperature not in (None, 1):
+        message = f"temperature is {temperature}, and with thinking Anthropic accepts only 1"
+        yield "temperature", message, "leave it out, or the thinking"
     if 0 < budget < LEAST_BUDGET:
         yield "thinking_budget", f"thinking_budget is {budget}", f"at least {LEAST_BUDGET}, or 0 for no thinking"
-    if budget and most <= budget:
-        said = f"thinking_budget is {budget}, and max_tokens, which it is part of, is {most or 'not set'}"
-        yield "thinking_budget", said, f"set max_tokens above {budget}"
+    if budget and limit <= budget:
+        message = f"thinking_budget is {budget}, and max_tokens, which it is part of, is {limit or 'not set'}"
+        yield "thinking_budget", message, f"set max_tokens above {budget}"

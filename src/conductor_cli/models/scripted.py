@@ -1,4 +1,4 @@
-"""A model that says what it was told to say. For tests and benchmarks only; a run that uses one says so by its kind."""
+"""A model that plays a script, for tests and benchmarks only. A run that uses one shows it by the worker's kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Script = Iterable[ScriptItem]
 
 @dataclass
 class ScriptedModel:
-    """Plays one script a call, the last one again and again; or asks `reply` for the script of each request."""
+    """Plays one script per call, repeating the last one; or asks `reply` for the script of each request."""
 
     scripts: list[Script] = field(default_factory=list)
     reply: Callable[[Request], Script] | None = None
@@ -51,4 +51,4 @@ class ScriptedModel:
         return self.scripts[min(len(self.requests), len(self.scripts)) - 1]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""

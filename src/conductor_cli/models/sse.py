@@ -26,7 +26,7 @@ class Event:
 
 
 class Parser:
-    """Fed with pieces cut anywhere, gives the events that are complete. `id` and `retry` are read over."""
+    """Takes pieces cut anywhere, and gives the events that are complete. `id` and `retry` are ignored."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit

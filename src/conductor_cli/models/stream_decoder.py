@@ -1,4 +1,4 @@
-"""One reply in the shape of OpenAI's chat completions, while it arrives. Pure; nothing here trusts what a server sends.
+"""Decodes one reply in the form of OpenAI's chat completions, while it arrives. Pure; no server is trusted.
 
 Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between `<think>` and `</think>`.
 """
@@ -22,19 +22,22 @@ FINISHES: Final[dict[str, Finish]] = {
     "max_tokens": "length", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
     "tool_calls": "tool", "function_call": "tool", "tool_use": "tool",
 }  # fmt: skip
-"""What each `finish_reason` means; what does not stand here is `other`."""
+"""What each `finish_reason` means; any other is `other`."""
 
 CHARACTERS_PER_TOKEN: Final = 4
-"""The estimate where a server counts nothing."""
+"""The estimate for a server that counts nothing."""
 
-ESTIMATED: Final = f"does not count tokens: they are estimated, {CHARACTERS_PER_TOKEN} characters each"
+MOST_TOKENS: Final = 10**12
+"""A larger count is not believed: stored sums and limits must not overflow because of one server."""
+
+ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
 
 CostSource = Literal["stated", "unknown"]
-"""Whether a call costs what the provider states with it, or what the worker's price says."""
+"""Whether a call costs what the provider states with it, or is computed from the worker's price."""
 
 
 class ReplyDecoder:
-    """What has arrived of one reply, and what its last chunk says."""
+    """What has arrived of one reply."""
 
     def __init__(self, request: Request, cost: CostSource = "unknown") -> None:
         self.finish: Finish | None = None
@@ -74,7 +77,7 @@ class ReplyDecoder:
         return self._chunk(text, thought + more)
 
     def end(self) -> Iterator[Chunk]:
-        """What was held back, then the last chunk. A reply without a word that ended by itself is a `ModelError`."""
+        """The text that was held back, then the last chunk. A reply that ended without any text is a `ModelError`."""
         if rest := self._chunk(*self._splitter.end()):
             yield rest
         if rest := self._counted_chunk(self._texts.close(), self._thoughts.close()):
@@ -84,13 +87,13 @@ class ReplyDecoder:
             raise ModelError(
                 "empty_answer",
                 "the model ended without a word",
-                hint="ask again, or another worker",
+                hint="ask again, or ask another worker",
                 usage=self._counted(),
             )
         yield Chunk(usage=self._counted(), finish=finish)
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
-        """What may be shown: a server that repeats the key it was sent must not have it stored."""
+        """The text without keys: a server may repeat the key that it was sent."""
         return self._counted_chunk(self._texts.feed(text), self._thoughts.feed(thinking))
 
     def _counted_chunk(self, text: str, thinking: str) -> Chunk | None:
@@ -171,4 +174,6 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return min(max(value, 0), MOST_TOKENS)
