@@ -244,7 +244,7 @@ def test_a_policy_error_ends_the_evaluation(tmp_path: Path) -> None:
     """It is raised itself, not inside a group of errors."""
     from decimal import Decimal
 
-    with pytest.raises(PolicyError, match="a cost limit cannot be stored"):
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced"):
         run_evaluation(tmp_path / "e", conductor(limits=Limits(cost=Decimal(1))), cases(2), ["alone"])
 
 
