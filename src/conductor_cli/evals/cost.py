@@ -167,8 +167,9 @@ def check_prices_known(conductor: Conductor, systems: Sequence[System]) -> None:
     """Raise `PolicyError` if a cost limit could not be enforced."""
     unknown = unpriced_models(conductor, systems)
     if unknown:
+        verb = "has" if len(unknown) == 1 else "have"
         raise PolicyError(
-            f"cannot enforce a cost limit: no price is known for {', '.join(unknown)}",
+            f"the cost limit cannot be enforced: {', '.join(unknown)} {verb} no price",
             hint="add prices (conductor workers add … --price IN,OUT), or choose other workers: --workers",
         )
 
