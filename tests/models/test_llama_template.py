@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -141,6 +143,21 @@ def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatc
     assert time.monotonic() - began < WALL_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * MEMORY >> 10
+
+
+def test_the_child_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown template runs in a process whose environment has no variables but Python's and the system's."""
+    given: list[dict[str, str]] = []
+    run = subprocess.run
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        given.append(options["env"])
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", recorded)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert prompt(STRICT) == "<s>[user]U1"
+    assert ["OPENAI_API_KEY" in environ for environ in given] == [False]
 
 
 def test_a_template_cannot_reach_into_the_process() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,9 @@ CPU_SECONDS: Final = 2
 
 WALL_SECONDS: Final = 10.0
 """When the parent ends the child: on a busy machine, or where the system has no limits (Windows)."""
+
+NEEDED: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""The variables that the child gets, besides Python's own."""
 
 REMEMBERED: Final = 64
 """How many results a template keeps. What it writes depends on the roles alone, so they recur."""
@@ -100,12 +104,14 @@ def _render_in_child(source: str, variables: Mapping[str, Any]) -> str:
     """What a template writes, in a process of its own. Raises `ValueError`, or `TimeoutError` when it is stopped."""
     # -P: a file named jinja2.py in the working directory must not be imported. -B: not even bytecode is written.
     command = [sys.executable, "-P", "-B", str(SANDBOX)]
+    # No keys: if a template ever escaped from Jinja's sandbox, it should find nothing of worth.
+    environ = {name: value for name, value in os.environ.items() if name in NEEDED or name.startswith("PYTHON")}
     job = json.dumps({"source": source, "variables": variables, "cpu_seconds": CPU_SECONDS}).encode()
     try:
         # A session of its own: Ctrl-C is for the run, which ends in order, and not for this child.
         done = subprocess.run(  # noqa: S603 - our own program
             command, input=job, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=WALL_SECONDS,
-            start_new_session=True, check=False,
+            start_new_session=True, env=environ, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
