@@ -377,6 +377,22 @@ def test_a_disk_that_fills_up_during_a_copy_leaves_nothing(
     assert not store.folder("My-Model").exists()
 
 
+def test_a_copy_is_deleted_when_its_manifest_cannot_be_written(
+    store: ModelStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise gigabytes would stay that no command lists or removes."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk, "write_atomically", full)
+    for copy in (True, False):
+        with pytest.raises(ConfigError, match="No space left"):
+            import_model(ImportRequest(path=file, copy=copy), store, os.environ, silent)
+        assert not store.folder("My-Model").exists()
+    assert file.exists()
+
+
 def test_missing_disk_space_is_reported(tmp_path: Path) -> None:
     """The error has both sizes, also for a directory that does not exist yet."""
     with pytest.raises(ConductorUnusable, match="do not fit") as caught:
