@@ -42,7 +42,7 @@ from conductor_cli.core.table import Column
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.registry import find_model, load_registry, registry_date
 
-app = typer.Typer(help="The conductor model: the one that plans.", no_args_is_help=True)
+app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
 
 Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
 
@@ -87,7 +87,7 @@ def pull(
     ] = None,
     use: Use = None,
 ) -> None:
-    """Download a model and verify its SHA-256; an interrupted download continues."""
+    """Download a model and verify it. An interrupted download continues."""
     settings, quiet = _load_settings(context), context.obj.quiet
     model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
     forget_refusal(settings)
@@ -120,7 +120,7 @@ def pull(
 
 @app.command("prepare")
 def prepare_prompt(context: typer.Context) -> None:
-    """Read the fixed part of the prompt now and keep its state on disk, so that the next question need not wait."""
+    """Read the fixed part of the prompt now. Its state is kept on disk, so that the next question need not wait."""
     print_line(_describe_warmup(warm_prefix(_load_settings(context))))
 
 
@@ -146,7 +146,7 @@ def import_(
     copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking it.")] = False,
     use: Use = None,
 ) -> None:
-    """Add a model file that is on this machine; it is verified, and not stored twice."""
+    """Add a model file from this machine. It is checked, and linked rather than copied."""
     settings = _load_settings(context)
     request = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
@@ -217,7 +217,7 @@ def verify(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Read a model's files again and compare their SHA-256; exit code 5 if one is damaged."""
+    """Verify the files of a model. The exit code is 5 if one is damaged."""
     settings = _load_settings(context)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         results = verify_files(name, settings, report)
@@ -241,7 +241,7 @@ def rm(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An installed or partly downloaded model.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove a model: the files that conductor put there, unfinished downloads, and its prompt states."""
+    """Remove a model. Files that conductor did not put there are kept."""
     settings = _load_settings(context)
     plan = plan_model_removal(name, settings)
     if not yes and not can_ask():
@@ -288,7 +288,7 @@ def path(
         str | None, typer.Argument(metavar="NAME", help="An installed model; without one, the model that plans.")
     ] = None,
 ) -> None:
-    """Print the file of a model, or which model plans: a file's path, a URL, or provider/model."""
+    """Print a model's file, or which model plans. That is a path, a URL, or provider/model."""
     settings = _load_settings(context)
     if name is not None:
         print_line(str(find_stored(name, settings).path))
