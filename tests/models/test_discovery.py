@@ -15,9 +15,9 @@ from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models import discovery as module
 from conductor_cli.models import presets
-from conductor_cli.models.discovery import discover, ping, with_unique_names, workers_of_server, workers_with_keys
+from conductor_cli.models.discovery import discover, with_unique_names, workers_of_server, workers_with_keys
 from conductor_cli.models.presets import PRESETS
-from tests.servers import Loopback, SeenStep, Wire, loopback
+from tests.servers import SeenStep, Wire, loopback
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -146,41 +146,3 @@ def test_names_are_made_unique(names: list[str]) -> None:
     found = with_unique_names(Worker(name=name, kind="ollama") for name in names)
     assert len(Pool(workers=found)) == len(names)
     assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)
-
-
-def pinged(server: Loopback, kind: str, key: str = "sk-123456") -> Any:
-    worker = Worker(name="w", kind=kind, model="m", options={"base_url": server.url, "key_env": "K"})
-    return asyncio.run(ping(worker, environ={"K": key}, seconds=5))
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "header"),
-    [("openai-compatible", "/models", "authorization"), ("anthropic", "/v1/models", "x-api-key")],
-)
-def test_a_ping_asks_for_the_models_with_the_key(kind: str, path: str, header: str) -> None:
-    """A worker's server is reached without asking a question; how long it took is said."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"data": []})
-
-    with loopback(script) as server:
-        answer = pinged(server, kind)
-    assert (answer.reachable, answer.failure) == (True, None)
-    assert 0 < answer.seconds < 5
-    assert server.requests[0].path == path
-    assert "sk-123456" in server.requests[0].headers[header]
-
-
-def test_a_ping_says_why_a_server_is_not_reachable() -> None:
-    """A refused key, a missing key and a closed port are told apart."""
-    with loopback(refused) as server:
-        assert pinged(server, "openai-compatible").failure.kind == "key"
-        assert pinged(server, "openai-compatible", key="").failure.kind == "key"
-        assert len(server.requests) == 1
-    assert pinged(server, "openai-compatible").failure.kind == "unreachable"
-
-
-@pytest.mark.parametrize("kind", ["litellm", "llama", "scripted"])
-def test_a_worker_without_an_address_is_not_pinged(kind: str) -> None:
-    """There is nothing to ask where litellm knows the address or the model is a file."""
-    assert asyncio.run(ping(Worker(name="w", kind=kind), environ={}, seconds=1)) is None

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.errors import ConductorError, Failure, ModelError
+from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.catalog import StoredKeys, api_key_of, no_stored_key
 from conductor_cli.models.http import get_json, preload
-from conductor_cli.models.key_check import PATHS, credentials
-from conductor_cli.models.presets import PRESETS, base_url_of
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.structured_output import is_local_chat_model
 
 SECONDS: Final = 0.3
@@ -27,19 +24,6 @@ MODELS: Final = 3
 
 LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
 """Where each local server lists its models. vLLM is not tried: its usual port is that of many web servers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ping:
-    """Whether a server answered, and after how many seconds; if not, why."""
-
-    url: str
-    seconds: float
-    failure: Failure | None = None
-
-    @property
-    def reachable(self) -> bool:
-        return self.failure is None
 
 
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
@@ -66,28 +50,6 @@ def with_unique_names(workers: Iterable[Worker]) -> tuple[Worker, ...]:
         taken.add(name)
         named.append(replace(worker, name=name))
     return tuple(named)
-
-
-async def ping(
-    worker: Worker, *, environ: Mapping[str, str], seconds: float, stored: StoredKeys = no_stored_key
-) -> Ping | None:
-    """Send a worker's server a free request that proves address and key, mostly for its list of models.
-
-    Any failure is part of the result. None for a worker without an address that could be asked.
-    """
-    base_url = base_url_of(worker) if worker.kind in PRESETS else ""
-    if not base_url:
-        return None
-    url = base_url + PATHS.get(worker.kind, "/models")
-    began = time.monotonic()
-    failure = None
-    try:
-        headers = credentials(worker.kind, api_key_of(worker, environ, stored))
-        began = time.monotonic()
-        await get_json(url, headers=headers, seconds=seconds, ca_file=str(worker.options.get("ca_file") or ""))
-    except ConductorError as error:
-        failure = error.failure
-    return Ping(url=url, seconds=time.monotonic() - began, failure=failure)
 
 
 def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
