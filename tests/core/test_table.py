@@ -40,6 +40,10 @@ def test_rows_become_blocks_when_nothing_else_helps() -> None:
     assert render_table(COLUMNS, ROWS, 16)[:5] == [
         "alpha", "    size 12,", "    source", "    somewhere", "    a long titl…",
     ]  # fmt: skip
+    plans = (Column("RUN"), Column("RESULT"), Column("PLAN"))
+    assert render_table(plans, [["a-long-id", "finished", "1 > 1"]], 25) == [
+        "a-long-id", "    result finished,", "    plan 1 > 1",
+    ]  # fmt: skip
     labelled = (Column("NAME"), Column("RIGHT", label="right answers"), Column("COST"))
     found = render_rows(labelled, [["alpha", "5", "-"]], 50, stack_below=60)
     assert found == ([], [["alpha", "    right answers: 5"]])

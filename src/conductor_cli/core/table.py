@@ -127,8 +127,10 @@ def _render_block(columns: Sequence[Column], row: Sequence[str], width: int) -> 
             lines.append(INDENT + crop_text(cell, room))
         else:
             shared.append(f"{column.head.lower()} {cell}".strip())
-    together = wrap_text(", ".join(shared), room) if shared else []
-    return [lines[0], *(INDENT + line for line in together), *lines[1:]]
+    # Break between values; a value is broken only if it is wider than the screen.
+    pieces = [value + "," for value in shared[:-1]] + shared[-1:]
+    words = [word for piece in pieces for word in ([piece] if display_width(piece) <= room else piece.split())]
+    return [lines[0], *(INDENT + line for line in _fill_lines(words, room) if line), *lines[1:]]
 
 
 def display_width(text: str) -> int:
@@ -158,8 +160,12 @@ def crop_text(text: str, width: int) -> str:
 
 def wrap_text(text: str, width: int) -> list[str]:
     """The text as lines broken between words. A word stays whole, so that paths and options can be copied."""
+    return _fill_lines(text.split(), width)
+
+
+def _fill_lines(words: Sequence[str], width: int) -> list[str]:
     lines = [""]
-    for word in text.split():
+    for word in words:
         joined = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and display_width(joined) > width:
             lines.append(word)
