@@ -42,11 +42,10 @@ from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_money
-from conductor_cli.core.table import render_rows
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.report import ReportTable, make_report, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.report import make_report, report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.runner import rescore as rescore_evaluation
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.storage import Evaluation
@@ -301,23 +300,17 @@ def _print_report(evaluation: Evaluation, outcomes: Sequence[Outcome], *, html: 
     if json:
         print_json(report_json(report))
     else:
-        width = terminal_width(sys.stdout)
+        print_table(*system_table(report.summary), stack_below=STACK_BELOW)
         tags = tag_table(report.summary)
-        _print_table(system_table(report.summary), width)
-        if tags is not None and not 0 < width < STACK_BELOW:
+        # As blocks of lines, it would repeat every system once more.
+        if tags is not None and not 0 < terminal_width(sys.stdout) < STACK_BELOW:
             print_line()
-            _print_table(tags, width)
+            print_table(*tags)
         print_line()
         for note in report_notes(report):
             print_text(note)
     if html is not None:
         print_notice(f"wrote the report to {html}")
-
-
-def _print_table(table: ReportTable, width: int) -> None:
-    lines = render_rows(table.columns, table.rows, width, stack_below=STACK_BELOW)
-    for line in (*lines.head, *(line for row in lines.rows for line in row)):
-        print_line(line)
 
 
 def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:

@@ -46,9 +46,11 @@ class TableLines(NamedTuple):
     rows: list[list[str]]
 
 
-def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+def render_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0, *, stack_below: int = 0
+) -> list[str]:
     """The table as lines of at most `width` cells where that can be; 0 means no limit."""
-    head, blocks = render_rows(columns, rows, width)
+    head, blocks = render_rows(columns, rows, width, stack_below=stack_below)
     return [*head, *(line for block in blocks for line in block)]
 
 
