@@ -104,20 +104,23 @@ def test_closed_streams_are_nobodys(stage: Stage, closed: str) -> None:
 
 
 def limited(blocks: int) -> tuple[str, ...]:
-    """Files of the process cannot grow beyond so many KiB, as on a disk that is full, until the limit is lifted."""
+    """Files of the process cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
+
+    The record of what was spent needs 32 KiB.
+    """
     return ("bash", "-c", f'ulimit -S -f {blocks}; exec "$@"', "limited")
 
 
 def test_a_disk_that_fills_up_costs_the_trace_its_end(stage: Stage) -> None:
     """The answer is printed all the same, the trace reads up to its last whole event, and the exit code is not 0."""
     stage.plan = TWO
-    stage.models["alpha"] = says("word " * 2000)
-    done = stage.run("ask", "hi", under=limited(6))
+    stage.models["alpha"] = says("word " * 20_000)
+    done = stage.run("ask", "hi", under=limited(64))
     assert (done.code, done.out) == (1, "beta answers\n")
     explained(done)
     assert "the trace is incomplete" in done.err
     (entry,) = stage.inside("trace", "list", "--json").json
-    assert (entry["state"], entry["bytes"]) == ("interrupted", 6144)
+    assert (entry["state"], entry["bytes"]) == ("interrupted", 65536)
     assert "hi" in stage.inside("trace", "show").out
 
 
@@ -127,15 +130,15 @@ def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
 
     async def slow(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
-        await wire.frames(delta("word " * 2000))
+        await wire.frames(delta("word " * 20_000))
         await asyncio.to_thread(go_on.wait, 20)
         await wire.frames(delta("end"), delta(finish="stop"), usage(), "[DONE]")
 
     stage.models["alpha"] = slow
-    with stage.start("ask", "hi", "--format", "jsonl", under=limited(6)) as process:
+    with stage.start("ask", "hi", "--format", "jsonl", under=limited(64)) as process:
         shown = until(process.stdout, "step_delta")
         (file,) = stage.traces.iterdir()
-        assert file.stat().st_size == 6144
+        assert file.stat().st_size == 65536
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         go_on.set()
         done = finished(process)
@@ -145,7 +148,7 @@ def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
 
 def test_a_disk_that_is_full_at_the_start_stops_the_run_before_it_costs(stage: Stage) -> None:
     """Where not even the first event can be stored no worker is asked: 3, and no broken file is left."""
-    done = stage.run("ask", "why " * 500, under=limited(1))
+    done = stage.run("ask", "why " * 20_000, under=limited(64))
     assert (done.code, done.out) == (3, "")
     explained(done)
     assert "--no-trace" in done.err
