@@ -93,7 +93,7 @@ def request(profile: Profile = PROMPTED, question: Question = QUESTION, mode: Mo
 
 def spelled(plan: Plan, profile: Profile = PROMPTED) -> str:
     """The plan as a conductor of this profile writes it."""
-    return PLAN_FORMATS[profile.spelling].spell(plan, _terms(profile, "auto"))
+    return PLAN_FORMATS[profile.plan_format].render(plan, _terms(profile, "auto"))
 
 
 def _terms(profile: Profile, mode: Mode) -> Any:  # noqa: ANN401

@@ -114,7 +114,7 @@ def best_routing(exercise: RehearsalExercise, rollouts: Rollouts) -> SampledPlan
         for hop in exercise.problem.hops
     )  # fmt: skip
     context = plan_format_context(PROFILE, pool, PlanRules(workers=pool.names, steps=MAX_STEPS), "auto", exact=False)
-    return SampledPlan(exercise=exercise, text=PLAN_FORMATS[PROFILE.spelling].spell(Plan(steps=steps), context))
+    return SampledPlan(exercise=exercise, text=PLAN_FORMATS[PROFILE.plan_format].render(Plan(steps=steps), context))
 
 
 def _right(outcomes: Sequence[Outcome]) -> float:

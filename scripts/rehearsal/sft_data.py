@@ -51,7 +51,7 @@ def lesson(random: Random) -> Lesson:
         for number, subtask in enumerate(subtasks)
     )
     prompt = render(Question(text=asked), WORKERS, terms, CONDUCTOR_CHARS)
-    return Lesson(prompt=prompt, answer=PLAN_FORMATS[PROFILE.spelling].spell(Plan(steps=steps), terms))
+    return Lesson(prompt=prompt, answer=PLAN_FORMATS[PROFILE.plan_format].render(Plan(steps=steps), terms))
 
 
 def offered(random: Random) -> PlanFormatContext:

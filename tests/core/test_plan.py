@@ -58,7 +58,7 @@ def test_item_0_exists_only_where_something_was_given() -> None:
     given_rules = replace(RULES, given=True)
     check_plan(plan(Step(worker="ann", subtask="do", access=(0,))), given_rules)
     check_plan(KeepAnswer(), given_rules)
-    with pytest.raises(PlanError, match="accept needs an answer at hand, and there is none"):
+    with pytest.raises(PlanError, match="accept needs an existing answer, and there is none"):
         check_plan(KeepAnswer(), RULES)
 
 

@@ -50,9 +50,9 @@ def test_a_label_may_be_the_card_in_short() -> None:
 def test_every_profile_is_found_by_name_and_has_its_spelling(profile: Profile) -> None:
     """Numbers belong to the published lists, which hold whole numbers only."""
     assert PROFILES[profile.name] is profile
-    assert profile.spelling in PLAN_FORMATS
+    assert profile.plan_format in PLAN_FORMATS
     assert sorted(profile.order) == ["access", "subtask", "worker"]
-    assert profile.spelling != "published" or profile.labels == "numbers"
+    assert profile.plan_format != "published" or profile.labels == "numbers"
 
 
 def test_every_spelling_is_found_by_its_name() -> None:

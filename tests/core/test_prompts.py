@@ -128,7 +128,7 @@ def test_the_examples_are_plans_in_the_profiles_own_spelling(profile: Profile, m
         labels = dict(zip("ABC" if profile.labels == "letters" else "012", names, strict=True))
         own = replace(context, rules=PlanRules(workers=names), labels=labels)
         plan = example.plan if mode == "ultra" else Plan(steps=example.plan.steps)
-        written = plan_format_for(profile, own).spell(plan, own)
+        written = plan_format_for(profile, own).render(plan, own)
         assert f"Question: {example.question}\nPlan:\n{written}" in text
         parser = plan_format_for(profile, own).parser(own)
         steps = [*parser.feed(written), *parser.end()]
@@ -264,7 +264,7 @@ def test_a_profile_may_write_the_whole_message() -> None:
     long = WorkerProfile(context=200, max_tokens=100, render=lambda *_: "x" * 1000)
     (message,), notice = told(profile=long)
     assert len(message.content) < 400
-    assert notice == "what ann reads was shortened to fit its context"
+    assert notice == "the prompt for ann was shortened to fit its context"
 
 
 def test_the_users_system_text_stays_a_system_text() -> None:
@@ -310,7 +310,7 @@ def test_what_overflows_a_context_is_shortened_to_fit(
         assert message.content.count("a") >= sum(answers)
         assert "left out" not in message.content
     else:
-        assert notice == "what ann reads was shortened to fit its context"
+        assert notice == "the prompt for ann was shortened to fit its context"
 
 
 def test_a_question_outlives_what_came_with_it() -> None:

@@ -14,7 +14,7 @@ from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import StepRecord, Trace, _step, apply_event
+from conductor_cli.core.trace import StepRecord, Trace, _record_after, apply_event
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
@@ -148,7 +148,7 @@ def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(AssertionError):
         apply_event(Trace(), nothing)
     with pytest.raises(AssertionError):
-        _step(StepRecord(number=1, step=Step(worker="a", subtask="b"), last=True, planned=0.0), nothing)
+        _record_after(StepRecord(number=1, step=Step(worker="a", subtask="b"), last=True, planned=0.0), nothing)
 
 
 def test_notices_are_kept_in_order() -> None:

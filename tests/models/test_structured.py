@@ -20,7 +20,7 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError, PlanError
 from conductor_cli.core.plan import Plan, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
-from conductor_cli.core.plan_formats.base import BLANK, CONTROL, signs_but
+from conductor_cli.core.plan_formats.base import BLANK, CONTROL, char_class_without
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.prompts import conductor_request, plan_format_context
@@ -481,8 +481,8 @@ def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -
 def test_a_class_of_nearly_all_signs_is_named_by_what_it_leaves_out() -> None:
     """In ASCII only, which every version reads; any other class stays as it is."""
     quote = '"\\'
-    assert for_xgrammar(signs_but(quote)) == r"[^\x00-\x1F\x22-\x22\x5C-\x5C\x7F-\x7F]"
-    assert for_xgrammar(signs_but(BLANK)) == r"[^\x00-\x20\x7F-\x7F]"
+    assert for_xgrammar(char_class_without(quote)) == r"[^\x00-\x1F\x22-\x22\x5C-\x5C\x7F-\x7F]"
+    assert for_xgrammar(char_class_without(BLANK)) == r"[^\x00-\x20\x7F-\x7F]"
     for other in ('["\\\\/nt]', r"[\x30-\x39]", '"[a-z]"', "access{0,8}"):
         assert for_xgrammar(other) == other
 
@@ -556,7 +556,7 @@ def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Pat
     with llama_cpp_server(brief) as server:
         for profile, mini in ((PROMPTED, False), (PROMPTED_JSON, False), (PROMPTED, True)):
             written, context = planned(server, profile, mini=mini)
-            plan = plan_in("native" if mini else profile.spelling, written, context)
+            plan = plan_in("native" if mini else profile.plan_format, written, context)
             assert isinstance(plan, Plan)
             assert {step.worker for step in plan.steps} <= {"ann", "cy"}
         assert all("grammar" in one.json for one in server.requests if one.method == "POST")

@@ -57,8 +57,8 @@ def test_the_message_is_labels_and_question_and_nothing_else() -> None:
 def test_a_plan_is_a_line_a_step_with_bare_bars(exact: bool) -> None:
     """It is written so, and read back so with a grammar or without."""
     given = context(exact=exact)
-    native = PLAN_FORMATS[PROFILE.spelling]
-    assert native.spell(WANTED, given) == TEXT
+    native = PLAN_FORMATS[PROFILE.plan_format]
+    assert native.render(WANTED, given) == TEXT
     parser = native.parser(given)
     found = [*parser.feed(TEXT), *parser.end()]
     assert Plan(steps=tuple(item.step for item in found)) == WANTED  # type: ignore[union-attr]

@@ -189,9 +189,9 @@ def test_accepting_works_in_every_spelling_and_mode() -> None:
         "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"}]}',
     }
     for profile in PROFILES.values():
-        planner = ScriptedModel([[plans[profile.spelling]], [accepts[profile.spelling]]])
+        planner = ScriptedModel([[plans[profile.plan_format]], [accepts[profile.plan_format]]])
         run, events = play(setting(planner, profile=profile, limits=ONCE))
-        assert accepts[profile.spelling] in planner.requests[1].messages[1].content
+        assert accepts[profile.plan_format] in planner.requests[1].messages[1].content
         assert of(inner(events, 2), ev.PlanRejected) == []
         assert run.trace.answer == "from ann"
     planner = ScriptedModel([["B"], ["accept"]])
@@ -209,7 +209,7 @@ def test_what_a_failed_step_left_is_not_given() -> None:
     }
     run, events = play(setting(planner, workers, limits=ONCE))
     assert of(inner(events, 2), ev.RunStarted)[0].question.given == ()
-    assert of(inner(events, 2), ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
+    assert of(inner(events, 2), ev.PlanRejected)[0].problem == "accept needs an existing answer, and there is none"
     assert run.trace.answer == "yes"
 
 

@@ -268,7 +268,7 @@ def test_every_profile_runs(profile: Profile) -> None:
         "native": "A | - | one\nB | 1 | two\n",
         "published": 'model_id = [0, 1]\nsubtasks = ["one", "two"]\naccess_list = [[], ["all"]]',
         "json": '{"steps":[{"worker":"A","access":[],"subtask":"one"},{"worker":"B","access":[1],"subtask":"two"}]}',
-    }[profile.spelling]
+    }[profile.plan_format]
     run, events = play(setting(list(text), profile=profile))
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
     order = kinds(events)
@@ -316,7 +316,7 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
 def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
     """At the top there is nothing to accept."""
     run, events = play(setting(ScriptedModel([["accept"], ["A | - | one"]])))
-    assert of(events, ev.PlanRejected)[0].problem == "accept needs an answer at hand, and there is none"
+    assert of(events, ev.PlanRejected)[0].problem == "accept needs an existing answer, and there is none"
     assert not isinstance(run.trace.plan, KeepAnswer)
 
 
@@ -423,7 +423,7 @@ def test_a_long_answer_at_hand_is_shown_in_part_too() -> None:
     assert len(planner.requests) > 1
     assert QUESTION.text in planner.shown[-1]
     (notice,) = notices(events)
-    assert notice.endswith("of 5400 characters of the answer at hand; workers get all that fits them")
+    assert notice.endswith("of 5400 characters of the existing answer; workers get all that fits them")
     assert run.trace.plan == KeepAnswer()
 
 

@@ -113,7 +113,7 @@ def check_plan(plan: Plan | KeepAnswer, rules: PlanRules) -> None:
     """Raise `PlanError` unless the whole plan obeys `rules`."""
     if isinstance(plan, KeepAnswer):
         if not rules.given:
-            raise PlanError("accept needs an answer at hand, and there is none")
+            raise PlanError("accept needs an existing answer, and there is none")
         return
     if not plan.steps:
         raise PlanError("a plan needs at least one step")

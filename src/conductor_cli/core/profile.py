@@ -30,7 +30,7 @@ class Sampling:
 class Profile:
     """How a conductor reads and writes.
 
-    `spelling` is a key of `spellings.SPELLINGS`; `order` the columns of the native one and `bar` what stands between
+    `plan_format` is a key of `PLAN_FORMATS`; `order` the columns of the native one and `bar` what stands between
     them; `labels` what workers are called; `names` whether the conductor is shown more of them than that: names, what
     they are about and good at; `fewshots` whether examples stand in the prompt.
 
@@ -40,7 +40,7 @@ class Profile:
     """
 
     name: str
-    spelling: str = "native"
+    plan_format: str = "native"
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "
     labels: Labels = "letters"
@@ -54,11 +54,11 @@ PROMPTED: Final = Profile(name="prompted")
 """Any instruction-tuned model that was not trained to conduct: the stock Qwen2.5-7B, or a model behind an API."""
 
 PUBLISHED: Final = Profile(
-    name="published", spelling="published", labels="numbers", names=False, sampling=Sampling(temperature=0.7)
+    name="published", plan_format="published", labels="numbers", names=False, sampling=Sampling(temperature=0.7)
 )
 """A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, workers by number and nothing more."""
 
-PROMPTED_JSON: Final = Profile(name="prompted-json", spelling="json")
+PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
 """A model that writes JSON more reliably than lines."""
 
 PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PROMPTED, PUBLISHED, PROMPTED_JSON)}

@@ -1,4 +1,4 @@
-"""Texts of others inside a prompt: fenced, so that none passes for anything else, and shortened where they must be."""
+"""Quoting texts inside a prompt: between tags, so that none passes for anything else, and shortened where needed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from conductor_cli.core.question import Question
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 TAG_CHARS: Final = 300
-"""Characters that the tags around one block of a prompt may take."""
+"""Characters that the tags around one quoted text may take."""
 
 
 def fence(tag: str, text: str, **origin: str) -> str:
     """`text` between tags that it cannot contain, with where it came from."""
-    mark = _mark(tag, text)
+    mark = _unused_tag(tag, text)
     attributes = "".join(f" {key}={_QUOTED(value)}" for key, value in origin.items())
     return f"<{mark}{attributes}>\n{text}\n</{mark}>"
 
 
-def _mark(tag: str, text: str) -> str:
+def _unused_tag(tag: str, text: str) -> str:
     """A tag that `text` does not contain."""
     digest = text
     while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
-        digest += mark  # someone searched for a text that holds its own mark
+        digest += mark  # the text was made to contain its own tag
     return mark
 
 
@@ -41,9 +41,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def question_text(question: Question, room: int | None = None) -> str:
-    """The whole question as one text: earlier turns, the question, each file fenced with its name.
+    """The whole question as one text: earlier turns, the question, each file between tags with its name.
 
-    A later turn's text begins with that of the turn before it, so a model that keeps what it read reads only the rest.
+    A later turn's text begins with that of the turn before it, so a model with a prefix cache reads only the rest.
 
     With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
     out, the files are shortened to equal shares; the question itself only where it alone is longer.
@@ -62,7 +62,7 @@ def question_text(question: Question, room: int | None = None) -> str:
 
 
 def _latest(history: Sequence[str], room: int) -> list[str]:
-    """The latest turns in about `room` characters: the last one shortened where it must be, older ones whole or not."""
+    """The latest turns in about `room` characters: the last one shortened if needed, older ones whole or left out."""
     kept = [shorten(turn, room) for turn in history[-1:]]
     for turn in reversed(history[:-1]):
         if sum(map(len, kept)) + len(turn) > room:

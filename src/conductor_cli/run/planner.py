@@ -201,7 +201,7 @@ class Planner:
             message = f"{why}, and the policy allows no worker to answer alone"
             return Failure(kind="policy", message=message, hint=POLICY_HINT)
         state.notice(f"{why}; asking {worker} directly")
-        everything = self._context().everything_before(number)
+        everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
         step = policy_checks.visible_step(state, step)
         announce_parsed(state, self._scheduler, ParsedStep(number=number, step=step, last=True))

@@ -161,7 +161,7 @@ def test_what_is_spelled_is_what_the_grammar_spells(name: str, data: st.DataObje
         0 in step.access and step.access != tuple(range(n)) for n, step in enumerate(plan.steps, 1)
     ):
         return
-    held(name, PLAN_FORMATS[name].spell(plan, context), context)
+    held(name, PLAN_FORMATS[name].render(plan, context), context)
 
 
 llama_cpp: Any = pytest.importorskip("llama_cpp", reason="llama_cpp is not installed")

@@ -40,14 +40,14 @@ def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
     subtask = st.text(min_size=1).map(str.strip).filter(bool)
     drawn = data.draw(plans_for(context.rules, subtask, context.first))
     drawn = replace(drawn, reasoning=data.draw(st.text()).strip() if context.reasons else "")
-    assert plan_in("json", JSON.spell(drawn, context), context) == drawn
+    assert plan_in("json", JSON.render(drawn, context), context) == drawn
 
 
 def test_accepts_read_back() -> None:
     """Also behind reasoning."""
-    assert plan_in("json", JSON.spell(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
+    assert plan_in("json", JSON.render(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
     context = replace(GIVEN, reasoning=True)
-    assert plan_in("json", JSON.spell(KeepAnswer(reasoning="{fine}"), context), context) == KeepAnswer(
+    assert plan_in("json", JSON.render(KeepAnswer(reasoning="{fine}"), context), context) == KeepAnswer(
         reasoning="{fine}"
     )
 
@@ -107,9 +107,9 @@ def test_any_text_in_any_pieces_gives_steps_or_a_plan_error(
 
 def test_depth_without_end_is_no_plan() -> None:
     """A hostile text does not bring the reader down."""
-    assert fault('{"steps":[' + "[" * 100_000).message == "the text holds no complete JSON plan"
-    assert fault('{"reasoning":' + "[" * 100_000 + '"steps":[').message == "the text holds no complete JSON plan"
-    assert fault("{" * 100_000 + '"accept":true}', GIVEN).message == "the text holds no complete JSON plan"
+    assert fault('{"steps":[' + "[" * 100_000).message == "there is no complete JSON plan in the text"
+    assert fault('{"reasoning":' + "[" * 100_000 + '"steps":[').message == "there is no complete JSON plan in the text"
+    assert fault("{" * 100_000 + '"accept":true}', GIVEN).message == "there is no complete JSON plan in the text"
 
 
 def test_a_step_arrives_with_the_sign_behind_it() -> None:
@@ -153,15 +153,15 @@ def test_reasoning_is_what_stands_in_it_or_before() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "the text holds no complete JSON plan"),
-        ("no plan", "the text holds no complete JSON plan"),
-        ('{"steps":[]}', "the text holds no complete JSON plan"),
-        ('{"steps":[' + ONE, "the text holds no complete JSON plan"),
-        ('{"steps":[' + ONE + ",", "the text holds no complete JSON plan"),
-        ('{"steps":[' + ONE + ", x]}", "the text holds no complete JSON plan"),
-        ('{"steps":[3]}', "step 1 is no object with worker, access and subtask"),
-        ('{"steps":[{"subtask":"x"}]}', "step 1 is no object with worker, access and subtask"),
-        ('{"steps":[{"worker":"A","subtask":["x"]}]}', "step 1 is no object with worker, access and subtask"),
+        ("", "there is no complete JSON plan in the text"),
+        ("no plan", "there is no complete JSON plan in the text"),
+        ('{"steps":[]}', "there is no complete JSON plan in the text"),
+        ('{"steps":[' + ONE, "there is no complete JSON plan in the text"),
+        ('{"steps":[' + ONE + ",", "there is no complete JSON plan in the text"),
+        ('{"steps":[' + ONE + ", x]}", "there is no complete JSON plan in the text"),
+        ('{"steps":[3]}', "step 1 is not an object with worker, access and subtask"),
+        ('{"steps":[{"subtask":"x"}]}', "step 1 is not an object with worker, access and subtask"),
+        ('{"steps":[{"worker":"A","subtask":["x"]}]}', "step 1 is not an object with worker, access and subtask"),
         ('{"steps":[{"worker":"A"}]}', "step 1 has an empty subtask"),
         (
             '{"steps":[{"worker":["A","B"],"subtask":"x"}]}',
@@ -171,7 +171,7 @@ def test_reasoning_is_what_stands_in_it_or_before() -> None:
         ('{"steps":[{"worker":"A","subtask":"x","access":[true]}]}', "step 1 has no readable access list: 'True'"),
         ('{"steps":[{"worker":"A","subtask":"x","access":[1]}]}', "step 1 wants to see itself or a later step: 1"),
         ('{"steps":[' + ",".join([ONE] * 6) + "]}", "the plan has more than 5 steps"),
-        ('{"accept":true}', "accept needs an answer at hand, and there is none"),
+        ('{"accept":true}', "accept needs an existing answer, and there is none"),
     ],
 )
 def test_a_fault_names_what_is_wrong(text: str, said: str) -> None:
@@ -218,7 +218,7 @@ def test_an_object_that_says_so_accepts(text: str) -> None:
 )
 def test_mere_mention_accepts_nothing(text: str) -> None:
     """Garbage is never an accept."""
-    assert fault(text, GIVEN).message == "the text holds no complete JSON plan"
+    assert fault(text, GIVEN).message == "there is no complete JSON plan in the text"
 
 
 def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
@@ -227,7 +227,7 @@ def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
     assert plan_in("json", json.dumps(both), GIVEN) == replace(WANTED)
     assert (
         fault('{"accept":true}', replace(GIVEN, first=2)).message
-        == "accept needs an answer at hand, and a plan has begun"
+        == "accept needs an existing answer, and a plan has begun"
     )
 
 
@@ -239,9 +239,9 @@ def test_behind_standing_steps_numbers_go_on() -> None:
 
 def test_the_form_is_explained_with_reasoning_where_it_is_asked_for() -> None:
     """And the example is itself JSON."""
-    assert '"reasoning"' not in JSON.explain(TERMS)
-    assert '"reasoning"' in JSON.explain(replace(TERMS, reasoning=True))
-    shown = JSON.explain(TERMS).removeprefix("Write one JSON object: ").split(". The access")[0]
+    assert '"reasoning"' not in JSON.instructions(TERMS)
+    assert '"reasoning"' in JSON.instructions(replace(TERMS, reasoning=True))
+    shown = JSON.instructions(TERMS).removeprefix("Write one JSON object: ").split(". The access")[0]
     assert json.loads(shown)["steps"][0]["worker"] == "A"
 
 
@@ -316,8 +316,8 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
 def test_an_accept_beside_an_empty_list_accepts(text: str) -> None:
     """So a conductor under the schema lets the answer at hand stand; an empty list alone is a fault."""
     assert isinstance(plan_in("json", text, GIVEN), KeepAnswer)
-    assert fault('{"accept":false,"steps":[]}', GIVEN).message == "the text holds no complete JSON plan"
-    assert fault(text).message == "accept needs an answer at hand, and there is none"
+    assert fault('{"accept":false,"steps":[]}', GIVEN).message == "there is no complete JSON plan in the text"
+    assert fault(text).message == "accept needs an existing answer, and there is none"
 
 
 def test_only_the_spelling_that_is_json_has_a_schema() -> None:

@@ -53,7 +53,7 @@ def test_what_is_spelled_reads_back(data: st.DataObject, exact: bool) -> None:
     drawn = data.draw(plans_for(context.rules, one_line, context.first))
     reasoning = data.draw(st.sampled_from(["", "- because\n- of that"])) if context.reasons else ""
     drawn = replace(drawn, reasoning=reasoning)
-    assert plan(NATIVE.spell(drawn, context), context) == drawn
+    assert plan(NATIVE.render(drawn, context), context) == drawn
 
 
 @given(terms_for_tests(single=True, reasoning=False))
@@ -62,19 +62,19 @@ def test_a_label_reads_back(context: PlanFormatContext) -> None:
     access = (0,) if context.rules.given else ()
     for worker in context.rules.workers:
         drawn = Plan(steps=(Step(worker=worker, subtask="Answer the question.", access=access),))
-        assert plan(NATIVE.spell(drawn, context), context) == drawn
+        assert plan(NATIVE.render(drawn, context), context) == drawn
 
 
 def test_accepts_read_back() -> None:
     """Also behind reasoning."""
     reasoned = replace(GIVEN, reasoning=True)
-    assert plan(NATIVE.spell(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
-    assert plan(NATIVE.spell(KeepAnswer(reasoning="- fine"), reasoned), reasoned) == KeepAnswer(reasoning="- fine")
+    assert plan(NATIVE.render(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
+    assert plan(NATIVE.render(KeepAnswer(reasoning="- fine"), reasoned), reasoned) == KeepAnswer(reasoning="- fine")
 
 
 def test_a_break_inside_a_subtask_is_spelled_as_a_space() -> None:
     """A newline means another step."""
-    assert NATIVE.spell(Plan(steps=(Step(worker="ann", subtask="one\n  two"),)), TERMS) == "A | - | one two"
+    assert NATIVE.render(Plan(steps=(Step(worker="ann", subtask="one\n  two"),)), TERMS) == "A | - | one two"
 
 
 hostile = st.one_of(
@@ -172,7 +172,7 @@ def test_bars_inside_a_subtask_stay_in_it(order: tuple[str, str, str]) -> None:
     """Whatever the order of the columns."""
     context = replace(TERMS, order=order)  # type: ignore[arg-type]
     drawn = Plan(steps=(Step(worker="ann", subtask="use a | b || c"),))
-    assert plan(NATIVE.spell(drawn, context), context) == drawn
+    assert plan(NATIVE.render(drawn, context), context) == drawn
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_a_table_in_a_subtask_is_no_step() -> None:
         ("A | - | ", "step 1 has an empty subtask", "A | - | "),
         ("A | x | one", "step 1 has no readable access list: 'x'", " x "),
         ("A | 1000 | one", "step 1 wants to see a step that does not exist: 1000", " 1000 "),
-        ("", "the text holds no plan", ""),
-        ("I cannot do that.", "the text holds no plan", "I cannot do that."),
-        ("accept", "accept needs an answer at hand, and there is none", "accept"),
+        ("", "there is no plan in the text", ""),
+        ("I cannot do that.", "there is no plan in the text", "I cannot do that."),
+        ("accept", "accept needs an existing answer, and there is none", "accept"),
         (
             "A | - | 1\nA | - | 2\nA | - | 3\nA | - | 4\nA | - | 5\nA | - | 6",
             "the plan has more than 5 steps",
@@ -280,7 +280,7 @@ def test_a_step_beyond_the_limit_takes_the_one_before_it_along() -> None:
 
 def test_with_a_grammar_nothing_is_tolerated() -> None:
     """A line that is no step can only be the sign that the grammar was not obeyed."""
-    assert fault("A | - | one\nand more", EXACT).message == "a line is no step of a plan"
+    assert fault("A | - | one\nand more", EXACT).message == "a line is not a step of a plan"
     assert fault("1. A | - | one", EXACT).message.startswith("step 1 names a worker that is not in the pool")
     assert fault("A | - | one\n\n", EXACT).message == "the last step is missing"
 
@@ -293,9 +293,9 @@ def test_accept_is_a_line_of_its_own(word: str) -> None:
 
 def test_a_word_in_a_sentence_accepts_nothing() -> None:
     """Garbage is never an accept, and a plan that has begun is not taken back."""
-    assert fault("I accept this.", GIVEN).message == "the text holds no plan"
+    assert fault("I accept this.", GIVEN).message == "there is no plan in the text"
     assert steps("A | - | one\naccept", GIVEN) == [("ann", (), "one\naccept")]
-    assert fault("accept", replace(GIVEN, first=2)).message == "the text holds no plan"
+    assert fault("accept", replace(GIVEN, first=2)).message == "there is no plan in the text"
 
 
 def test_reasoning_ends_with_its_line() -> None:
@@ -303,10 +303,10 @@ def test_reasoning_ends_with_its_line() -> None:
     context = replace(TERMS, reasoning=True)
     for header in ("plan:", "Plan:", "**Plan:**", "## plan", "**Plan**:"):
         assert plan(f"A | - | no\nhm\n{header}\n{TWO}", context) == replace(WANTED, reasoning="A | - | no\nhm")
-    assert fault("plan: A | - | one", context).message == "the text holds no plan"
+    assert fault("plan: A | - | one", context).message == "there is no plan in the text"
     exact = replace(context, exact=True)
     assert plan(f"- hm\nplan:\n{TWO}", exact).reasoning == "- hm"
-    assert fault(f"- hm\nPlan:\n{TWO}", exact).message == "the text holds no plan"
+    assert fault(f"- hm\nPlan:\n{TWO}", exact).message == "there is no plan in the text"
 
 
 def test_behind_standing_steps_numbers_go_on() -> None:
@@ -343,7 +343,7 @@ def test_one_label_is_read_from_what_models_write(text: str, worker: str) -> Non
 def test_a_sentence_names_nobody(text: str) -> None:
     """A letter at the head of a sentence is no label."""
     assert fault(text, replace(TERMS, single=True)).message in (
-        "the text holds no plan", "accept needs an answer at hand, and there is none",
+        "there is no plan in the text", "accept needs an existing answer, and there is none",
     )  # fmt: skip
 
 
@@ -413,8 +413,8 @@ def test_blank_is_what_python_strips() -> None:
 
 def test_the_form_is_explained_in_the_profiles_own_order() -> None:
     """With the line `plan:` only where reasoning is asked for."""
-    assert NATIVE.explain(replace(TERMS, order=("subtask", "worker", "access"))).startswith(
+    assert NATIVE.instructions(replace(TERMS, order=("subtask", "worker", "access"))).startswith(
         "Write one line a step: subtask | worker | access."
     )
-    assert "plan:" not in NATIVE.explain(TERMS)
-    assert "plan:" in NATIVE.explain(replace(TERMS, reasoning=True))
+    assert "plan:" not in NATIVE.instructions(TERMS)
+    assert "plan:" in NATIVE.instructions(replace(TERMS, reasoning=True))

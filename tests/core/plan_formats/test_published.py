@@ -59,12 +59,12 @@ def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
     context = data.draw(terms_for_tests("numbers"))
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     drawn = data.draw(plans_for(context.rules, plain, context.first))
-    text = PUBLISHED.spell(drawn, replace(context, rules=replace(context.rules)))
+    text = PUBLISHED.render(drawn, replace(context, rules=replace(context.rules)))
     if context.first > 1:
         text = spelled_behind(drawn, context)
     # The given text has no position: it is seen through "all" or not at all.
     expressible = [
-        replace(step, access=step.access if step.access == context.everything_before(number) else without_given(step))
+        replace(step, access=step.access if step.access == context.all_before(number) else without_given(step))
         for number, step in enumerate(drawn.steps, start=context.first)
     ]
     assert plan(text, context) == Plan(steps=tuple(expressible))
@@ -77,15 +77,15 @@ def without_given(step: Step) -> tuple[int, ...]:
 def spelled_behind(drawn: Plan, context: PlanFormatContext) -> str:
     """The lists of the steps that come after those that stand."""
     blank = tuple(Step(worker=context.rules.workers[0], subtask="x") for _ in range(context.first - 1))
-    whole = PUBLISHED.spell(Plan(steps=(*blank, *drawn.steps)), context)
+    whole = PUBLISHED.render(Plan(steps=(*blank, *drawn.steps)), context)
     texts = [json.loads(line.split(" = ", 1)[1]) for line in whole.split("\n")]
     return lists(*(json.dumps(items[context.first - 1 :]).replace("`", "\\u0060") for items in texts))
 
 
 def test_accepts_read_back() -> None:
     """Three empty lists, with the reasoning in front."""
-    assert PUBLISHED.spell(KeepAnswer(), GIVEN) == lists("[]", "[]", "[]")
-    assert plan(PUBLISHED.spell(KeepAnswer(reasoning="Fine."), GIVEN), GIVEN) == KeepAnswer(reasoning="Fine.")
+    assert PUBLISHED.render(KeepAnswer(), GIVEN) == lists("[]", "[]", "[]")
+    assert plan(PUBLISHED.render(KeepAnswer(reasoning="Fine."), GIVEN), GIVEN) == KeepAnswer(reasoning="Fine.")
 
 
 hostile = st.one_of(
@@ -303,7 +303,7 @@ def test_all_opens_what_was_given_too() -> None:
         (lists("[0]", '["a"]', "[[0]]"), "step 1 wants to see itself or a later step: 1"),
         (lists("[0]", '["a"]', "[[some]]"), "step 1 has no readable access list: '[some]'"),
         (lists(str([0] * 6), json.dumps(["a"] * 6), json.dumps([[]] * 6)), "the plan has more than 5 steps"),
-        (lists("[]", "[]", "[]"), "accept needs an answer at hand, and there is none"),
+        (lists("[]", "[]", "[]"), "accept needs an existing answer, and there is none"),
     ],
 )
 def test_a_fault_names_what_is_wrong(text: str, said: str) -> None:
@@ -317,7 +317,7 @@ def test_three_empty_lists_accept_only_where_there_is_something_to_accept() -> N
     assert "differ in length" in fault(lists("[none]", "[]", "[]"), GIVEN).message
     assert fault("model_id = []\nsubtasks = []", GIVEN).message == "the text does not end with three whole lists"
     assert fault(lists("[]", "[]", "[]"), replace(GIVEN, first=2)).message == (
-        "accept needs an answer at hand, and a plan has begun"
+        "accept needs an existing answer, and a plan has begun"
     )
 
 
@@ -346,4 +346,4 @@ def test_what_stands_in_front_is_reasoning() -> None:
 
 def test_the_form_is_explained() -> None:
     """The three names stand in it."""
-    assert all(name in PUBLISHED.explain(TERMS) for name in ("model_id", "subtasks", "access_list"))
+    assert all(name in PUBLISHED.instructions(TERMS) for name in ("model_id", "subtasks", "access_list"))

@@ -29,7 +29,7 @@ def plan_of(given: Lesson) -> Plan:
     base = plan_format_context(PROFILE, WORKERS, PlanRules(workers=WORKERS.names), "auto", exact=False)
     named = {label: letters[label[0]] for label in labels}
     terms = replace(base, labels=named, rules=PlanRules(workers=tuple(named.values())))
-    parser = PLAN_FORMATS[PROFILE.spelling].parser(terms)
+    parser = PLAN_FORMATS[PROFILE.plan_format].parser(terms)
     return Plan(steps=tuple(item.step for item in [*parser.feed(given.answer), *parser.end()]))  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""The ways to write a plan as text. To add one: a file beside these, and a row here."""
+"""The formats in which a conductor writes a plan. To add one, add a file here and a row to `PLAN_FORMATS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every spelling of plans shares: the terms that a text is read and written in, and small GBNF pieces."""
+"""What every plan format shares: the context that a plan is read and written in, and small pieces of GBNF."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, ch
 Column = Literal["worker", "access", "subtask"]
 
 ANSWER_DIRECTLY: Final = "Answer the question."
-"""The subtask of a plan that only names a worker."""
+"""The subtask in a plan that only names a worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFormatContext:
-    """The terms of one conversation with a conductor.
+    """How a plan is written in one conversation with a conductor.
 
-    `labels` maps each label to a worker's name, in the order of the pool; `exact` says that a grammar holds the
-    text, so that nothing needs to be tolerated and a newline means that another step follows; `bar` stands between the
-    columns of a line; `reasoning` says that free text stands before the plan; `single` that the plan is one label and
-    nothing else; `first` is the number of the first step to be read (more than 1 when earlier steps stand and the text
-    may only append).
+    `labels` maps each label to a worker's name, in the order of the pool. `exact` says that a grammar constrains the
+    text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
+    columns of a line. `reasoning` says that free text comes before the plan, `single` that the plan is one label and
+    nothing else. `first` is the number of the first step to be read: more than 1 when earlier steps stand and the text
+    may only append.
     """
 
     rules: PlanRules
@@ -52,15 +52,15 @@ class PlanFormatContext:
 
     @property
     def reasons(self) -> bool:
-        """Whether reasoning stands in front: not where steps already stand and the text only appends."""
+        """Whether reasoning comes first: not where steps already stand and the text only appends."""
         return self.reasoning and self.first == 1
 
     @property
     def may_accept(self) -> bool:
-        """Whether there is an answer at hand, and no step stands yet that would contradict accepting it."""
+        """Whether there is an answer to keep, and no step yet that would contradict keeping it."""
         return self.rules.given and self.first == 1
 
-    def everything_before(self, number: int) -> tuple[int, ...]:
+    def all_before(self, number: int) -> tuple[int, ...]:
         """What `"all"` means in step `number`."""
         return tuple(range(GIVEN if self.rules.given else 1, number))
 
@@ -77,7 +77,7 @@ class ParsedStep:
 class Parser(Protocol):
     """Reads a plan while it is being written. Both methods raise `PlanError` at the first fault.
 
-    Steps that were yielded before a fault stand.
+    Steps yielded before a fault are valid and are kept.
     """
 
     reasoning: str
@@ -93,23 +93,23 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFormat:
-    """One way to write plans: how it is read, written, constrained and explained to a conductor.
+    """One way to write plans: how a plan is read, written, constrained, and described to a conductor.
 
-    `schema` is the JSON Schema of what `grammar` describes, None for a spelling that is no JSON.
+    `schema` is the JSON Schema of what `grammar` describes, None for a format that is not JSON.
     """
 
     name: str
     parser: Callable[[PlanFormatContext], Parser]
-    spell: Callable[[Plan | KeepAnswer, PlanFormatContext], str]
+    render: Callable[[Plan | KeepAnswer, PlanFormatContext], str]
     grammar: Callable[[PlanFormatContext], str]
-    explain: Callable[[PlanFormatContext], str]
+    instructions: Callable[[PlanFormatContext], str]
     schema: Callable[[PlanFormatContext], Mapping[str, Any] | None] = lambda _: None
 
 
 def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     """The worker that a piece of text names: by label, else by name, in any case, with or without decoration.
 
-    Words may follow (`gpt (fast)`), but a letter at the head of a sentence is no label.
+    Words may follow (`gpt (fast)`), but a letter that begins a sentence is not a label.
     """
     known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
     known |= {name.lower(): name for name in context.rules.workers}
@@ -134,7 +134,7 @@ def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: in
     if text in ("", "-", "–", "—", "none", "nothing", "n/a"):
         return ()
     if "all" in re.findall(r"[a-z]+", text):
-        return context.everything_before(number)
+        return context.all_before(number)
     items = re.findall(r"[0-9]+|given", text)
     if not items or re.sub(r"[0-9]+|steps?|given|and|[\s,;#&+]", "", text):
         raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
@@ -154,21 +154,21 @@ def checked(step: Step, number: int, context: PlanFormatContext, line: str) -> S
 
 
 def too_many(context: PlanFormatContext, line: str) -> PlanError:
-    """The fault of a plan with more steps than allowed."""
+    """The error of a plan with more steps than allowed."""
     return PlanError(f"the plan has more than {context.rules.steps} steps", line=line.strip())
 
 
-def accepted(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
-    """The accept that a text spells, if it may stand. Raises `PlanError`."""
+def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
+    """The decision to keep the existing answer, if that is allowed here. Raises `PlanError`."""
     if not context.may_accept:
         what = "there is none" if not context.rules.given else "a plan has begun"
-        raise PlanError(f"accept needs an answer at hand, and {what}", line=line)
+        raise PlanError(f"accept needs an existing answer, and {what}", line=line)
     return KeepAnswer(reasoning=reasoning.strip())
 
 
 def access_sets(number: int, context: PlanFormatContext) -> list[tuple[int, ...]]:
     """Every access list that step `number` may have, shortest first."""
-    visible = context.everything_before(number)
+    visible = context.all_before(number)
     return [chosen for size in range(len(visible) + 1) for chosen in combinations(visible, size)]
 
 
@@ -176,17 +176,15 @@ CONTROL: Final = "".join(map(chr, [*range(0x20), 0x7F]))
 BLANK: Final = (
     " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""What Python strips as white space, beside control characters: a text must not consist of it."""
+"""What Python strips as white space, beside control characters. A subtask must not consist of it."""
 
 
-def signs_but(without: str) -> str:
-    """A GBNF class of every sign but those and control characters.
-
-    It names what it admits: of a class that names what it excludes, llama.cpp refuses the first byte of every sign
-    that begins like an excluded one, so that without U+3000 no kana could be written byte by byte.
-    """
+def char_class_without(excluded: str) -> str:
+    """A GBNF class of every character except these and control characters."""
+    # The class lists what it admits. For a class that lists what it excludes, llama.cpp refuses the first byte of every
+    # character that begins like an excluded one: excluding U+3000 would forbid kana written byte by byte.
     ranges, first = [], 0
-    for banned in [*sorted(map(ord, CONTROL + without)), 0x110000]:
+    for banned in [*sorted(map(ord, CONTROL + excluded)), 0x110000]:
         if banned > first:
             ranges.append(f"{_code(first)}-{_code(banned - 1)}")
         first = banned + 1
@@ -203,6 +201,6 @@ def literal(text: str) -> str:
     return f'"{escaped}"'
 
 
-def either(options: list[str]) -> str:
+def alternatives(options: list[str]) -> str:
     """A GBNF choice between literals."""
     return " | ".join(literal(option) for option in options)

@@ -1,9 +1,9 @@
 """Plans as JSON: `{"steps": [{"worker": "A", "access": [1], "subtask": "…"}]}`, or `{"accept": true}`.
 
-Under a schema, which has one form for both, an accept is `{"accept": true, "steps": []}`.
+Under a schema, which has one form for both, keeping the answer is `{"accept": true, "steps": []}`.
 
-A step is complete when the sign behind its object (a comma or a bracket) has come, which also tells whether it is the
-last. Text around the JSON, fences, a bare list, `"all"`, and worker names in place of labels are tolerated.
+A step is complete when the character after its object (a comma or a bracket) has come, which also shows whether it is
+the last. Text around the JSON, fences, a bare list, `"all"`, and worker names instead of labels are tolerated.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from conductor_cli.core.plan_formats.base import (
     ParsedStep,
     PlanFormat,
     PlanFormatContext,
-    accepted,
     access_sets,
+    alternatives,
+    char_class_without,
     checked,
-    either,
+    checked_accept,
     literal,
     parse_access,
     parse_worker,
-    signs_but,
     too_many,
 )
 
@@ -40,11 +40,11 @@ _REASONING = re.compile(r'"reasoning"\s*:\s*')
 
 
 class JsonParser:
-    """See `terms.Parser`."""
+    """See `base.Parser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
         self.reasoning = ""
-        self._terms = context
+        self._context = context
         self._text = ""
         self._at: int | None = None  # behind the list's opening bracket, or behind the last object that was read
         self._number = context.first
@@ -62,7 +62,7 @@ class JsonParser:
             yield parsed
 
     def _next(self, at: int) -> ParsedStep | None:
-        """The next object, once the sign behind it is there."""
+        """The next object, once the character after it is there."""
         at = _skip(self._text, at, ", \t\r\n")
         if self._text[at : at + 1] == "]":
             self._ended = True
@@ -77,8 +77,8 @@ class JsonParser:
             return None
         step = self._step(data)
         self._ended = sign == "]"
-        if self._number >= self._terms.rules.steps and not self._ended:
-            raise too_many(self._terms, self._text[behind:])
+        if self._number >= self._context.rules.steps and not self._ended:
+            raise too_many(self._context, self._text[behind:])
         self._at = behind
         self._number += 1
         return ParsedStep(number=self._number - 1, step=step, last=self._ended)
@@ -86,23 +86,25 @@ class JsonParser:
     def _step(self, data: Any) -> Step:  # noqa: ANN401 - any JSON value
         line = json.dumps(data, ensure_ascii=False)
         if not isinstance(data, dict) or "worker" not in data or not isinstance(data.get("subtask", ""), str):
-            raise PlanError(f"step {self._number} is no object with worker, access and subtask", line=line)
+            raise PlanError(f"step {self._number} is not an object with worker, access and subtask", line=line)
         worker = str(data["worker"])
         access = data.get("access", [])
         cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
         step = Step(
-            worker=parse_worker(worker, self._terms) or worker,
+            worker=parse_worker(worker, self._context) or worker,
             subtask=data.get("subtask", "").strip(),
-            access=parse_access(cell, self._number, self._terms),
+            access=parse_access(cell, self._number, self._context),
         )
-        return checked(step, self._number, self._terms, line)
+        return checked(step, self._number, self._context, line)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        if self._number == self._terms.first and _accepts(self._text):
-            yield accepted(self._terms, _reasoning(self._text), self._text.strip()[:200])
-        elif not self._ended or self._number == self._terms.first:
+        if self._number == self._context.first and _accepts(self._text):
+            yield checked_accept(self._context, _reasoning(self._text), self._text.strip()[:200])
+        elif not self._ended or self._number == self._context.first:
             rest = self._text[self._at or 0 :].strip()
-            raise PlanError("the text holds no complete JSON plan", hint='expected {"steps": [...]}', line=rest[:200])
+            raise PlanError(
+                "there is no complete JSON plan in the text", hint='expected {"steps": [...]}', line=rest[:200]
+            )
 
 
 def _skip(text: str, at: int, signs: str) -> int:
@@ -112,7 +114,7 @@ def _skip(text: str, at: int, signs: str) -> int:
 
 
 def _accepts(text: str) -> bool:
-    """Whether the text is an object that says accept, with nothing but a fence behind it. Mere mention is no accept."""
+    """Whether the text is an object that says accept, with at most a fence after it. A mention is not enough."""
     try:
         data, end = _DECODER.raw_decode(text, max(text.find("{"), 0))
     except (ValueError, RecursionError):
@@ -131,7 +133,7 @@ def _reasoning(head: str) -> str:
         return ""
 
 
-def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
     """Compact JSON."""
     head = {"reasoning": plan.reasoning} if context.reasons else {}
     if isinstance(plan, KeepAnswer):
@@ -148,23 +150,23 @@ def grammar(context: PlanFormatContext) -> str:
     head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
     plan = f'"\\"steps\\":[" step{context.first} "]"'
     plan = f"({literal(ACCEPT)} | {plan})" if context.may_accept else plan
-    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {either(context.allowed)}"]
+    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {alternatives(context.allowed)}"]
     for number in range(context.first, context.rules.steps + 1):
         follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
-        access = either([",".join(map(str, chosen)) for chosen in access_sets(number, context)])
+        access = alternatives([",".join(map(str, chosen)) for chosen in access_sets(number, context)])
         lines.append(
             f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],\\"subtask\\":\\"" '
             f'text "\\"}}"{follows}'
         )
         lines.append(f"access{number} ::= {access}")
     quote = '"\\'
-    lines.append(f"text ::= {signs_but(BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
-    lines.append(f'char ::= {signs_but(quote)} | "\\\\" ["\\\\/nt]')
+    lines.append(f"text ::= {char_class_without(BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
+    lines.append(f'char ::= {char_class_without(quote)} | "\\\\" ["\\\\/nt]')
     return "\n".join(lines)
 
 
-def explain(context: PlanFormatContext) -> str:
-    """How to write a plan, told to a conductor."""
+def instructions(context: PlanFormatContext) -> str:
+    """Instructions for the conductor on how to write a plan."""
     first = '"reasoning": "…", ' if context.reasons else ""
     return (
         f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
@@ -173,16 +175,16 @@ def explain(context: PlanFormatContext) -> str:
 
 
 def schema(context: PlanFormatContext) -> Mapping[str, Any] | None:
-    """JSON Schema in the part of it that every server takes which takes any: closed objects, enums, bounded lists.
+    """JSON Schema, in the subset that all servers with schemas support: closed objects, enums, bounded lists.
 
-    What that part cannot say is left to the parser: which steps come earlier, and that a subtask is neither empty nor
-    long. Where there is an answer at hand, both ways of answering stand in one object, since no server's part has a
-    choice at the root.
+    The parser checks what this subset cannot express: which steps come earlier, and that a subtask is neither empty nor
+    long. Where there is an answer to keep, both ways of answering are in one object, since no server allows a choice at
+    the root.
     """
     if context.single:
         return None
     last = context.rules.steps
-    visible = list(context.everything_before(last))
+    visible = list(context.all_before(last))
     number = {"type": "integer", "enum": visible or [last]}
     step = {
         "worker": {"type": "string", "enum": context.allowed},
@@ -203,4 +205,6 @@ def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-JSON = PlanFormat(name="json", parser=JsonParser, spell=spell, grammar=grammar, explain=explain, schema=schema)
+JSON = PlanFormat(
+    name="json", parser=JsonParser, render=render, grammar=grammar, instructions=instructions, schema=schema
+)

@@ -1,14 +1,14 @@
-"""The native spelling: one line a step, `worker | access | subtask`, workers by label, steps by number.
+"""The native plan format: one line for each step, `worker | access | subtask`, workers by label, steps by number.
 
     A | - | Work out the sum.
     B | 1 | Check the sum and give the answer.
 
-A newline means that another step follows and the end of the text ends the plan, so each step knows whether it is the
-last the moment its line ends. With `reasoning` free text stands first and ends with a line `plan:`. `accept` on a line
-of its own lets the answer at hand stand. The profile may order the columns otherwise, and put a bare bar between them.
+A newline means that another step follows and the end of the text ends the plan, so it is known whether a step is the
+last the moment its line ends. With `reasoning`, free text comes first and ends with a line `plan:`. A line `accept`
+keeps the existing answer. The profile may order the columns otherwise, and put a bare bar between them.
 
-Where no grammar holds the text, it is read as people and models write: fences, bullets, numbering, table rows, names
-in place of labels, subtasks over several lines.
+Where no grammar constrains the text, it is read as people and models write: fences, bullets, numbering, table rows,
+names instead of labels, subtasks over several lines.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from conductor_cli.core.plan_formats.base import (
     ParsedStep,
     PlanFormat,
     PlanFormatContext,
-    accepted,
     access_sets,
+    alternatives,
+    char_class_without,
     checked,
-    either,
+    checked_accept,
     literal,
     parse_access,
     parse_worker,
-    signs_but,
     too_many,
 )
 
@@ -47,11 +47,11 @@ _ACCESS = re.compile(r"^\s*[\[(]*\s*(?:[-–—]|none|all|[\d\s,]+)\s*[\])]*\s*$
 
 
 class NativeParser:
-    """See `terms.Parser`."""
+    """See `base.Parser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
         self.reasoning = ""
-        self._terms = context
+        self._context = context
         self._rest = ""
         self._held: ParsedStep | None = None
         self._number = context.first
@@ -63,9 +63,9 @@ class NativeParser:
         while "\n" in self._rest:
             line, self._rest = self._rest.split("\n", 1)
             yield from self._read(line)
-            if self._terms.exact:
+            if self._context.exact:
                 yield from self._release(line)
-        if self._open and not self._terms.exact and self._begins_step(self._rest):
+        if self._open and not self._context.exact and self._begins_step(self._rest):
             yield from self._release(self._rest)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
@@ -76,7 +76,7 @@ class NativeParser:
             yield ParsedStep(number=held.number, step=held.step, last=True)
         elif not self._accepted:
             wanted = f"a line {PLAN!r} and a plan after it" if not self._open else "a line like A | - | subtask"
-            said = "the text holds no plan" if self._number == self._terms.first else "the last step is missing"
+            said = "there is no plan in the text" if self._number == self._context.first else "the last step is missing"
             raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
@@ -84,23 +84,23 @@ class NativeParser:
         held, self._held = self._held, None
         if held is None:
             return
-        if held.number >= self._terms.rules.steps:
-            # The one held is not the last of the plan as meant, so it does not stand.
-            raise too_many(self._terms, line)
+        if held.number >= self._context.rules.steps:
+            # The step that was held back is not the last one the plan means, so it is not kept.
+            raise too_many(self._context, line)
         yield held
 
     def _read(self, line: str) -> Iterator[ParsedStep | KeepAnswer]:
         if self._accepted:
             return
         if not self._open:
-            self._open = _is_plan_line(line, exact=self._terms.exact)
+            self._open = _is_plan_line(line, exact=self._context.exact)
             self.reasoning += "" if self._open else line + "\n"
             return
-        clean = line if self._terms.exact else _undecorated(line)
+        clean = line if self._context.exact else _undecorated(line)
         if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
             self._accepted = True
-            yield accepted(self._terms, self.reasoning, line)
-        elif self._terms.single:
+            yield checked_accept(self._context, self.reasoning, line)
+        elif self._context.single:
             self._read_single(clean)
         elif self._is_step(clean):
             yield from self._release(line)
@@ -109,21 +109,21 @@ class NativeParser:
             self._read_prose(line)
 
     def _read_single(self, line: str) -> None:
-        """The first line that names a worker is the plan; what is written around it is a remark."""
-        worker = parse_worker(line.partition("|")[0], self._terms)
+        """The first line that names a worker is the plan; the text around it is a comment."""
+        worker = parse_worker(line.partition("|")[0], self._context)
         if worker is None or self._held is not None:
             self.reasoning += line + "\n"
             return
-        access = self._terms.everything_before(self._number)
-        step = checked(Step(worker=worker, subtask=ANSWER_DIRECTLY, access=access), self._number, self._terms, line)
+        access = self._context.all_before(self._number)
+        step = checked(Step(worker=worker, subtask=ANSWER_DIRECTLY, access=access), self._number, self._context, line)
         self._held = ParsedStep(number=self._number, step=step, last=True)
 
     def _read_prose(self, line: str) -> None:
-        """A line that is no step: before the plan a remark, after a step more of its subtask."""
+        """A line that is not a step: before the plan a comment, after a step more of its subtask."""
         if not line.strip() or _RULE.match(line):
             return
-        if self._terms.exact:
-            raise PlanError("a line is no step of a plan", line=line)
+        if self._context.exact:
+            raise PlanError("a line is not a step of a plan", line=line)
         if self._held is None:
             self.reasoning += line + "\n"
             return
@@ -132,11 +132,11 @@ class NativeParser:
         self._held = ParsedStep(number=held.number, step=step, last=False)
 
     def _hold(self, clean: str, line: str) -> None:
-        cells = dict(zip(self._terms.order, _cells(clean, self._terms), strict=True))
-        worker = parse_worker(cells["worker"], self._terms) or cells["worker"].strip()
-        access = parse_access(cells["access"], self._number, self._terms)
+        cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
+        worker = parse_worker(cells["worker"], self._context) or cells["worker"].strip()
+        access = parse_access(cells["access"], self._number, self._context)
         step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
-        step = checked(step, self._number, self._terms, line)
+        step = checked(step, self._number, self._context, line)
         self._held = ParsedStep(number=self._number, step=step, last=False)
         self._number += 1
 
@@ -144,15 +144,15 @@ class NativeParser:
         """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
         if line.count("|") < 2 or _RULE.match(line):
             return False
-        cells = dict(zip(self._terms.order, _cells(line, self._terms), strict=True))
-        if self._terms.exact or parse_worker(cells["worker"], self._terms) is not None:
+        cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
+        if self._context.exact or parse_worker(cells["worker"], self._context) is not None:
             return True
         return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
 
     def _begins_step(self, partial: str) -> bool:
         """Whether an unfinished line already shows a worker and an access list."""
-        last_column = self._terms.order[-1]
-        return not self._terms.single and last_column == "subtask" and self._is_step(_undecorated(partial))
+        last_column = self._context.order[-1]
+        return not self._context.single and last_column == "subtask" and self._is_step(_undecorated(partial))
 
 
 def _is_plan_line(line: str, *, exact: bool) -> bool:
@@ -179,8 +179,8 @@ def _cells(line: str, context: PlanFormatContext) -> list[str]:
     return [*head, *tail]
 
 
-def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-    """The text of a plan. Line breaks inside a subtask become spaces."""
+def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+    """The plan as text. Line breaks inside a subtask become spaces."""
     head = f"{plan.reasoning.strip()}\n{PLAN}\n" if context.reasons else ""
     if isinstance(plan, KeepAnswer):
         return head + ACCEPT
@@ -202,7 +202,7 @@ def grammar(context: PlanFormatContext) -> str:
 
     Reasoning lines start with a dash, so that none of them can read `plan:`.
     """
-    labels = either(context.allowed)
+    labels = alternatives(context.allowed)
     if context.single:
         return f"root ::= {labels}" + (f" | {literal(ACCEPT)}" if context.may_accept else "")
     last = context.rules.steps
@@ -212,10 +212,12 @@ def grammar(context: PlanFormatContext) -> str:
         columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
         cells = f" {literal(context.bar)} ".join(columns[column] for column in context.order)
         access = [" ".join(map(str, chosen)) or "-" for chosen in access_sets(number, context)]
-        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {either(access)}"]
-    lines.append(f"subtask ::= {signs_but(BLANK + '|')} {signs_but('|')}{{0,{context.subtask_chars - 1}}}")
+        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {alternatives(access)}"]
+    lines.append(
+        f"subtask ::= {char_class_without(BLANK + '|')} {char_class_without('|')}{{0,{context.subtask_chars - 1}}}"
+    )
     if context.reasons:
-        lines.append(f'thought ::= "- " {signs_but("")}{{1,300}} "\\n"')
+        lines.append(f'thought ::= "- " {char_class_without("")}{{1,300}} "\\n"')
     return "\n".join(lines)
 
 
@@ -226,8 +228,8 @@ def _root(context: PlanFormatContext) -> str:
     return f'thought{{0,8}} "plan:\\n" {plan}' if context.reasons else plan
 
 
-def explain(context: PlanFormatContext) -> str:
-    """How to write a plan, told to a conductor."""
+def instructions(context: PlanFormatContext) -> str:
+    """Instructions for the conductor on how to write a plan."""
     columns = context.bar.join(context.order)
     text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
     if context.reasons:
@@ -235,4 +237,4 @@ def explain(context: PlanFormatContext) -> str:
     return text + " Write nothing else."
 
 
-NATIVE = PlanFormat(name="native", parser=NativeParser, spell=spell, grammar=grammar, explain=explain)
+NATIVE = PlanFormat(name="native", parser=NativeParser, render=render, grammar=grammar, instructions=instructions)

@@ -1,13 +1,13 @@
-"""The published spelling: reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
+"""The published plan format: reasoning, then three lists of equal length (arXiv 2512.04388, figure 13).
 
     model_id = [0, 2]
     subtasks = ["Work out the sum.", "Check the sum and give the answer."]
     access_list = [[], ["all"]]
 
 Workers are numbered from 0. An access entry is `[]`, `"all"`, `["all"]`, or positions from 0 as in the paper's
-appendix B.8. What the published parser tolerates is tolerated: backticks, bullets, other names and signs of the labels,
-any order of the lists, typographic quotes, ids as strings, strings with stray quotes, as in the lists of its own
-examples. Three empty lists mean *accept*. A step is complete as soon as its access entry is closed.
+appendix B.8. This parser tolerates what the published one does: backticks, bullets, other names of the lists, any order
+of them, typographic quotes, ids as strings, and strings with stray quotes, as in the paper's own examples. Three empty
+lists mean *accept*. A step is complete as soon as its access entry is closed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from conductor_cli.core.plan_formats.base import (
     ParsedStep,
     PlanFormat,
     PlanFormatContext,
-    accepted,
     access_sets,
+    alternatives,
+    char_class_without,
     checked,
-    either,
+    checked_accept,
     parse_access,
-    signs_but,
     too_many,
 )
 
@@ -41,16 +41,16 @@ _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 _STRAY = {sign: re.compile(rf"(?:{sign}\s*){{1,2}}\.\s*{sign}?\s*\.?\s*$") for sign in "\"'"}
 _CLOSING = re.compile(r"\s*\.?\s*(?:\]|,\s*[\"'\[\]]|,?\s*$)")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([n\"'\\/]))")
-# What the reader above would change, spelled so that it does not.
+# What the parser would change, as escapes so that it does not.
 _SPELLED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "“”„‘’`"})
 
 
 class PublishedParser:
-    """See `terms.Parser`."""
+    """See `base.Parser`."""
 
     def __init__(self, context: PlanFormatContext) -> None:
         self.reasoning = ""
-        self._terms = context
+        self._context = context
         self._raw = ""
         self._given = 0  # access entries that have been turned into steps
         self._whole = False
@@ -78,14 +78,14 @@ class PublishedParser:
         if not ids.closed or not subtasks.closed:
             return
         known = _digits(ids.items)
-        if len(known) > self._terms.rules.steps - self._terms.first + 1:
-            raise too_many(self._terms, self._tail())
+        if len(known) > self._context.rules.steps - self._context.first + 1:
+            raise too_many(self._context, self._tail())
         if len(known) == len(subtasks.items):
             yield from self._steps(known, subtasks.items, access.items)
         if access.closed:
             self._whole = True
             if not ids.items and not subtasks.items and not access.items:
-                yield accepted(self._terms, self.reasoning, self._tail())
+                yield checked_accept(self._context, self.reasoning, self._tail())
             elif not 0 < len(known) == len(subtasks.items) == len(access.items):
                 counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
                 raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
@@ -94,13 +94,13 @@ class PublishedParser:
         """The steps whose access entries have been closed since the last look."""
         while self._given < min(len(access), len(ids)):
             index = self._given
-            number = self._terms.first + index
+            number = self._context.first + index
             step = Step(
-                worker=self._terms.labels.get(ids[index], ids[index]),
+                worker=self._context.labels.get(ids[index], ids[index]),
                 subtask=_unquoted(subtasks[index]),
-                access=parse_access(access[index], number, self._terms, base=0),
+                access=parse_access(access[index], number, self._context, base=0),
             )
-            step = checked(step, number, self._terms, f"{ids[index]} {access[index]} {subtasks[index]}")
+            step = checked(step, number, self._context, f"{ids[index]} {access[index]} {subtasks[index]}")
             self._given += 1
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
@@ -131,7 +131,7 @@ class _List:
 
     @classmethod
     def read(cls, text: str, start: int, *, strings: bool) -> _List:
-        """The list that opens at `start`. In one of `strings` a quote that strays into a string does not end it."""
+        """The list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
         made = cls()
         at, begin, depth, quote = start + 1, start + 1, 0, ""
         while at < len(text) and not made.closed:
@@ -155,7 +155,7 @@ class _List:
         return made
 
     def add(self, text: str, begin: int, end: int) -> int:
-        """Keep what stands there, unless it is blank; returns `end`."""
+        """Add the element between `begin` and `end`, unless it is blank; returns `end`."""
         item = text[begin:end].strip()
         self.items += [item] if item else []
         return end
@@ -190,16 +190,16 @@ def _unescaped(found: re.Match[str]) -> str:
     return "\n" if found[2] == "n" else found[2]
 
 
-def spell(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
     """The three lists; access lists that hold everything before are written `["all"]`.
 
-    The given text has no position: an access list that holds it and not everything cannot be spelled, and loses it.
+    The given text has no position: an access list that holds it and not everything cannot be written, and loses it.
     """
     steps = () if isinstance(plan, KeepAnswer) else plan.steps
     ids, access = [], []
     for number, step in enumerate(steps, start=1):
         ids.append(int(context.label(step.worker)))
-        everything = step.access and set(step.access) == set(context.everything_before(number))
+        everything = step.access and set(step.access) == set(context.all_before(number))
         access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
     subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
     head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
@@ -214,8 +214,8 @@ def grammar(context: PlanFormatContext) -> str:
     sizes = range(1, context.rules.steps - context.first + 2)
     options = [f"plan{size}" for size in sizes]
     options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
-    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {either(context.allowed)}"]
-    lines += ["reasoning ::= thought{0,8}", f'thought ::= {signs_but("=:[")}{{1,300}} "\\n"']
+    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {alternatives(context.allowed)}"]
+    lines += ["reasoning ::= thought{0,8}", f'thought ::= {char_class_without("=:[")}{{1,300}} "\\n"']
     for size in sizes:
         ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
         entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
@@ -223,10 +223,10 @@ def grammar(context: PlanFormatContext) -> str:
             f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
         )
     for number in range(context.first, context.rules.steps + 1):
-        entries = either(_entries(number, context))
+        entries = alternatives(_entries(number, context))
         lines.append(f"access{number} ::= {entries}")
     quotes = '"\\`“”„‘’'
-    body = f"{signs_but(BLANK + quotes)} {signs_but(quotes)}{{0,{context.subtask_chars - 1}}}"
+    body = f"{char_class_without(BLANK + quotes)} {char_class_without(quotes)}{{0,{context.subtask_chars - 1}}}"
     lines.append(f'text ::= "\\"" {body} "\\""')
     return "\n".join(lines)
 
@@ -238,8 +238,8 @@ def _entries(number: int, context: PlanFormatContext) -> list[str]:
     return [*entries, '["all"]']
 
 
-def explain(context: PlanFormatContext) -> str:
-    """How to write a plan, told to a conductor."""
+def instructions(context: PlanFormatContext) -> str:
+    """Instructions for the conductor on how to write a plan."""
     del context
     return (
         "Reason first, then write three lists of equal length: model_id (worker numbers), subtasks (texts) and "
@@ -247,4 +247,6 @@ def explain(context: PlanFormatContext) -> str:
     )
 
 
-PUBLISHED = PlanFormat(name="published", parser=PublishedParser, spell=spell, grammar=grammar, explain=explain)
+PUBLISHED = PlanFormat(
+    name="published", parser=PublishedParser, render=render, grammar=grammar, instructions=instructions
+)
