@@ -404,6 +404,20 @@ def test_continuing_with_an_exhausted_budget_makes_no_calls(two_workers: Stage, 
         assert done.json == first.json
 
 
+def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage, cases: Path) -> None:
+    """One that was started is shown and can be continued tomorrow; a new one makes no call: exit code 6."""
+    tables = [two_workers.worker(name, "price = { input = 1000, output = 1000 }") for name in ("alpha", "beta")]
+    limits = "[limits]\nattempts = 1\ncost_day = 0.06"
+    two_workers.configure("\n".join([limits, *tables]), workers=())
+    first = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
+    before = posts(two_workers)
+    assert (first.code, before) == (6, 3), first.err
+    assert "continue tomorrow: conductor eval --resume 2" in first.err
+    other = two_workers.inside("eval", cases, "--systems", "best-worker", "--yes", "--json")
+    assert (other.code, other.out, posts(two_workers)) == (6, "", before), other.err
+    assert "0 of 6 runs cost $0.00" in other.err
+
+
 def test_max_cost_needs_known_prices(two_workers: Stage, cases: Path) -> None:
     """Counting an unknown price as 0 would not enforce the limit: exit code 3."""
     done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--max-cost", "1")

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from conductor_cli.core.redact import Secrets
+from conductor_cli.evals import html_report
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
 from conductor_cli.evals.report import make_report
 from tests.evals.kit import pool
 from tests.evals.sample_outcomes import outcomes
 from tests.evals.test_report import SPEC, report
+
+if TYPE_CHECKING:
+    import pytest
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp; </style>'
 
@@ -71,6 +77,18 @@ def test_markup_in_texts_adds_no_element() -> None:
     shape = [(name, sorted(given)) for name, given in Reader(evil).tags]
     assert shape == [(name, sorted(given)) for name, given in Reader(page_of("x")).tags]
     assert not {"\x1b", "\u202e"} & set(evil)
+
+
+def test_a_key_is_redacted_before_a_text_is_cropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the first half of a key at the end of a long answer would be shown."""
+    secrets = Secrets()
+    secrets.add("sk-planted-0123456789")
+    monkeypatch.setattr(html_report, "KNOWN_SECRETS", secrets)
+    answer = "x" * (MAX_TEXT - 10) + "sk-planted-0123456789"
+    made = [replace(item, answer=answer) for item in outcomes("alone:one", "+")]
+    page = render_html(make_report("", SPEC, made), [Case(id="1", question="q", answer="a")], made)
+    assert "sk-planted" not in page
+    assert "[key]" in page
 
 
 def plots(page: str) -> list[ET.Element]:

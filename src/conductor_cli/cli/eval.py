@@ -239,7 +239,8 @@ async def _run(
                 print_notice(f"  continue: {command}")
                 raise
         if done < total:
-            command = resume_command.format(id=evaluation.id if evaluation else "last")
+            # Nothing was stored yet if the limit of the day was reached before.
+            command = resume_command.format(id=evaluation.id) if evaluation else "run the same command again"
             print_error(_limit_reached(prepared, done, command))
             return evaluation, LIMIT
         return evaluation, 0
