@@ -13,8 +13,8 @@ from tests.cli.stage import Stage, explained, says
 QUESTION: Final = "Spell the capital of Japan backwards."
 
 
-def test_a_question_is_planned_and_answered_without_anything_of_the_users(stage: Stage) -> None:
-    """Real models through llama.cpp: two specialists, the second one seeing the first; nobody configured is asked."""
+def test_the_demo_needs_no_configuration(stage: Stage) -> None:
+    """Two real specialists run in llama.cpp, one on the answer of the other. No configured worker is asked."""
     done = stage.inside("ask", "--rehearsal", QUESTION, "--format", "json")
     assert done.code == 0
     said = json.loads(done.out)
@@ -24,8 +24,8 @@ def test_a_question_is_planned_and_answered_without_anything_of_the_users(stage:
 
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
-def test_other_questions_are_refused_with_what_it_knows(stage: Stage, command: str) -> None:
-    """An honest line before anything is loaded, and the way to the real conductor."""
+def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, command: str) -> None:
+    """Before anything is loaded, and with the way to a full model."""
     done = stage.inside(command, "--rehearsal", "Who wrote the Iliad?")
     assert done.code == 2
     assert "the demo models only handle letters" in done.err
@@ -33,10 +33,10 @@ def test_other_questions_are_refused_with_what_it_knows(stage: Stage, command: s
 
 
 @pytest.mark.parametrize("more", [["-f", "notes.txt"], ["--system", "Be brief."]])
-def test_what_its_models_cannot_read_is_refused(
+def test_files_and_system_prompts_are_refused(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    """A file or a system text would be left out without a word: they read only the question."""
+    """The demo models read only the question, so they would be ignored silently."""
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("Tokyo")
     done = stage.inside("ask", "--rehearsal", QUESTION, *more)
@@ -53,8 +53,8 @@ def test_a_plan_is_made_edited_and_run(stage: Stage) -> None:
     assert (done.code, done.out.strip()) == (0, "OYKOT")
 
 
-def test_a_stopped_run_is_resumed_by_the_models_it_began_with(stage: Stage) -> None:
-    """The trace tells that it is the rehearsal's; the user's own workers are not asked in its place."""
+def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
+    """The trace shows that it was a demo run; the user's workers are not asked instead."""
     plan = stage.inside("plan", "--rehearsal", QUESTION).out
     stopped = stage.inside("run", "-", "--rehearsal", "--max-calls", "1", given=plan)
     assert (stopped.code, stopped.out.strip()) == (6, "TOKYO")
@@ -64,21 +64,21 @@ def test_a_stopped_run_is_resumed_by_the_models_it_began_with(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("flags", [("--mode", "ultra"), ("--recursion", "1")])
-def test_it_is_not_asked_for_what_it_was_not_trained_for(stage: Stage, flags: tuple[str, str]) -> None:
-    """A review by a model that never learnt to review would destroy a right answer."""
+def test_modes_without_training_are_refused(stage: Stage, flags: tuple[str, str]) -> None:
+    """A review by a model that never learnt to review would spoil a correct answer."""
     done = stage.inside("ask", "--rehearsal", QUESTION, *flags)
     assert done.code == 2
     assert "trained to plan" in done.err
 
 
-def test_one_worker_is_named_in_mini_mode(stage: Stage) -> None:
+def test_mini_mode_chooses_one_worker(stage: Stage) -> None:
     """One hop, one label."""
     done = stage.inside("ask", "--rehearsal", "--mode", "mini", "What is the capital of Italy?")
     assert (done.code, done.out.strip()) == (0, "ROME")
 
 
-def test_another_conductor_may_plan_over_its_workers(stage: Stage) -> None:
-    """`--conductor` names it; it is a prompted one, and the workers are still spoken to in their words."""
+def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
+    """`--conductor` names it. It gets the normal prompt, and the demo workers still get theirs."""
     stage.models["alpha"] = says("C | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
     assert (done.code, done.out.strip()) == (0, "OYKOT")

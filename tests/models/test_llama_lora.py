@@ -264,7 +264,7 @@ def check_same(found: Any, wanted: Any, base: Any) -> None:
 
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_an_adapter_computes_what_merged_weights_do(tmp_path: Path, architecture: str, dtype: str) -> None:
+def test_an_adapter_computes_what_merged_weights_compute(tmp_path: Path, architecture: str, dtype: str) -> None:
     """For every module, in every type of numbers: as transformers would compute, and as a merged GGUF does."""
     weights = random_weights(architecture)
     adapter = Adapter(architecture, modules(*EVERY), dtype)
@@ -321,8 +321,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_safetensors_file_itself_can_be_named(place: Path) -> None:
-    """Its configuration lies beside it; the adapter is called after the directory, and says what it is."""
+def test_the_safetensors_file_can_be_named(place: Path) -> None:
+    """The configuration is beside it. The adapter is named after the directory."""
     weights = (place / "lora" / "adapter_model.safetensors").rename(place / "lora" / "best.safetensors")
     convert_adapter(weights, place / "base.gguf", place / "lora.gguf")
     assert read_header(place / "lora.gguf").values == {
@@ -332,7 +332,7 @@ def test_the_safetensors_file_itself_can_be_named(place: Path) -> None:
     assert read_header(place / "lora.gguf").tensors == 2 * LAYERS
 
 
-def test_a_copy_of_the_embedding_is_left_out(tmp_path: Path) -> None:
+def test_a_copy_of_the_embedding_is_ignored(tmp_path: Path) -> None:
     """PEFT saves the base model's embedding beside its adapter."""
     base = save_model(tmp_path / "base.gguf", "qwen2", random_weights("qwen2"))
     adapter = Adapter("qwen2", {"model.embed_tokens": 4})
@@ -342,7 +342,7 @@ def test_a_copy_of_the_embedding_is_left_out(tmp_path: Path) -> None:
     assert read_header(tmp_path / "lora.gguf").tensors == 2
 
 
-def test_a_tied_model_takes_no_adapter_for_its_embedding(tmp_path: Path) -> None:
+def test_an_adapter_for_the_embedding_of_a_tied_model_is_refused(tmp_path: Path) -> None:
     """llama.cpp would abort the process: it would use the embedding's adapter for the output too."""
     weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
     base = save_model(tmp_path / "base.gguf", "qwen2", weights)
@@ -351,8 +351,8 @@ def test_a_tied_model_takes_no_adapter_for_its_embedding(tmp_path: Path) -> None
         refused(adapter, base, "reads and writes with one matrix")
 
 
-def test_a_tied_model_that_names_the_other_matrix_is_tied(tmp_path: Path) -> None:
-    """The list of its tensors counts, not what its texts say."""
+def test_a_tied_model_is_recognised_by_its_tensors(tmp_path: Path) -> None:
+    """A text in its metadata that names the output does not count."""
     weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
     base = save_model(tmp_path / "base.gguf", "qwen2", weights)
     adapter = Adapter("qwen2", {"lm_head": 4}).save(tmp_path / "lora")
@@ -400,8 +400,8 @@ def refused(source: Path, base: Path, problem: str) -> None:
         ({"lora_alpha": math.nan}, "not a number"),
     ],
 )
-def test_what_llama_cpp_cannot_do_is_refused(place: Path, change: dict[str, object], problem: str) -> None:
-    """Each with what it is; nothing is left out silently."""
+def test_what_llama_cpp_would_ignore_is_refused(place: Path, change: dict[str, object], problem: str) -> None:
+    """With the reason; nothing is left out silently."""
     path = place / "lora" / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     refused(place / "lora", place / "base.gguf", problem)
@@ -424,8 +424,8 @@ def test_an_invalid_configuration_is_an_error(place: Path, text: str, problem: s
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
-def test_a_missing_file_is_told(place: Path, name: str) -> None:
-    """By its name, with the system's reason."""
+def test_a_missing_file_is_named(place: Path, name: str) -> None:
+    """With the reason of the system."""
     (place / "lora" / name).unlink()
     refused(place / "lora", place / "base.gguf", f"{name} cannot be read: No such file")
 
@@ -505,10 +505,10 @@ LAYER = "base_model.model.model.layers"
          (0, WIDTH), "does not consist of two matrices"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused(
+def test_tensors_that_do_not_fit_are_refused(
     place: Path, names: tuple[str, ...], shape: tuple[int, ...], problem: str
 ) -> None:
-    """Half a pair, a module that the base model lacks, shapes that do not fit."""
+    """Half a pair, a module that the base model lacks, or other shapes."""
     save_tensors(place / "lora" / "adapter_model.safetensors", {name: ("F32", np.zeros(shape)) for name in names})
     refused(place / "lora", place / "base.gguf", problem)
 
@@ -525,14 +525,14 @@ def test_a_base_of_another_architecture_is_refused(place: Path) -> None:
     refused(place / "lora", path, "its architecture is qwen9, and supported are qwen2, qwen3, llama")
 
 
-def test_a_base_that_says_too_little_is_refused(place: Path) -> None:
-    """A model whose layers have different widths says so in a list, which is not known here."""
+def test_a_base_model_without_a_layer_count_is_refused(place: Path) -> None:
+    """So is one that gives a list instead of a number."""
     path = place / "base.gguf"
     path.write_bytes(path.read_bytes().replace(b"block_count", b"block_counx"))
     refused(place / "lora", path, "has no valid block_count")
 
 
-def test_an_adapter_is_laid_over_weights_of_sixteen_bits(models: Path, tmp_path: Path) -> None:
+def test_an_adapter_works_on_a_base_model_with_16_bits(models: Path, tmp_path: Path) -> None:
     """A base as it comes, in F16 and with a vocabulary of its own: llama.cpp takes the adapter, and answers change."""
     base = make(models / "adapted.gguf")
     save_tensors(

@@ -41,12 +41,12 @@ def asked(question: Question, given: PlanFormatContext, **more: object) -> Reque
     return conductor_request(question, POOL, PROFILE, given, **more)  # type: ignore[arg-type]
 
 
-def test_a_label_is_a_card_in_short() -> None:
+def test_a_label_is_a_short_card() -> None:
     """The skill that stands out, or `a` where none does, and the place in the pool."""
     assert context().labels == {"n0": "sums", "a1": "jack", "l2": "spells", "a3": "new"}
 
 
-def test_the_message_is_labels_and_question_and_nothing_else() -> None:
+def test_the_prompt_contains_only_labels_and_question() -> None:
     """In the one form that the models of this world read; a worker that is away is not shown."""
     (message,) = asked(QUESTION, context()).messages
     assert (message.role, message.content) == ("user", "|n0|a1|l2|a3\nspell the capital of FRANCE backwards\n")
@@ -54,7 +54,7 @@ def test_the_message_is_labels_and_question_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_plan_is_a_line_a_step_with_bare_bars(exact: bool) -> None:
+def test_a_plan_has_a_line_for_each_step(exact: bool) -> None:
     """It is written so, and read back so with a grammar or without."""
     given = context(exact=exact)
     native = PLAN_FORMATS[PROFILE.plan_format]
@@ -66,7 +66,7 @@ def test_a_plan_is_a_line_a_step_with_bare_bars(exact: bool) -> None:
     assert '"|" label' in native.grammar(given)
 
 
-def test_a_label_that_is_not_on_offer_is_a_fault() -> None:
+def test_an_unknown_label_is_an_error() -> None:
     """Neither a number that belongs to another card nor a card that nobody has."""
     for wrong in ("l0", "f1", "l9"):
         parser = PLAN_FORMATS["native"].parser(context())
@@ -75,25 +75,25 @@ def test_a_label_that_is_not_on_offer_is_a_fault() -> None:
             list(parser.end())
 
 
-def test_what_stands_is_gone_on_from() -> None:
+def test_a_partial_plan_is_continued() -> None:
     """It was trained to write plans and not to hear of faults."""
     text = asked(QUESTION, replace(context(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
     assert text.endswith("backwards\ncapital of FRANCE|-|a1\n")
 
 
-def test_mini_begins_the_one_step() -> None:
+def test_the_mini_prompt_starts_the_only_step() -> None:
     """What is left to choose is the label, which is what it has learnt to write there."""
     request = asked(QUESTION, context(single=True))
     assert request.messages[0].content.endswith("\nspell the capital of FRANCE backwards|-|")
     assert request.choices == ("n0", "a1", "l2", "a3")
 
 
-def test_it_is_never_asked_to_reason() -> None:
+def test_the_demo_conductor_is_never_asked_to_reason() -> None:
     """It has not learnt that, so `ultra` plans as `auto` does."""
     assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", exact=True).reasoning
 
 
-def test_a_long_question_is_cut_to_what_may_be_shown() -> None:
+def test_a_long_question_is_cut_to_the_limit() -> None:
     """The conductor's context is small; whoever asks again shows less."""
     long = Question(text="spell LION backwards and " * 400)
     assert len(asked(long, context(), room=100).messages[0].content) < 130

@@ -47,14 +47,14 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
         ("東京", ""),
     ],
 )  # fmt: skip
-def test_what_is_worked_on_is_in_capitals(typed: str, read: str) -> None:
+def test_operands_are_in_upper_case(typed: str, read: str) -> None:
     """Signs become words, and a word that no phrasing has, or that is quoted, is one to be worked on."""
     assert normalize(typed) == read
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), split=st.sampled_from(["train", "test"]))
-def test_a_question_is_read_alike_however_it_is_typed(seed: int, split: str) -> None:
+def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) -> None:
     """Small, large, without stop, and read twice: always the same text."""
     for problem in draw_problems(10, seed, split=split):  # type: ignore[arg-type]
         read = normalize(problem.question)
@@ -70,7 +70,7 @@ def test_a_question_is_read_alike_however_it_is_typed(seed: int, split: str) -> 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=80))
-def test_any_text_can_be_read(text: str) -> None:
+def test_any_text_can_be_normalized(text: str) -> None:
     """Whatever is typed, what the models read is plain ASCII on one line, and no longer than four times the text."""
     read = normalize(text)
     assert read.isascii()
@@ -98,8 +98,8 @@ def test_a_question_of_this_world_is_known(typed: str) -> None:
         "Prove that there are infinitely many primes.", "Spell 東京 backwards",
     ],
 )  # fmt: skip
-def test_a_question_outside_is_not_known(typed: str) -> None:
-    """What these models cannot know is told apart, so that it can be said honestly."""
+def test_a_question_outside_the_world_is_not_known(typed: str) -> None:
+    """Such questions are refused."""
     assert not is_known(typed)
 
 
@@ -110,7 +110,7 @@ def test_the_capabilities_name_each_skill() -> None:
         assert word in CAPABILITIES
 
 
-def test_operands_and_skills_are_read_off() -> None:
-    """What is worked on, and by whose keywords."""
+def test_operands_and_skills_are_found() -> None:
+    """The operands, and the skills whose keywords occur."""
     assert find_operands("take FRANCE's capital add 3") == ("FRANCE", "3")
     assert find_skills("Spell the capital of France backwards, then add 3") == ("letters", "numbers", "facts")

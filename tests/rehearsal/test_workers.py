@@ -46,7 +46,7 @@ def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1
     return SeenStep(number=number, worker="facts", subtask=subtask, answer=answer)
 
 
-def test_a_message_shows_question_answers_and_subtask() -> None:
+def test_the_prompt_shows_question_answers_and_subtask() -> None:
     """The terse form that the workers were trained on, with the answer to follow."""
     assert render(ASKED, step("spell it backwards", 1), (seen("Paris."),)) == (
         "q: spell the capital of FRANCE backwards\ns: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"
@@ -56,12 +56,12 @@ def test_a_message_shows_question_answers_and_subtask() -> None:
 @pytest.mark.parametrize(
     "subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH, "Try it once more."]
 )
-def test_a_subtask_that_is_the_question_stands_alone(subtask: str) -> None:
+def test_a_subtask_equal_to_the_question_is_shown_once(subtask: str) -> None:
     """In mini mode, and wherever a subtask names nothing to do in this world, the question is the subtask."""
     assert render(ASKED, step(subtask), ()) == "s: spell the capital of FRANCE backwards\na:"
 
 
-def test_what_is_seen_of_such_a_subtask_is_an_answer_to_the_question() -> None:
+def test_an_answer_to_such_a_subtask_answers_the_question() -> None:
     """Whoever is to choose among answers reads them under the question itself."""
     asked = "s: spell the capital of FRANCE backwards\na:"
     answer = SeenStep(number=1, worker="letters", subtask=ANSWER_DIRECTLY, answer="Sirap.")
@@ -79,7 +79,7 @@ def test_a_step_that_failed_is_not_shown() -> None:
     subtask=st.text(max_size=2000),
     answers=st.lists(st.text(max_size=500), max_size=6),
 )
-def test_a_message_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
+def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
     """Whatever is asked and seen, it is ASCII, no longer than the context holds, and is never cut."""
     items = [seen(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
     text = render(Question(text=question), step(subtask), items)
@@ -93,12 +93,12 @@ def test_a_message_always_fits_the_context(question: str, subtask: str, answers:
 @pytest.mark.parametrize(
     ("answer", "read"), [("paris", "PARIS"), (" Paris.\n", "PARIS"), ("12", "12"), ("", ""), ("é", ""), ("a b", "A B")]
 )
-def test_an_answer_is_read_in_capitals_on_one_line(answer: str, read: str) -> None:
+def test_an_answer_is_normalized_to_one_line_in_upper_case(answer: str, read: str) -> None:
     """As the world's own answers are written."""
     assert clean_answer(answer) == read
 
 
-def test_the_pool_holds_the_four_workers_with_their_cards() -> None:
+def test_the_pool_contains_the_four_workers_with_their_cards() -> None:
     """Ordinary local workers, free, at temperature 0; what was measured of one stands in its card."""
     card = Card(strengths={"letters": 0.97}, measured=True)
     workers = rehearsal_workers({"letters": card})
@@ -113,8 +113,8 @@ def test_the_pool_holds_the_four_workers_with_their_cards() -> None:
         assert worker.price.input == 0
 
 
-def test_the_files_can_be_elsewhere(tmp_path: Path) -> None:
-    """A training's own directory is used in place of the package's."""
+def test_the_files_can_be_in_another_directory(tmp_path: Path) -> None:
+    """A training's own directory replaces the package's."""
     assert [Path(worker.model) for worker in rehearsal_workers(directory=tmp_path)] == [
         tmp_path / f"{name}.gguf" for name in NAMES
     ]
@@ -142,10 +142,8 @@ async def right(worker: Worker, asked: tuple[Problem, ...]) -> int:
     return count
 
 
-def test_freshly_trained_files_take_the_place_of_those_that_ship(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A variable names their directory: workers, conductor and cards all come from there, from wherever one asks."""
+def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers, conductor and cards come from its directory, whatever the working directory."""
     shipped = model_path("letters"), conductor_model.conductor_path(), cards_path()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)

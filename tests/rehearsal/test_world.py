@@ -19,7 +19,7 @@ from tests.rehearsal.reader import answers
 SEEDS = st.integers(0, 10**6)
 
 
-def test_the_world_is_as_large_as_is_said() -> None:
+def test_the_world_has_the_documented_size() -> None:
     """There are at least 40 capitals, 36 elements, 12 months, and every word is worked on by one table only."""
     assert len(CAPITALS) >= 40
     assert len(ELEMENTS) >= 36
@@ -44,7 +44,7 @@ def test_a_skill_has_at_least_eight_phrasings_and_some_are_held_out(skill: str) 
         assert any(can_nest(phrasing) for phrasing in way.nouns)
 
 
-def test_no_word_to_be_worked_on_is_one_of_the_phrasings() -> None:
+def test_no_operand_is_a_word_of_a_phrasing() -> None:
     """A question can be read without quotes: what a phrasing is made of is never worked on."""
     worked = {*WORDS, *(word for operation in OPERATIONS.values() for word in operation.starts)}
     assert not {word.lower() for word in worked} & VOCABULARY
@@ -82,7 +82,7 @@ def drawn(split: str, phrasings: str, seeds: range, count: int) -> list[Problem]
     return [item for seed in seeds for item in draw_problems(count, seed, split=split, phrasings=phrasings)]  # type: ignore[arg-type]
 
 
-def test_what_is_tested_was_never_trained_on() -> None:
+def test_test_questions_are_never_training_questions() -> None:
     """No question of a test is one of training's, whichever phrasings it is drawn from; nor is a letters' word."""
     trained = drawn("train", "known", range(20), 400)
     tested = [item for phrasings in ("known", "held", "all") for item in drawn("test", phrasings, range(4), 400)]
@@ -103,7 +103,7 @@ def path(problem: Problem) -> tuple[str, ...]:
     return (*start, *(f"{hop.op} {hop.amount}" for hop in problem.hops))
 
 
-def test_all_skills_and_operations_come() -> None:
+def test_all_skills_and_operations_are_drawn() -> None:
     """A set of five hundred uses every operation, as the only hop of a question and within a chain."""
     mix = draw_problems(500, 1, split="test")
     assert {hop.op for problem in mix for hop in problem.hops} == set(OPERATIONS)
@@ -118,7 +118,7 @@ def test_a_skill_can_be_drawn_alone(skill: str) -> None:
     assert {len(problem.hops) for problem in found} == {1}
 
 
-def test_more_than_there_are_is_refused() -> None:
+def test_asking_for_too_many_problems_is_an_error() -> None:
     """A set that cannot be filled with different questions says so."""
     with pytest.raises(ValueError, match="there are no 100000 different problems"):
         draw_problems(100_000, 1, split="test", hops=(1,), skills=("facts",))
@@ -126,7 +126,7 @@ def test_more_than_there_are_is_refused() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_a_hop_says_its_part_in_words_of_the_question(seed: int) -> None:
+def test_a_subtask_uses_the_words_of_the_question(seed: int) -> None:
     """Subtasks are made of the question's words and "it"; each hop needs the one before it and no other."""
     for problem in draw_problems(10, seed, split="test"):
         words = {*normalize(problem.question).replace("'s", "").split(), "it", "its", "'s"}
@@ -138,7 +138,7 @@ def test_a_hop_says_its_part_in_words_of_the_question(seed: int) -> None:
         assert problem.hops[-1].answer == problem.answer
 
 
-def test_the_months_go_round() -> None:
+def test_december_is_followed_by_january() -> None:
     """After the last month comes the first, and before the first the last."""
     after, before = OPERATIONS["after"], OPERATIONS["before"]
     assert [(after.does(one, 0), before.does(two, 0)) for one, two in pairwise(MONTHS)] == list(
@@ -148,7 +148,7 @@ def test_the_months_go_round() -> None:
     assert before.does("JANUARY", 0) == "DECEMBER"
 
 
-def test_every_question_is_known_as_one() -> None:
+def test_every_drawn_question_is_known() -> None:
     """What the world asks is a question of this world."""
     asked = [*draw_problems(300, 5), *draw_problems(300, 5, split="test")]
     assert [problem.question for problem in asked if not is_known(problem.question)] == []

@@ -29,8 +29,8 @@ def copied(base: Path, directory: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_model_is_looked_at_without_being_loaded(base: Path) -> None:
-    """Its kind, its weights and those of an adapter over all layers but the output."""
+def test_a_model_is_described_without_being_loaded(base: Path) -> None:
+    """Its architecture, its weights, and those of an adapter on all layers but the output."""
     model = find_base_model(str(base), LoraSettings(rank=2))
     assert (model.architecture, model.context) == ("qwen2", 4096)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
@@ -42,13 +42,13 @@ def test_a_model_is_looked_at_without_being_loaded(base: Path) -> None:
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
-    """Nobody could ask it for a plan in the way that the program does."""
+    """It could not be asked for a plan as the program asks."""
     with pytest.raises(ConfigError, match="has no chat template") as told:
         find_base_model(str(tiny.base(tmp_path, template="")))
     assert "chat_template.jinja" in told.value.hint
 
 
-def test_a_template_that_does_not_take_a_conductors_messages_is_refused(tmp_path: Path) -> None:
+def test_a_template_that_rejects_a_conductors_messages_is_refused(tmp_path: Path) -> None:
     """Some refuse a system message."""
     template = "{{ raise_exception('no system message, please') }}"
     model = find_base_model(str(tiny.base(tmp_path, template=template)))
@@ -77,10 +77,8 @@ def _cut(path: Path) -> None:
     ],
     ids=["no weights", "no config", "empty config", "another kind", "broken tokenizer", "a part is missing"],
 )
-def test_a_model_that_is_not_whole_is_refused(
-    base: Path, tmp_path: Path, spoil: Callable[[Path], object], said: str
-) -> None:
-    """With what is wrong, in one line."""
+def test_an_incomplete_model_is_refused(base: Path, tmp_path: Path, spoil: Callable[[Path], object], said: str) -> None:
+    """The error says in one line what is wrong."""
     copy = copied(base, tmp_path)
     spoil(copy)
     with pytest.raises(ConfigError, match=said) as told:
@@ -88,7 +86,7 @@ def test_a_model_that_is_not_whole_is_refused(
     assert "\n" not in told.value.message
 
 
-def test_weights_that_are_cut_off_are_refused(base: Path, tmp_path: Path) -> None:
+def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
     """When they are loaded, before a step."""
     copy = copied(base, tmp_path)
     _cut(copy / "model.safetensors")
@@ -97,8 +95,8 @@ def test_weights_that_are_cut_off_are_refused(base: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
-def test_a_model_that_is_not_here_is_not_fetched(name: str) -> None:
-    """It is said how to get it; no connection is made."""
+def test_a_missing_model_is_not_downloaded(name: str) -> None:
+    """The error says how to get it; no connection is made."""
     with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as told:
         find_base_model(name)
     assert told.value.hint.startswith(f"hf download {name}")

@@ -24,8 +24,8 @@ with exclusive_directory(Path(sys.argv[1])):
 """
 
 
-def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> None:
-    """Its state is written last, so one without it, or with half of it, was killed in the making."""
+def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
+    """The state file is written last, so a checkpoint without it, or with half of it, is incomplete."""
     for step, state in ((20, '{"global_step": 20}'), (40, '{"global_st'), (60, None)):
         place = tmp_path / f"checkpoint-{step}"
         place.mkdir()
@@ -35,8 +35,8 @@ def test_a_checkpoint_that_is_cut_off_is_not_gone_on_from(tmp_path: Path) -> Non
     assert last_checkpoint(tmp_path / "none") is None
 
 
-def test_another_course_is_told_by_what_differs(tmp_path: Path) -> None:
-    """What it would have learnt could not be told afterwards; the same course goes on."""
+def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
+    """Settings in another order are the same settings; a damaged file counts as other settings."""
     write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
     check_settings(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
     with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as told:
@@ -47,8 +47,8 @@ def test_another_course_is_told_by_what_differs(tmp_path: Path) -> None:
         write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
 
 
-def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
-    """The second one is told so; when the first has ended, there is room again."""
+def test_two_trainings_cannot_share_a_directory(tmp_path: Path) -> None:
+    """The second one gets an error; when the first has ended, the directory is free again."""
     with (
         exclusive_directory(tmp_path / "new"),
         pytest.raises(ConfigError, match=r"another training is running in .*new") as told,
@@ -59,16 +59,16 @@ def test_two_trainings_do_not_share_a_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """A file stands in its place."""
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """A file has its name."""
     (tmp_path / "out").write_text("")
     with pytest.raises(ConfigError, match=r".*out cannot be written: ") as told:
         exclusive_directory(tmp_path / "out").__enter__()
     assert told.value.hint == "choose another directory: --out"
 
 
-def test_a_training_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
-    """The system lets go of what a process held, however it ends."""
+def test_a_killed_training_releases_the_directory(tmp_path: Path) -> None:
+    """The system releases the lock with the process."""
     source = Path(__file__).resolve().parents[2] / "src"
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     environ = {**os.environ, "PYTHONPATH": str(source)}

@@ -180,8 +180,8 @@ def refused(source: Path, problem: str) -> None:
     assert not out.exists() or not [*out.iterdir()]
 
 
-def test_llama_computes_what_torch_does(trained: Trained, tmp_path: Path) -> None:
-    """The same tokens for the same text, the same logits but for rounding, and greedily the same continuation."""
+def test_llama_cpp_computes_what_torch_computes(trained: Trained, tmp_path: Path) -> None:
+    """The same tokens for the same text, the same logits but for rounding, and the same greedy continuation."""
     path = export_model(trained.directory, tmp_path / "deep" / "model.gguf", name="a model")
     prompt = trained.prompt()
     with closing(Runner(path)) as runner:
@@ -194,7 +194,7 @@ def test_llama_computes_what_torch_does(trained: Trained, tmp_path: Path) -> Non
     assert [file.name for file in path.parent.iterdir()] == ["model.gguf"]
 
 
-def test_the_file_says_what_it_is(trained: Trained, tmp_path: Path) -> None:
+def test_the_metadata_describes_the_model(trained: Trained, tmp_path: Path) -> None:
     """Name, sizes, rotation, types of tensors and tokens, and the template."""
     path = export_model(trained.directory, tmp_path / "model.gguf", name="a model")
     header = gguf.check_model_file(path)
@@ -248,8 +248,8 @@ def with_adapter(trained: Trained, directory: Path) -> Any:
 
 @peft_warns
 @pytest.mark.parametrize("over", ["gguf", "directory"])
-def test_an_adapter_computes_what_the_merged_model_does(trained: Trained, tmp_path: Path, over: str) -> None:
-    """Over its base in llama.cpp; the base may be named as a GGUF file or as transformers has it."""
+def test_an_adapter_computes_what_the_merged_model_computes(trained: Trained, tmp_path: Path, over: str) -> None:
+    """In llama.cpp; the base model may be a GGUF file or a directory of transformers."""
     merged = with_adapter(trained, tmp_path / "lora")
     base = export_model(trained.directory, tmp_path / "base.gguf", name="base")
     adapter = export_adapter(
@@ -330,15 +330,17 @@ SETTINGS: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("change", "problem"), SETTINGS, ids=[problem for _, problem in SETTINGS])
-def test_another_model_is_refused(source: Path, change: dict[str, object], problem: str) -> None:
-    """Each with what it is; nothing is written that llama.cpp would run as something else."""
+def test_a_model_that_llama_cpp_would_run_differently_is_refused(
+    source: Path, change: dict[str, object], problem: str
+) -> None:
+    """The error says why, and nothing is written."""
     path = source / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     refused(source, problem)
 
 
-def test_a_stretched_context_is_told(source: Path, tmp_path: Path) -> None:
-    """YaRN as Qwen2.5 describes it, in the older spelling: all four keys."""
+def test_a_stretched_context_is_exported(source: Path, tmp_path: Path) -> None:
+    """YaRN as Qwen2.5 describes it, in the older notation: all four keys."""
     path = source / "config.json"
     config = json.loads(path.read_text())
     config.pop("rope_parameters", None)
@@ -353,8 +355,8 @@ def test_a_stretched_context_is_told(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_missing_file_is_told(source: Path, name: str) -> None:
-    """By its name."""
+def test_a_missing_file_is_named(source: Path, name: str) -> None:
+    """With the reason of the system."""
     (source / name).unlink()
     refused(source, name)
 
@@ -365,8 +367,8 @@ def test_a_missing_file_is_told(source: Path, name: str) -> None:
     [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"[" * 100_000, lambda data: b'"\xff"'],
     ids=["empty", "half", "deep", "no text"],
 )
-def test_a_damaged_file_is_told(source: Path, name: str, spoil: Callable[[bytes], bytes]) -> None:
-    """By its name, whatever is in its place."""
+def test_a_damaged_file_is_named(source: Path, name: str, spoil: Callable[[bytes], bytes]) -> None:
+    """Whatever is in its place."""
     path = source / name
     path.write_bytes(spoil(path.read_bytes()))
     refused(source, name)
@@ -428,8 +430,10 @@ TOKENIZERS: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "problem"), TOKENIZERS)
-def test_another_tokenizer_is_refused(source: Path, spoil: Callable[[Path], object], problem: str) -> None:
-    """One that llama.cpp would read in another way, or that would make it die."""
+def test_a_tokenizer_that_llama_cpp_would_read_differently_is_refused(
+    source: Path, spoil: Callable[[Path], object], problem: str
+) -> None:
+    """Or one that would crash it."""
     spoil(source)
     refused(source, problem)
 
@@ -446,8 +450,8 @@ def test_special_tokens_by_number_and_a_template_of_several(source: Path, tmp_pa
     assert (values["tokenizer.ggml.eos_token_id"], values["tokenizer.ggml.bos_token_id"]) == (11, 13)
 
 
-def test_weights_that_stand_twice_are_refused(source: Path) -> None:
-    """In two files, which may differ."""
+def test_duplicate_weights_are_refused(source: Path) -> None:
+    """Two files have the same weight, perhaps with other values."""
     shutil.copy(source / "model.safetensors", source / "model-00001-of-00002.safetensors")
     refused(source, "twice")
 
@@ -477,15 +481,15 @@ Q = "model.layers.0.self_attn.q_proj.weight"
         (lambda weights: weights.pop(Q), f"lacks {Q}"),
     ],
 )
-def test_weights_that_are_none_are_refused(source: Path, change: Callable[[Any], object], problem: str) -> None:
-    """Another model's, an adapter's, diverged ones, too large ones; what was written until then is gone."""
+def test_invalid_weights_are_refused(source: Path, change: Callable[[Any], object], problem: str) -> None:
+    """Those of another model or an adapter, diverged or too large ones; a partial file is removed."""
     resaved(source, change)
     refused(source, problem)
 
 
 @peft_warns
-def test_an_adapter_is_no_model(trained: Trained, tmp_path: Path) -> None:
-    """It is said what to do with it."""
+def test_an_adapter_is_not_a_model(trained: Trained, tmp_path: Path) -> None:
+    """The error says what to do with it."""
     with_adapter(trained, tmp_path / "lora")
     shutil.copy(trained.directory / "config.json", tmp_path / "lora")
     shutil.copy(trained.directory / "tokenizer.json", tmp_path / "lora")
@@ -499,10 +503,10 @@ def test_an_adapter_is_no_model(trained: Trained, tmp_path: Path) -> None:
     told(error, "adapter_model.safetensors cannot be read")
 
 
-def test_no_room_is_told_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With how much is wanted; what stood there before stands there still."""
+    """With the size that is needed. The old file stays."""
     path = tmp_path / "model.gguf"
     path.write_bytes(b"before")
     monkeypatch.setattr(disk, "free_bytes", lambda directory: disk.MARGIN + 1000)
@@ -522,8 +526,8 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_fills_meanwhile_leaves_nothing(source: Path, tmp_path: Path) -> None:
-    """The half file is gone, the old one stands, and it is said how much room is wanted."""
+def test_a_disk_that_fills_during_an_export_keeps_the_old_file(source: Path, tmp_path: Path) -> None:
+    """The partial file is removed, and the error says how much space is needed."""
     path = tmp_path / "out" / "model.gguf"
     path.parent.mkdir()
     path.write_bytes(b"before")
@@ -541,7 +545,7 @@ def test_a_partial_file_of_a_killed_export_is_overwritten(source: Path, tmp_path
     assert [path.name for path in tmp_path.glob("*model.gguf*")] == ["model.gguf"]
 
 
-def test_a_place_that_cannot_be_written_to_is_told(source: Path, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(source: Path, tmp_path: Path) -> None:
     """A file where a directory should be, a directory where the file should be."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "model.gguf", tmp_path):

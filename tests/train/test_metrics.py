@@ -15,8 +15,8 @@ MALFORMED = Outcome(reward=0.0, valid=False)
 FAILED = Outcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",))
 
 
-def test_the_figures_of_a_step() -> None:
-    """Two groups of two, of which one says something."""
+def test_the_metrics_of_a_step() -> None:
+    """Two groups of two, of which one has a signal."""
     found = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
     assert (found["reward"], found["valid"], found["right"], found["right_given_valid"]) == (0.5, 0.75, 0.25, 0.3333)
     assert (found["steps"], found["calls"], found["signal"]) == (1.333, 1.333, 0.5)
@@ -26,25 +26,25 @@ def test_the_figures_of_a_step() -> None:
 
 
 def test_a_collapse_onto_one_worker_shows() -> None:
-    """No entropy is left, whatever the reward says."""
+    """The entropy is 0, whatever the reward."""
     assert compute_metrics([WRONG] * 4, 2)["routing_entropy"] == 0
 
 
-def test_failed_runs_are_counted_apart() -> None:
-    """They have no part in the means, and a group of nothing else has no signal."""
+def test_failed_runs_are_counted_separately() -> None:
+    """They are not in the means, and a group of failed runs has no signal."""
     found = compute_metrics([RIGHT, FAILED, FAILED, FAILED], 2)
     assert (found["failed"], found["reward"], found["right"], found["right_given_valid"]) == (3, 1.0, 1.0, 1.0)
     assert found["signal"] == 0.0
 
 
-def test_nothing_at_all_is_no_fault() -> None:
-    """A step in which no text was a plan has figures too."""
+def test_a_step_without_valid_plans_has_metrics() -> None:
+    """So has one without any plan."""
     assert compute_metrics([MALFORMED] * 2, 2)["routing_entropy"] == 0
     assert compute_metrics([], 2)["reward"] == 0.0
 
 
-def test_a_training_that_goes_on_takes_back_what_lies_behind_its_checkpoint(tmp_path: Path) -> None:
-    """Those steps are taken again, and would stand there twice."""
+def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
+    """Those steps are repeated, and would be there twice."""
     path = tmp_path / "a" / "curve.jsonl"
     curve = MetricsFile(path, step=0)
     for step in (1, 2, 3):
@@ -56,6 +56,6 @@ def test_a_training_that_goes_on_takes_back_what_lies_behind_its_checkpoint(tmp_
     assert read_metrics(path)[0]["by"] == {"x": 0.9877}
 
 
-def test_a_file_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     """Before the first step."""
     assert read_metrics(tmp_path / "none") == []

@@ -31,13 +31,13 @@ def rejected() -> ev.PlanRejected:
 
 
 @pytest.mark.parametrize(("answer", "worth"), [("42", 1.0), ("41", 0.5), ("", 0.5)])
-def test_a_valid_plan_is_worth_a_half_and_a_right_answer_one(answer: str, worth: float) -> None:
-    """Whoever says what is right is asked of the answer, and of nothing else."""
+def test_a_valid_plan_earns_a_half_and_a_correct_answer_one(answer: str, worth: float) -> None:
+    """Only the answer decides whether it is correct."""
     assert compute_reward(trace(answer=answer), lambda text: text == "42") == worth
 
 
-def test_a_text_at_fault_is_worth_nothing_even_if_the_answer_is_right() -> None:
-    """A run repairs plans and takes the best worker where there is none: that is not what wrote the text."""
+def test_an_invalid_text_earns_nothing_even_if_the_answer_is_correct() -> None:
+    """A run repairs plans, or uses the best worker without one; neither is to the credit of the text."""
     assert compute_reward(trace(rejected=(rejected(),)), lambda _: True) == 0.0
     assert compute_reward(trace(plan=None, steps=(), state="failed"), lambda _: True) == 0.0
     assert not is_valid(trace(rejected=(rejected(),)))
@@ -52,7 +52,7 @@ def test_a_text_at_fault_is_worth_nothing_even_if_the_answer_is_right() -> None:
     ],
     ids=["the worker failed", "another took its place", "the run failed"],
 )
-def test_a_worker_that_fails_is_not_the_plans_fault(broken: dict[str, Any]) -> None:
+def test_a_failed_worker_is_not_the_plans_fault(broken: dict[str, Any]) -> None:
     """Such a run has no reward at all, not a bad one."""
     assert has_failed(trace(**broken))
     assert compute_reward(trace(**broken), lambda _: True) is None

@@ -47,18 +47,18 @@ def outcomes(
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
 
-def test_the_conductor_reads_what_the_program_would_write() -> None:
+def test_the_prompt_is_the_one_of_a_real_run() -> None:
     """The labels of the pool in its order, then the question."""
     (message,) = rollouts().prompt(EXERCISE)
     assert message["content"] == "|l0|n1|f2\nspell the capital of FRANCE backwards\n"
 
 
-def test_the_reward_tells_right_from_wrong_from_malformed() -> None:
+def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
     """Wrong worker, wrong access list and a label that does not exist, each for its own reason."""
     assert [outcome.reward for outcome in outcomes([RIGHT, BLIND, MISSENT, MALFORMED])] == [1.0, 0.5, 0.5, 0.0]
 
 
-def test_what_came_of_a_plan_is_counted() -> None:
+def test_the_outcome_counts_steps_calls_and_routes() -> None:
     """Steps, worker calls, who did what, and whether that was somebody good at it."""
     right, missent, malformed = outcomes([RIGHT, MISSENT, MALFORMED])
     assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("facts", "letters"))
@@ -68,20 +68,20 @@ def test_what_came_of_a_plan_is_counted() -> None:
     assert (malformed.valid, malformed.steps, malformed.fitting) == (False, 0, ())
 
 
-def test_nobody_in_particular_fits_where_the_specialist_is_missing() -> None:
+def test_without_a_specialist_any_worker_fits() -> None:
     """Then the worker that is good at nothing in particular is the best there is."""
     lacking = RehearsalExercise(problem=PROBLEM, workers=("letters", "generalist"))
     (found,) = outcomes(["capital of FRANCE|-|a1\nspell it backwards|1|l0"], exercise=lacking)
     assert (found.reward, found.fitting) == (1.0, (("facts", True), ("letters", True)))
 
 
-def test_a_text_that_was_cut_off_is_no_plan() -> None:
+def test_a_text_that_was_cut_off_is_invalid() -> None:
     """Even where what there is of it reads like one: in a run its conductor would be asked again."""
     (found,) = asyncio.run(rollouts().outcomes([SampledPlan(exercise=EXERCISE, text=RIGHT, complete=False)]))
     assert (found.valid, found.reward) == (False, 0.0)
 
 
-def test_the_same_plan_is_run_once() -> None:
+def test_equal_plans_run_once() -> None:
     """Groups write the same plan again and again, and the workers draw no lots."""
     facts = solvers()[1]["facts"]
     first, *others = outcomes([RIGHT, RIGHT, RIGHT], rollouts(facts=facts))
@@ -89,7 +89,7 @@ def test_the_same_plan_is_run_once() -> None:
     assert len(facts.requests) == 1
 
 
-def test_a_worker_that_fails_leaves_no_reward_and_is_asked_again_later() -> None:
+def test_a_failed_worker_gives_no_reward_and_is_asked_again_later() -> None:
     """It says nothing about the plan, so it is not remembered either."""
     broken = ScriptedModel(scripts=[[ModelError("broken", "the file is gone")], ["PARIS"]])
     rolled = rollouts(facts=broken)
@@ -98,7 +98,7 @@ def test_a_worker_that_fails_leaves_no_reward_and_is_asked_again_later() -> None
     assert outcomes([RIGHT], rolled)[0].reward == 1.0
 
 
-def test_a_model_plans_for_itself() -> None:
+def test_plans_of_a_model_are_run() -> None:
     """Through the same conductor."""
     model = ScriptedModel(scripts=[[RIGHT]])
     (found,) = asyncio.run(planned(rollouts(), model, [EXERCISE]))
@@ -106,7 +106,7 @@ def test_a_model_plans_for_itself() -> None:
     assert model.requests[0].grammar
 
 
-def test_best_routing_sends_each_hop_to_whoever_was_measured_best() -> None:
+def test_best_routing_sends_each_hop_to_the_best_measured_worker() -> None:
     """Of those on offer."""
     rolled = rollouts()
     assert best_routing(EXERCISE, rolled).text == RIGHT
@@ -114,7 +114,7 @@ def test_best_routing_sends_each_hop_to_whoever_was_measured_best() -> None:
     assert best_routing(lacking, rolled).text == "capital of FRANCE|-|a0\nspell it backwards|1|a0"
 
 
-def test_a_worker_without_a_word_says_so_and_the_plan_answers_for_it() -> None:
+def test_an_empty_answer_becomes_a_placeholder() -> None:
     """It was asked for what it cannot do; a run would try another worker, and the plan would never hear of it."""
     silent = PlaceholderModel(ScriptedModel(scripts=[[""]]))
     (found,) = outcomes([RIGHT], rollouts(facts=silent))

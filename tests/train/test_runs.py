@@ -77,8 +77,8 @@ def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Ou
 # Tasks
 
 
-def test_every_case_comes_once_before_any_comes_again() -> None:
-    """Each time in another order, and always the same for the same number."""
+def test_every_case_comes_once_before_any_is_repeated() -> None:
+    """Each time in another order, and the same for the same number."""
     drawn = [tasks().exercise(number) for number in range(12)]
     first, second = [[task.case.id for task in drawn[at : at + 6]] for at in (0, 6)]
     assert sorted(first) == sorted(second) == [case.id for case in CASES]
@@ -86,8 +86,8 @@ def test_every_case_comes_once_before_any_comes_again() -> None:
     assert drawn == [tasks().exercise(number) for number in range(12)]
 
 
-def test_a_conductor_that_reads_names_gets_pools_that_are_drawn() -> None:
-    """Two of three or all, in any order; by number alone workers are known by their place, so all are on offer."""
+def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
+    """Two of three or all, in any order. One that sees only numbers knows workers by position, so all are on offer."""
     offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
@@ -95,8 +95,8 @@ def test_a_conductor_that_reads_names_gets_pools_that_are_drawn() -> None:
     assert {by_number.exercise(number).workers for number in range(50)} == {POOL.names}
 
 
-def test_what_tells_one_training_from_another() -> None:
-    """Its cases, its workers, its settings; not what makes it faster or dearer."""
+def test_cases_workers_and_settings_distinguish_trainings() -> None:
+    """What only makes a training faster or more expensive does not."""
     one = tasks().as_dict()
     assert tasks(replace(PUBLISHED, vllm="off", concurrency=2)).as_dict() == one
     for other in (
@@ -113,7 +113,7 @@ def test_what_tells_one_training_from_another() -> None:
 # Runs
 
 
-def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> None:
+def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
     """System and user message, with the workers on offer by label, name and card."""
     system, user = rollouts(tmp_path).prompt(replace(ZERO, workers=("cat", "ann")))
     assert (system["role"], user["role"]) == ("system", "user")
@@ -121,7 +121,7 @@ def test_the_conductor_reads_what_the_program_would_write(tmp_path: Path) -> Non
     assert user["content"].endswith("Question:\nWhat is 0 + 1?")
 
 
-def test_the_reward_tells_right_from_wrong_from_malformed(tmp_path: Path) -> None:
+def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) -> None:
     """By the case's own scorer; what is no plan asks nobody and costs nothing."""
     runs = rollouts(tmp_path)
     malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
@@ -133,18 +133,18 @@ def test_the_reward_tells_right_from_wrong_from_malformed(tmp_path: Path) -> Non
     assert outcomes(rollouts(tmp_path, replace(PUBLISHED, format_bonus=0.25)), [WRONG])[0].reward == 0.25
 
 
-def test_a_text_that_was_cut_off_is_no_plan(tmp_path: Path) -> None:
+def test_a_text_that_was_cut_off_is_invalid(tmp_path: Path) -> None:
     """A limit ended it, and not the conductor."""
     cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
     assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
 
 
-def test_thinking_in_front_of_a_plan_is_no_part_of_it(tmp_path: Path) -> None:
+def test_thinking_before_a_plan_is_not_part_of_it(tmp_path: Path) -> None:
     """As an adapter takes it away where the conductor is used."""
     assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
 
 
-def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_path: Path) -> None:
+def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
     """No reward for the plan, neither good nor bad; what else it would have bought is not asked."""
     cat = says("It is 1.")
     runs = rollouts(tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat)
@@ -155,7 +155,7 @@ def test_a_worker_that_fails_is_counted_apart_and_nobody_takes_its_place(tmp_pat
     assert len(cat.requests) == 1
 
 
-def test_the_same_plan_for_the_same_task_is_run_once(tmp_path: Path) -> None:
+def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
     """And the same request of another plan is answered from the book."""
     ann = says("It is 1.")
     outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
@@ -166,7 +166,7 @@ def test_the_same_plan_for_the_same_task_is_run_once(tmp_path: Path) -> None:
     assert found[0].cost is not None
 
 
-def test_a_disk_that_takes_no_answers_ends_the_training(tmp_path: Path) -> None:
+def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
     """To go on would pay for the same again."""
     runs = rollouts(tmp_path)
     assert runs.cache is not None
@@ -178,7 +178,7 @@ def test_a_disk_that_takes_no_answers_ends_the_training(tmp_path: Path) -> None:
 # Money
 
 
-def test_right_answers_pay_for_what_they_took_and_others_do_not() -> None:
+def test_only_correct_answers_pay_for_their_cost() -> None:
     """The dearest right one the whole weight, the others their share of it; wrong ones nothing, failed ones neither."""
     costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
     assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
@@ -186,7 +186,7 @@ def test_right_answers_pay_for_what_they_took_and_others_do_not() -> None:
     assert subtract_cost([], [], 0.4) == []
 
 
-def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> None:
+def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
     """Calls in parallel cannot pass the limit together, and another stage knows what was spent before."""
     big = ScriptedModel(
         reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")]
@@ -200,7 +200,7 @@ def test_a_purse_that_is_empty_lets_nothing_more_be_asked(tmp_path: Path) -> Non
     assert TrainingBudget(tmp_path / "spent.jsonl").spent == spent_by(runs)
 
 
-def test_what_is_spent_counts_for_the_day_and_is_held_to_its_limits(tmp_path: Path) -> None:
+def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
     """A call that is made is written down once, a reply from the book is not; a day that is over ends the training."""
     runs, daily_spend = rollouts(tmp_path), DailySpend(tmp_path / "days")
     runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
@@ -214,7 +214,7 @@ def test_what_is_spent_counts_for_the_day_and_is_held_to_its_limits(tmp_path: Pa
     held.close()
 
 
-def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
+def test_data_rules_apply_in_training(tmp_path: Path) -> None:
     """Whoever may not see questions is not shown those that are practised on."""
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
@@ -226,7 +226,7 @@ def test_rules_on_who_sees_what_hold_in_training_too(tmp_path: Path) -> None:
     assert all("What is 0 + 1?" not in message.content for message in bob.requests[0].messages)
 
 
-def test_a_purse_that_is_only_held_waits_for_calls_to_end(tmp_path: Path) -> None:
+def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
     """Room for three quarters of a call is no end of the money while another call may leave more."""
     purse = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
     request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
@@ -241,15 +241,15 @@ def test_a_purse_that_is_only_held_waits_for_calls_to_end(tmp_path: Path) -> Non
         purse.reserve(request, worker)
 
 
-def test_lines_of_a_bill_that_are_cut_off_do_not_count(tmp_path: Path) -> None:
-    """A kill in the middle of one costs that one."""
+def test_a_truncated_line_of_the_costs_is_ignored(tmp_path: Path) -> None:
+    """A kill while one is written costs that one."""
     path = tmp_path / "spent.jsonl"
     path.write_text('{"cost": "0.5"}\n{"cost": "0.2')
     assert TrainingBudget(path).spent == Decimal("0.5")
 
 
-def test_a_call_that_breaks_off_is_paid_for_as_far_as_it_went(tmp_path: Path) -> None:
-    """What was written is estimated; what failed before its first word is taken to have cost nothing."""
+def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> None:
+    """What was written is estimated; a call that failed before its first word is assumed to be free."""
     purse = TrainingBudget(tmp_path / "spent.jsonl")
 
     async def ask(*script: Any) -> None:
@@ -266,8 +266,8 @@ def test_a_call_that_breaks_off_is_paid_for_as_far_as_it_went(tmp_path: Path) ->
     assert purse.spent > 0
 
 
-def test_a_call_that_is_cancelled_is_paid_for_as_far_as_it_was_read(tmp_path: Path) -> None:
-    """As in any run: the request has been sent, though not a word has come back."""
+def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
+    """As in any run: the request was sent, even if no word came back."""
     purse, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
 
     class Silent:
@@ -294,8 +294,8 @@ def test_a_call_that_is_cancelled_is_paid_for_as_far_as_it_was_read(tmp_path: Pa
     assert purse.spent > 0
 
 
-def test_the_estimate_is_a_range_over_the_steps_that_are_left() -> None:
-    """From one step of the cheapest worker to all steps of the dearest, for every plan that will be sampled."""
+def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
+    """From one step of the cheapest worker to all steps of the most expensive one, for every plan."""
     recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
     whole = estimate_cost(tasks(recipe), POOL)
     assert (whole.runs, whole.calls) == (80, (80, 400))

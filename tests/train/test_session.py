@@ -141,8 +141,8 @@ def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) 
     return directory
 
 
-def test_a_training_leaves_a_curve_an_adapter_and_a_bill(trained: Path) -> None:
-    """Three steps with rewards that differ, what each run cost, and what was spent: every call once."""
+def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> None:
+    """The metrics of three steps, whose rewards differ, what each run cost, and what was spent: every call once."""
     lines = curve(trained)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert any(line["signal"] for line in lines)
@@ -152,7 +152,7 @@ def test_a_training_leaves_a_curve_an_adapter_and_a_bill(trained: Path) -> None:
     assert any(weight.abs().sum() > 0 for name, weight in weights(trained).items() if "lora_B" in name)
 
 
-def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(
+def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     base: Path, trained: Path, tmp_path: Path
 ) -> None:
     """Draws, optimizer, tasks and answers are those of a training that was never cut; what was spent, too."""
@@ -166,10 +166,10 @@ def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(
     assert all(torch.equal(weight, two[name]) for name, weight in one.items())
 
 
-def test_a_training_that_was_killed_goes_on_to_the_same_curve_and_asks_nobody_twice(
+def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
     base: Path, trained: Path, killed: Path
 ) -> None:
-    """In the third step: the curve is that of a training that was left alone, the bill is too."""
+    """Killed in the third step: metrics and costs are those of a training that was never killed."""
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
     silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
@@ -179,7 +179,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_curve_and_asks_nobody_tw
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
-    """In 32 bits, whatever the file has; a course that is over is not begun again."""
+    """In 32 bits, whatever the file has. A finished training does nothing more."""
     with staged(base, tmp_path, replace(WHOLE, steps=1)) as stage:
         assert run_session(stage)
         assert run_session(stage)
@@ -187,8 +187,8 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
     assert len(curve(tmp_path)) == 1
 
 
-def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(base: Path, tmp_path: Path) -> None:
-    """Weights that are no numbers are never kept, and it is said which are good."""
+def test_weights_that_are_not_finite_stop_the_training(base: Path, tmp_path: Path) -> None:
+    """They are never stored, and the error names the last good checkpoint."""
     with staged(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0) as stage:
         run_session(stage)
     good = last_checkpoint(tmp_path)
@@ -201,10 +201,10 @@ def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(
 
 
 @pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
-def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
+def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(
     base: Path, tmp_path: Path, figures: dict[str, float]
 ) -> None:
-    """Where weights are spread over processes nobody sees them all; loss and gradient everybody sees."""
+    """No process sees all of the weights if they are sharded, but each sees loss and gradient."""
     with staged(base, tmp_path) as stage:
         school = TrainingJob(
             curriculum=stage.curriculum, rollouts=stage.rollouts, directory=tmp_path, max_seconds=1e9,
@@ -229,10 +229,10 @@ def test_figures_that_are_no_numbers_stop_the_training_before_anything_is_kept(
         (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "the logits are not finite numbers"),
     ],
 )
-def test_what_a_machine_runs_out_of_is_said(
+def test_a_lack_of_memory_disk_or_server_is_explained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str
 ) -> None:
-    """Memory, a server, a disk: each as one error with what to do."""
+    """Each is one error with what to do."""
 
     def fails(*_: object, **__: object) -> None:
         raise error
@@ -243,8 +243,8 @@ def test_what_a_machine_runs_out_of_is_said(
         run_session(stage)
 
 
-def test_a_checkpoint_that_was_damaged_later_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
-    """Its state is whole, another file of it is not: it is said which one to remove."""
+def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
+    """Its state is complete, but another of its files is damaged: the error names the directory to remove."""
     directory = tmp_path / "out"
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
@@ -254,15 +254,17 @@ def test_a_checkpoint_that_was_damaged_later_is_named(base: Path, trained: Path,
     assert told.value.hint.startswith("remove it")
 
 
-def test_a_fault_of_ours_is_not_called_a_full_disk(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is room, an error is what it is."""
+def test_an_internal_error_is_not_reported_as_a_full_disk(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the disk has room, the error is raised as it is."""
     monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with staged(base, tmp_path) as stage, pytest.raises(TypeError):
         run_session(stage)
 
 
-def test_a_limit_on_the_cost_ends_the_training_and_a_larger_one_goes_on(base: Path, tmp_path: Path) -> None:
-    """What was spent is remembered; what was answered is not paid for again."""
+def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path, tmp_path: Path) -> None:
+    """What was spent is remembered, and no answer is paid for twice."""
     with staged(base, tmp_path, limit="0.0086") as stage, pytest.raises(LimitReached) as told:
         run_session(stage)
     assert told.value.hint == "to continue, run the same command with a larger --max-cost"
@@ -275,7 +277,7 @@ def test_a_limit_on_the_cost_ends_the_training_and_a_larger_one_goes_on(base: Pa
 def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a fault of the reward, and not of any plan."""
+    """It is an error in the reward, not in a plan."""
 
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
@@ -286,7 +288,7 @@ def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
 
 
 def test_workers_that_fail_in_most_runs_end_the_training(base: Path, tmp_path: Path) -> None:
-    """A key that was refused teaches nothing: the reason is said. Texts that are no plans were never run."""
+    """The error gives the reason. Invalid plans were never run and do not count."""
     refused = ScriptedModel([[ModelError("auth", "the key was refused")]])
     broken = dict.fromkeys(POOL.names, refused)
     with staged(base, tmp_path, workers=broken) as stage:
@@ -310,9 +312,7 @@ def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("merged", "name"), [(False, "adapter.gguf"), (True, "conductor.gguf")])
-def test_what_was_trained_becomes_a_file_that_llama_cpp_knows(
-    base: Path, trained: Path, merged: bool, name: str
-) -> None:
+def test_the_export_is_a_file_that_llama_cpp_loads(base: Path, trained: Path, merged: bool, name: str) -> None:
     """An adapter, or a whole model with the adapter in its weights; what was made on the way is gone."""
     path = export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
     assert path == trained / name
@@ -320,7 +320,7 @@ def test_what_was_trained_becomes_a_file_that_llama_cpp_knows(
     assert not (trained / "merged").exists()
 
 
-def test_an_export_without_room_leaves_nothing_and_can_be_done_again(
+def test_an_export_without_room_leaves_nothing_and_can_be_repeated(
     base: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is looked at first; the checkpoint stays."""
@@ -333,8 +333,8 @@ def test_an_export_without_room_leaves_nothing_and_can_be_done_again(
     assert sorted(trained.iterdir()) == known
 
 
-def test_a_model_that_the_export_does_not_know_is_refused(base: Path) -> None:
-    """Before anything is trained for nothing."""
+def test_an_architecture_without_export_is_refused(base: Path) -> None:
+    """Before any training is wasted."""
     with pytest.raises(ConfigError, match=r".* is a llama model, and the export supports qwen2"):
         check_exportable(replace(find_base_model(str(base)), architecture="llama"))
 
@@ -363,8 +363,8 @@ class Met:
         self.told = told[0] = told[0] if self.rank == src else self.told
 
 
-def test_of_several_processes_the_first_works_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets the results of its own items; what the work raises, all raise; all stop where one says so."""
+def test_the_first_of_several_processes_works_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets the results for its own items, an exception is raised in all, and all stop if one wants to."""
     first = Met(0, [3])
     monkeypatch.setattr("torch.distributed", first)
     assert distributed.run_on_first([1, 2], lambda items: [10 * item for item in items]) == [10, 20]

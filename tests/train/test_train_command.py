@@ -57,10 +57,8 @@ def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:
     return next((check["state"], check["found"]) for check in checks if check["name"] == name)
 
 
-def test_a_dry_run_finds_all_that_a_training_needs_and_does_nothing(
-    stage: Stage, base: Path, cases: Path, tmp_path: Path
-) -> None:
-    """Every look is good, no worker is asked, no file is written."""
+def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+    """Every check passes, no worker is asked, no file is written."""
     out = tmp_path / "out"
     done = stage.inside("train", "--base", base, "--cases", cases, "--out", out, *SMALL, "--dry-run", "--json")
     assert done.code == 0, done.out
@@ -71,10 +69,10 @@ def test_a_dry_run_finds_all_that_a_training_needs_and_does_nothing(
     assert not out.exists()
 
 
-def test_a_dry_run_says_everything_that_is_missing(
+def test_a_dry_run_lists_everything_that_is_missing(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The published recipe on a machine that has little for it: each fault with what to do, and exit 3."""
+    """The published recipe on a machine that has little for it: each problem with what to do, and exit code 3."""
     monkeypatch.chdir(tmp_path)
     done = stage.inside("train", "--workers", "alpha", "--dry-run", "--json")
     assert done.code == 3
@@ -87,8 +85,8 @@ def test_a_dry_run_says_everything_that_is_missing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_extra_it_is_said_what_to_install(stage: Stage, tmp_path: Path) -> None:
-    """A message, and no traceback."""
+def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path: Path) -> None:
+    """An error without a traceback."""
     tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
     paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
@@ -100,10 +98,10 @@ def test_without_the_extra_it_is_said_what_to_install(stage: Stage, tmp_path: Pa
     assert "pip install 'conductor-llm[train]'" in done.err
 
 
-def test_two_steps_are_trained_and_a_course_that_is_over_says_so(
+def test_two_steps_are_trained_and_a_finished_training_says_so(
     stage: Stage, base: Path, cases: Path, tmp_path: Path
 ) -> None:
-    """Costs are not known, so it wants a yes; then it trains, and the same command has nothing left to do."""
+    """The costs are unknown, so it asks for confirmation. Afterwards the same command has nothing left to do."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
     refused = stage.inside(*command)
     assert (refused.code, asked(stage)) == (2, 0)
@@ -123,10 +121,10 @@ def test_two_steps_are_trained_and_a_course_that_is_over_says_so(
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_of_several_processes_none_waits_for_a_yes(
+def test_several_processes_do_not_ask_for_confirmation(
     stage: Stage, base: Path, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str
 ) -> None:
-    """Whoever said no would leave the others waiting for hours: all of them end, and say what to add."""
+    """If one asked, the others would wait for hours: all of them end, and say what to add."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", rank)
     done = stage.inside("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
@@ -145,10 +143,10 @@ def test_of_several_processes_none_waits_for_a_yes(
         (["--max-cost", "-1"], 2, "-1"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
+def test_invalid_options_are_refused_before_anything_is_loaded(
     stage: Stage, arguments: list[str], code: int, said: str
 ) -> None:
-    """One error, with what to do."""
+    """Each is one error with what to do."""
     done = stage.inside("train", *arguments)
     assert done.code == code
     explained(done)
@@ -166,10 +164,10 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
         ("base model", ["--base", "model.gguf"], "model.gguf is a file; training needs a model directory"),
     ],
 )
-def test_what_cannot_be_trained_with_is_named(
+def test_each_check_names_its_problem(
     stage: Stage, base: Path, cases: Path, tmp_path: Path, name: str, arguments: list[str], said: str
 ) -> None:
-    """By the look that found it."""
+    """In its own line of the dry run."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
     done = stage.inside(*command, *arguments)
     assert done.code in (2, 3)
@@ -177,8 +175,8 @@ def test_what_cannot_be_trained_with_is_named(
     assert said in state(done.json["checks"], name)[1]
 
 
-def test_cases_that_cannot_be_scored_are_named_by_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
-    """Before anything is asked."""
+def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
+    """Before any worker is asked."""
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
     done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")

@@ -53,7 +53,7 @@ def test_phases_follow_each_other() -> None:
     assert [len(practice.exercise(number).problem.hops) for number in (0, 5, 6, 11, 99)] == [1, 1, 3, 3, 3]
 
 
-def test_the_rehearsals_course_begins_without_the_generalist() -> None:
+def test_the_first_phase_has_no_generalist() -> None:
     """With it in the pool from the start a conductor sends everything there and never learns who is good at what."""
     practice = rehearsal()
     assert practice.phases[0].offer == Offer()
@@ -63,7 +63,7 @@ def test_the_rehearsals_course_begins_without_the_generalist() -> None:
     assert rehearsal(seed=2).as_dict() != practice.as_dict()
 
 
-def test_given_problems_get_pools_of_their_own() -> None:
+def test_given_problems_get_drawn_pools() -> None:
     """The same ones for the same seed."""
     asked = draw_problems(10, 1, split="test")
     found = draw_exercises(asked, Offer(), 3)

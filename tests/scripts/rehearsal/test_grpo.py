@@ -66,8 +66,8 @@ def weights(given: Any) -> dict[str, Any]:
     return {name: weight.clone() for name, weight in given.state_dict().items()}
 
 
-def test_a_cold_start_that_was_cut_goes_on_and_ends_with_a_file(tmp_path: Path, tokenizer: Any) -> None:
-    """A stage of no minutes takes no step; the file that comes out loads as what was exported."""
+def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Path, tokenizer: Any) -> None:
+    """With no time, no step is taken. The file contains the exported weights."""
     said: list[str] = []
     assert not train_sft_conductor(tmp_path, minutes=0, threads=1, say=said.append, course=SMALL)
     assert train_sft_conductor(tmp_path, minutes=9, threads=1, say=said.append, course=SMALL)
@@ -78,7 +78,7 @@ def test_a_cold_start_that_was_cut_goes_on_and_ends_with_a_file(tmp_path: Path, 
         assert torch.equal(found[name], weight.half().float() if weight.dim() > 1 else weight), name
 
 
-def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path: Path, tokenizer: Any) -> None:
+def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(tmp_path: Path, tokenizer: Any) -> None:
     """Draws, optimizer and exercises are those of a training that was never cut."""
     whole, cut = model(tokenizer), model(tokenizer)
     assert train_conductor(whole, tokenizer, school(tmp_path / "whole"), HELD_OUT)
@@ -100,8 +100,8 @@ def test_a_training_that_was_cut_goes_on_to_the_same_curve_and_weights(tmp_path:
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(tmp_path: Path, tokenizer: Any) -> None:
-    """Weights that are no numbers are never kept."""
+def test_weights_that_are_not_finite_stop_the_training(tmp_path: Path, tokenizer: Any) -> None:
+    """They are never stored, and the error names the last good checkpoint."""
     broken = replace(PRACTICE, rate=1e38, entropy=1.0)
     first = school(tmp_path, curriculum=broken, max_seconds=0)
     train_conductor(model(tokenizer), tokenizer, first)
@@ -112,8 +112,8 @@ def test_numbers_that_break_stop_the_training_and_keep_the_last_good_checkpoint(
     assert told.value.hint == f"the last good checkpoint is {good}"
 
 
-def test_another_course_does_not_go_on_from_the_checkpoints_of_this_one(tmp_path: Path, tokenizer: Any) -> None:
-    """What it would have learnt could not be told afterwards."""
+def test_checkpoints_of_other_settings_are_refused(tmp_path: Path, tokenizer: Any) -> None:
+    """The result would be a mixture."""
     (tmp_path / "course.json").write_text(json.dumps({"seed": 2}))
     with pytest.raises(ConfigError, match="holds another training"):
         train_conductor(model(tokenizer), tokenizer, school(tmp_path))
@@ -134,7 +134,7 @@ def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path, tokenizer: Any) -> None:
-    """As is one that is damaged or not there: said, never shown as a traceback."""
+    """So is a damaged or a missing file, with an error and not a traceback."""
     path = tmp_path / "small.gguf"
     export(rounded(model(tokenizer)), tokenizer, path, name="small")
     with pytest.raises(ModelError, match="is not a model of this course"):

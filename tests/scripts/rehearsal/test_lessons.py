@@ -19,7 +19,7 @@ def lessons(course: Course, chunks: int = 1) -> list[Lesson]:
     return [lesson for number in range(chunks) for lesson in chunk(course, number)]
 
 
-def test_there_is_a_course_for_every_worker() -> None:
+def test_every_worker_has_a_course() -> None:
     """The four workers, and a clear word for any other."""
     assert list(COURSES) == ["letters", "numbers", "facts", "generalist"]
     assert course_of("facts").skills == ("facts",)
@@ -28,7 +28,7 @@ def test_there_is_a_course_for_every_worker() -> None:
     assert told.value.hint == "known: letters, numbers, facts, generalist"
 
 
-def test_a_course_can_be_told_from_another() -> None:
+def test_courses_can_be_distinguished() -> None:
     """All that a training depends on is in what is said of its course."""
     said = [course.as_dict() for course in COURSES.values()]
     assert all(one != two for at, one in enumerate(said) for two in said[:at])
@@ -43,7 +43,7 @@ def test_lessons_are_drawn_by_their_number() -> None:
 
 
 @pytest.mark.parametrize("name", COURSES)
-def test_no_lesson_has_a_word_that_is_kept_for_testing(name: str) -> None:
+def test_no_lesson_has_a_held_out_word(name: str) -> None:
     """Made-up words included, and written backwards too where that is a word."""
     kept = {word for word in WORDS if is_test_word(word)}
     seen = {word for lesson in lessons(COURSES[name]) for word in re.findall("[A-Z]{3,}", lesson.prompt)}
@@ -52,7 +52,7 @@ def test_no_lesson_has_a_word_that_is_kept_for_testing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COURSES)
-def test_lessons_come_in_every_form_that_a_run_sends(name: str) -> None:
+def test_lessons_have_every_form_of_a_run(name: str) -> None:
     """With and without the question, with no, one and more answers of others, always ready for the answer."""
     prompts = [lesson.prompt for lesson in lessons(COURSES[name])]
     assert all(prompt.endswith("\na:") for prompt in prompts)
@@ -61,7 +61,7 @@ def test_lessons_come_in_every_form_that_a_run_sends(name: str) -> None:
     assert any(re.search(r"\ns: [^\n]*\b(it|its)\b[^\n]*\na:$", prompt) for prompt in prompts)
 
 
-def test_answers_are_in_capitals_or_digits() -> None:
+def test_answers_are_upper_case_letters_or_digits() -> None:
     """What a model has to write is what no merge of the vocabulary touches."""
     assert all(re.fullmatch("[A-Z]+|[0-9]+", lesson.answer) for lesson in lessons(COURSES["generalist"]))
 

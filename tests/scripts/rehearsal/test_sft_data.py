@@ -54,7 +54,7 @@ def test_lessons_are_drawn_by_their_number() -> None:
     assert len(chunk(small, 2)) == CHUNK * 4
 
 
-def test_numbers_are_those_of_the_pool() -> None:
+def test_label_numbers_are_positions_in_the_pool() -> None:
     """Those of workers that are away are left out, so they are read and not counted."""
     random, found = Random(3), Counter[bool]()
     for _ in range(200):

@@ -137,8 +137,8 @@ def before(order: Sequence[str], first: str, then: str) -> bool:
     return max(at for at, name in enumerate(order) if name == first) < order.index(then)
 
 
-def test_all_is_made_from_nothing(desk: Desk) -> None:
-    """Each stage until it is over, after what it needs; the log, the minutes and the way into the package are told."""
+def test_everything_is_trained_from_nothing(desk: Desk) -> None:
+    """Each stage runs until it is done, after what it needs. The end shows minutes, results and how to ship."""
     code, told = desk.run()
     assert code == 0, told
     order = [name for name, _ in desk.calls()]
@@ -159,8 +159,8 @@ def test_all_is_made_from_nothing(desk: Desk) -> None:
     assert "0.990" in (desk.out / "table.txt").read_text()
 
 
-def test_what_is_made_is_not_made_again(desk: Desk) -> None:
-    """A second call only says again what was reached; what is missing can be asked for."""
+def test_finished_stages_are_not_repeated(desk: Desk) -> None:
+    """A second call only prints the results again. `--status` shows what is missing."""
     assert desk.run("--status")[0] == 3
     assert not desk.out.exists()
     desk.run()
@@ -172,8 +172,8 @@ def test_what_is_made_is_not_made_again(desk: Desk) -> None:
     assert (code, told.count("done"), told.count("missing")) == (0, len(ALL), 0)
 
 
-def test_more_seeds_share_the_cold_start(desk: Desk) -> None:
-    """Each is practised and evaluate_conductor by itself; the mean is told, the first is what may be shipped."""
+def test_several_seeds_share_the_supervised_training(desk: Desk) -> None:
+    """Each is trained and evaluated separately; the mean is shown, and the first can be shipped."""
     desk.run()
     code, told = desk.run("--seeds", "1,2,3")
     assert code == 0, told
@@ -183,8 +183,8 @@ def test_more_seeds_share_the_cold_start(desk: Desk) -> None:
     assert (desk.out / "conductor.gguf").read_text() == "grpo-1"
 
 
-def test_another_worker_has_all_made_again_that_is_made_of_it(desk: Desk) -> None:
-    """Cards, tables and practice were begun with other files; the other workers and the cold start stay."""
+def test_a_changed_worker_repeats_the_stages_that_depend_on_it(desk: Desk) -> None:
+    """Cards, tables and GRPO start over; the other workers and the supervised training stay."""
     desk.run()
     earlier = len(desk.calls())
     (desk.out / "letters.gguf").write_text("other letters")
@@ -195,8 +195,8 @@ def test_another_worker_has_all_made_again_that_is_made_of_it(desk: Desk) -> Non
     assert "grpo-2: was begun with other files, so it begins anew" in told
 
 
-def test_a_signal_ends_what_runs_and_keeps_what_is_made(desk: Desk, tmp_path: Path) -> None:
-    """Both jobs are ended and written down, nothing else begins, and the next call goes on."""
+def test_a_signal_ends_running_stages_and_keeps_results(desk: Desk, tmp_path: Path) -> None:
+    """Both jobs end and are recorded, no other starts, and the next call continues."""
     os.mkfifo(tmp_path / "pipe")
     process = desk.start(WAIT_cold=str(tmp_path / "pipe"), WAIT_facts=str(tmp_path / "pipe"))
     with process:
@@ -212,8 +212,8 @@ def test_a_signal_ends_what_runs_and_keeps_what_is_made(desk: Desk, tmp_path: Pa
     assert [name for name, _ in desk.calls()].count("numbers") == 2
 
 
-def test_a_stage_that_outlived_us_is_waited_for(desk: Desk, tmp_path: Path) -> None:
-    """Killed without a chance to end it, we leave a stage behind, which writes the files that the next call would."""
+def test_a_stage_of_a_killed_call_is_waited_for(desk: Desk, tmp_path: Path) -> None:
+    """It writes the same files as the next call would."""
     os.mkfifo(tmp_path / "pipe")
     with desk.start(WAIT_cold=str(tmp_path / "pipe")) as process:
         until(process, "cold: learning")
@@ -226,8 +226,8 @@ def test_a_stage_that_outlived_us_is_waited_for(desk: Desk, tmp_path: Path) -> N
     assert desk.calls().count(("cold", 0)) == 1
 
 
-def test_a_failure_ends_it(desk: Desk) -> None:
-    """An error of a setting has the exit code of an unfinished stage; it is not called for ever."""
+def test_a_failed_stage_ends_the_call(desk: Desk) -> None:
+    """A setting error has the exit code of an unfinished stage, but is not repeated for ever."""
     code, told = desk.run(FAIL_letters="1")
     assert code == 1
     assert "letters: FAILED, exit code 3" in told
@@ -237,8 +237,8 @@ def test_a_failure_ends_it(desk: Desk) -> None:
     assert desk.run()[0] == 0
 
 
-def test_a_missed_bound_is_told_at_the_end(desk: Desk) -> None:
-    """The table stands, the exit code is 1, and nothing is trained again for it."""
+def test_a_missed_bound_is_reported_at_the_end(desk: Desk) -> None:
+    """The table is kept, the exit code is 1, and nothing is trained again for it."""
     code, told = desk.run(MISS="1")
     assert code == 1
     assert f"a bound is missed: see {desk.out}/seed-2/exam.txt" in told
@@ -247,16 +247,16 @@ def test_a_missed_bound_is_told_at_the_end(desk: Desk) -> None:
     assert [name for name, _ in desk.calls()].count("exam-2") == 1
 
 
-def test_a_table_that_breaks_is_no_table(desk: Desk) -> None:
-    """A program that dies has the exit code of a missed bound."""
+def test_the_output_of_a_crashed_stage_is_not_kept(desk: Desk) -> None:
+    """A crash has the exit code of a missed bound."""
     code, told = desk.run(BREAK="1")
     assert code == 1
     assert "exam-2: FAILED, exit code 1" in told
     assert not (desk.out / "seed-2" / "exam.txt").exists()
 
 
-def test_one_call_of_each_stage_can_be_had(desk: Desk) -> None:
-    """For who has only so much time: 3 says that there is more to do."""
+def test_once_runs_each_stage_one_time(desk: Desk) -> None:
+    """Exit code 3 says that there is more to do."""
     code, _ = desk.run("--once", "--steps", "7")
     assert code == 3
     assert sorted(desk.calls()) == sorted((name, 3) for name in ("cold", *WORKERS))
@@ -264,7 +264,7 @@ def test_one_call_of_each_stage_can_be_had(desk: Desk) -> None:
     assert (desk.out / "seed-2-steps-7" / "grpo-2-7" / "conductor.gguf").exists()
 
 
-def test_the_clock_counts_what_runs_side_by_side_once() -> None:
+def test_parallel_stages_count_once_on_the_clock() -> None:
     """Two at a time for ten minutes, a pause, one alone for five."""
     calls = [("00:00", 600), ("00:05", 300), ("00:02", 60), ("01:00", 300)]
     lines = [{"at": f"2026-01-01T{at}:00+00:00", "wall": wall} for at, wall in calls]
@@ -272,7 +272,7 @@ def test_the_clock_counts_what_runs_side_by_side_once() -> None:
     assert clock([]) == 0
 
 
-def test_a_row_is_found_by_its_whole_name() -> None:
+def test_a_row_is_found_by_its_full_name() -> None:
     """The beginning of another row's name is not it."""
     text = "held-out phrasings                             0.698  at least\nheld-out phrasings, best routing    0.934\n"
     assert values(text, "held-out phrasings") == [0.698]

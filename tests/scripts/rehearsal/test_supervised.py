@@ -63,8 +63,8 @@ def test_the_loss_goes_down(trained: Training) -> None:
     assert sum(trained.losses[-5:]) < 0.8 * sum(trained.losses[:5])
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(trained: Training, tokenizer: Any, tmp_path: Path) -> None:
-    """Stopped by its minutes, gone on, killed between two states, gone on: the same losses and weights, bit by bit."""
+def test_a_killed_training_resumes_to_the_same_weights(trained: Training, tokenizer: Any, tmp_path: Path) -> None:
+    """Stopped by its time limit, resumed, killed between two states, resumed: the same bits in losses and weights."""
     path = tmp_path / "deep" / "small.state"
     advance(begin(SMALL, tokenizer), path, seconds=20, say=lambda _: None, clock=ticking())
     killed = resume(SMALL, tokenizer, path)
@@ -79,7 +79,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(trained: Training, tokeni
     assert [file.name for file in path.parent.iterdir()] == ["small.state"]
 
 
-def test_the_state_is_kept_while_training(tokenizer: Any, tmp_path: Path) -> None:
+def test_the_state_is_saved_during_training(tokenizer: Any, tmp_path: Path) -> None:
     """A kill costs what was done since the last state, not the stage."""
     path = tmp_path / "small.state"
     seen: list[int] = []
@@ -117,7 +117,7 @@ def test_a_damaged_state_is_refused(spoil: Callable[[Path], Any], tokenizer: Any
     assert "\n" not in told.value.message
 
 
-def test_a_state_of_another_training_is_refused(tokenizer: Any, tmp_path: Path) -> None:
+def test_the_state_of_another_training_is_refused(tokenizer: Any, tmp_path: Path) -> None:
     """Another course or another tokenizer would make nonsense of the weights."""
     path = tmp_path / "small.state"
     keep(begin(SMALL, tokenizer), path)
@@ -128,7 +128,7 @@ def test_a_state_of_another_training_is_refused(tokenizer: Any, tmp_path: Path) 
         resume(SMALL, tokenizer, path)
 
 
-def test_torch_and_llama_write_the_same(trained: Training, tmp_path: Path) -> None:
+def test_torch_and_llama_cpp_write_the_same(trained: Training, tmp_path: Path) -> None:
     """The exported file, through the adapter that runs use, gives torch's text; a damaged comparison would show."""
     said: list[str] = []
     compared = finish(trained, tmp_path / "small.gguf", say=said.append)
@@ -138,7 +138,7 @@ def test_torch_and_llama_write_the_same(trained: Training, tmp_path: Path) -> No
     assert len(asyncio.run(compare(other, tmp_path / "small.gguf", 4)).different) == 4
 
 
-def test_the_file_says_what_it_is(trained: Training, tmp_path: Path) -> None:
+def test_the_metadata_describes_the_model(trained: Training, tmp_path: Path) -> None:
     """A Qwen2 of the course's size; matrices in 16 bits, the output being the embedding."""
     path = tmp_path / "small.gguf"
     finish(trained, path, say=lambda _: None)
@@ -149,7 +149,7 @@ def test_the_file_says_what_it_is(trained: Training, tmp_path: Path) -> None:
     assert "output.weight" not in found
 
 
-def test_only_answers_are_learnt(tokenizer: Any) -> None:
+def test_the_loss_counts_only_answers(tokenizer: Any) -> None:
     """The target of a place is the next token, and there is one only where the answer or its end follows."""
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
     given = encoded([Lesson("s: reverse AB\na:", "BA"), Lesson("s: first letter of ABC\na:", "A")], tokenizer)
@@ -163,7 +163,7 @@ def test_only_answers_are_learnt(tokenizer: Any) -> None:
         assert set(row[before + len(item.answer) :]) <= {pad}
 
 
-def test_batches_hold_every_lesson_of_a_chunk_once(tokenizer: Any) -> None:
+def test_batches_contain_every_lesson_once(tokenizer: Any) -> None:
     """Sorting by length and shuffling batches loses nothing, and little is padding."""
     batches = Batches(SMALL, tokenizer)
     drawn = [batches.at(step)[0] for step in range(32)]
@@ -183,7 +183,7 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(course.rate / 100, rel=0.01)
 
 
-def test_the_learning_rate_rises_to_half_for_loose_words() -> None:
+def test_the_learning_rate_restarts_at_half_for_word_noise() -> None:
     """Where a course has a second part, that begins at half the rate and falls again."""
     course = COURSES["letters"]
     rates = [rate_at(course, step) for step in range(course.steps)]
@@ -192,7 +192,7 @@ def test_the_learning_rate_rises_to_half_for_loose_words() -> None:
     assert rates[course.loose :] == sorted(rates[course.loose :], reverse=True)
 
 
-def test_a_stage_that_ends_before_the_course_exits_with_3(tmp_path: Path) -> None:
+def test_an_unfinished_stage_exits_with_3(tmp_path: Path) -> None:
     """The command says that it can be run again, and goes on from its state."""
     command = ["worker", "letters", "--out", str(tmp_path), "--minutes", "0"]
     first = CliRunner().invoke(app, command)

@@ -18,7 +18,7 @@ def problem(seed: int, hops: int = 3) -> Problem:
     return draw_problem(Random(seed), ProblemSettings(), hops)
 
 
-def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
+def test_a_clause_is_changed_the_same_in_question_and_subtask() -> None:
     """So that what is written can always be copied from what is read."""
     changed = 0
     for seed in range(300):
@@ -31,7 +31,7 @@ def test_a_clause_is_garbled_alike_in_question_and_subtask() -> None:
     assert 0.5 < changed / 300 < 0.75
 
 
-def test_what_is_worked_on_stays() -> None:
+def test_operands_stay_unchanged() -> None:
     """Words and numbers to be worked on are those of the plain question, in its order."""
     for seed in range(200):
         plain = problem(seed)
@@ -39,13 +39,13 @@ def test_what_is_worked_on_stays() -> None:
         assert operands.findall(add_syntax_noise(Random(seed), plain)[0]) == operands.findall(normalize(plain.question))
 
 
-def test_a_thing_becomes_a_thing_of_a_thing() -> None:
+def test_a_noun_phrase_can_be_nested_in_another() -> None:
     """With an article inside: the subtask has one more than the plain hop ever has."""
     found = [add_syntax_noise(Random(seed), problem(seed, 1))[1][0] for seed in range(300)]
     assert any(re.match(r"[a-z]+ (of|in|for|that has) the [a-z]+ ", text) for text in found)
 
 
-def test_no_beginning_that_is_kept_for_testing_is_taught() -> None:
+def test_no_held_out_opening_is_trained() -> None:
     """Not even by words that are put before a question and say nothing."""
     frames = [text for frames in (*HELD_FRAMES.values(), HELD_OPENINGS) for text in frames]
     held = tuple(text.partition("{")[0].rstrip() for text in frames)
@@ -55,7 +55,7 @@ def test_no_beginning_that_is_kept_for_testing_is_taught() -> None:
         assert made.startswith(held) <= normalize(plain.question).startswith(held)
 
 
-def test_nothing_that_is_kept_for_testing_is_taught() -> None:
+def test_nothing_held_out_is_trained() -> None:
     """Neither words nor phrasings, nor by chance a garbled clause that is a held-out phrasing."""
     held = {word for word in WORDS if is_test_word(word)}
     ways = [text for ways in WAYS.values() for form in FORMS for text in ways.of(form, "held")]

@@ -19,14 +19,14 @@ def tokenizer() -> Any:
     return build()
 
 
-def test_it_is_the_same_every_time(tokenizer: Any) -> None:
+def test_the_tokenizer_is_reproducible(tokenizer: Any) -> None:
     """Training it anew gives the same tokens and merges."""
     assert fingerprint(build()) == fingerprint(tokenizer)
     assert tokenizer.get_vocab_size() <= SIZE
     assert [tokenizer.token_to_id(special) for special in SPECIAL] == [0, 1]
 
 
-def test_what_is_worked_on_stays_letter_by_letter(tokenizer: Any) -> None:
+def test_operands_are_tokenized_letter_by_letter(tokenizer: Any) -> None:
     """A word of a phrasing is one token; a capital letter or a digit always is one by itself."""
     assert tokenizer.encode("what is the capital of").tokens == ["what", "Ġis", "Ġthe", "Ġcapital", "Ġof"]
     assert tokenizer.encode("PARIS").tokens == list("PARIS")
@@ -36,18 +36,18 @@ def test_what_is_worked_on_stays_letter_by_letter(tokenizer: Any) -> None:
         assert not [token for token in tokens if len(token) > 1 and not token.strip("Ġ").islower() and token != "'s"]
 
 
-def test_any_text_comes_back(tokenizer: Any) -> None:
+def test_any_text_can_be_decoded_again(tokenizer: Any) -> None:
     """Bytes that no phrasing has are tokens too."""
     for text in ("spell PARIS backwards", "q: …\ns: 東京\n", "  two  spaces", ""):
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_it_sees_no_word_that_is_worked_on() -> None:
+def test_the_tokenizer_is_not_trained_on_operands() -> None:
     """What it is trained on has neither capitals nor digits."""
     assert all(not any(letter.isupper() or letter.isdecimal() for letter in text) for text in texts())
 
 
-def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, training says which command brings it."""
     real = builtins.__import__
 

@@ -43,8 +43,8 @@ def test_an_unknown_worker_is_refused() -> None:
     ]  # fmt: skip
 
 
-def test_a_table_of_files_that_are_not_there_is_refused(tmp_path: Path) -> None:
-    """The first missing file is named, and the command that makes it."""
+def test_missing_worker_files_are_named(tmp_path: Path) -> None:
+    """With the command that makes the first one."""
     done = run("table", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
@@ -62,7 +62,7 @@ def test_a_table_of_files_that_are_not_there_is_refused(tmp_path: Path) -> None:
         (Row("one", 0.8), True, "0.800"),
     ],
 )
-def test_a_row_says_whether_its_bound_is_kept(row: Row, kept: bool, said: str) -> None:
-    """Figure, bound and verdict stand in one line."""
+def test_a_row_shows_whether_its_bound_is_kept(row: Row, kept: bool, said: str) -> None:
+    """Value, bound and verdict are in one line."""
     assert row.kept is kept
     assert said in str(row)

@@ -21,14 +21,14 @@ TEXTS = tuple(normalize(problem.question) for problem in draw_problems(100, 1, h
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.sampled_from(TEXTS), seed=st.integers(0, 10**6))
-def test_what_is_worked_on_stays(text: str, seed: int) -> None:
+def test_operands_stay_unchanged(text: str, seed: int) -> None:
     """Small words come, go and change places; the word or the numbers are those of the question."""
     made = add_word_noise(Random(seed), text)
     assert Counter(find_operands(made)) == Counter(find_operands(text))
     assert add_word_noise(Random(seed), text) == made
 
 
-def test_words_come_go_and_change_places() -> None:
+def test_words_are_added_removed_and_swapped() -> None:
     """All of it happens, and some text stays as it is."""
     made = [(text, add_word_noise(Random(seed), text)) for seed, text in enumerate(TEXTS * 3)]
     lengths = {(len(new.split()) > len(old.split())) - (len(new.split()) < len(old.split())) for old, new in made}
@@ -37,7 +37,7 @@ def test_words_come_go_and_change_places() -> None:
 
 
 @pytest.mark.parametrize("operation", WAYS)
-def test_no_held_out_phrasing_comes_of_it(operation: str) -> None:
+def test_the_result_is_never_a_held_out_phrasing(operation: str) -> None:
     """A text that would be one stays as it was."""
     held = [fill_phrasing(text, "OTTER", 3) for text in WAYS[operation].held_nouns + WAYS[operation].held_orders]
     for text in TEXTS:
@@ -45,7 +45,7 @@ def test_no_held_out_phrasing_comes_of_it(operation: str) -> None:
         assert not [new for new in made for phrasing in held if phrasing in new and new != text]
 
 
-def test_only_the_own_subtask_is_loosened() -> None:
+def test_only_the_own_subtask_is_changed() -> None:
     """The question and what others did stay as they are, and so does the answer."""
     lesson = Lesson("q: reverse ABC then sort it\ns: reverse ABC\na: CBA\ns: sort the letters of it\na:", "ABC")
     made = [with_word_noise(Random(seed), lesson, COURSES["letters"]) for seed in range(200)]
@@ -54,6 +54,6 @@ def test_only_the_own_subtask_is_loosened() -> None:
     assert 60 < sum(new != lesson for new in made) < 140
 
 
-def test_courses_end_in_loose_words() -> None:
+def test_trainings_end_with_word_noise() -> None:
     """Each worker meets them, at the latest in the last fifth of its course."""
     assert all(course.loose <= 0.8 * course.steps for course in COURSES.values())
