@@ -106,7 +106,7 @@ def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: 
 
 
 def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
-    """The command that imports it again says what it is laid over."""
+    """The command has --base."""
     directory = tmp_path / "trained"
     directory.mkdir()
     found = repair_hint(manifest(file, f"file:{directory}", base="my base.gguf"), os.environ)

@@ -76,12 +76,12 @@ class SetupRun:
     def __init__(self, context: typer.Context, wanted_model: str) -> None:
         self.context = context
         self.wanted_model = wanted_model
-        self.settings = self._load()
+        self.settings = self._read_settings()
         self.findings: Findings = look_around(self.settings)
         self.exit_code = 0
         self.results: list[dict[str, Any]] = []
 
-    def _load(self) -> Settings:
+    def _read_settings(self) -> Settings:
         return load_settings(os.environ, {"output.color": self.context.obj.color}, self.context.obj.config)
 
     # Without questions
@@ -141,7 +141,7 @@ class SetupRun:
             error, self.exit_code = failed, self.exit_code or failed.exit_code
         shown = None if error is None else {"kind": error.kind, "message": error.message, "hint": error.hint}
         self.results.append({"step": step.kind, "name": step.name, "ok": error is None, "error": shown})
-        self.settings = self._load()
+        self.settings = self._read_settings()
         return error is None
 
     # With a person
@@ -163,14 +163,14 @@ class SetupRun:
             print_text("  no working keyring found: a key would be stored in a file that is not encrypted, after a yes")
         while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
             if self._store_key(name):
-                self.settings = self._load()
+                self.settings = self._read_settings()
                 self.findings = look_at_keys(self.findings, self.settings)
 
     def _store_key(self, name: str) -> bool:
         """Ask for a key without showing it, store it, and have its provider check it. Whether it stays."""
         try:
             keys.set_key(self.context, name, insecure_storage=not self.findings.keyring)
-            settings = self._load()
+            settings = self._read_settings()
             checks = check_keys(settings, open_key_store(settings), [name])
             for check in checks:
                 print_text(f"  {name}: {check.state}{f', {check.message}' if check.message else ''}")
