@@ -163,10 +163,10 @@ def test_a_registry_hash_is_named_as_the_hash_source(machine: Machine) -> None:
 
 
 def test_pull_reports_its_stages(machine: Machine) -> None:
-    """Asking, fetching, checking and storing are reported in this order, with counts up to the last byte."""
+    """Asking, downloading, checking and storing are reported in this order, with counts up to the last byte."""
     machine.pull()
     stages = list(dict.fromkeys(report.stage for report in machine.reports))
-    assert stages == ["asking", "fetching", "checking", "storing"]
+    assert stages == ["asking", "downloading", "checking", "storing"]
     assert {report.file for report in machine.reports} == {FILE}
     checked = [report.done for report in machine.reports if report.stage == "checking"]
     assert checked[-1] == len(DATA)
@@ -634,7 +634,7 @@ def test_a_server_that_is_not_a_hub_is_rejected(machine: Machine) -> None:
 
 
 def test_downloads_use_the_proxy_of_the_environment(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub that only the proxy knows is asked, and its file fetched, through it."""
+    """A hub that only the proxy knows is asked, and its file downloaded, through it."""
     machine.environ |= {"HF_ENDPOINT": "http://hub.test", "HTTP_PROXY": machine.hub.url}
     monkeypatch.setenv("HTTP_PROXY", machine.hub.url)
     assert machine.pull().path.read_bytes() == DATA

@@ -49,7 +49,7 @@ class Connection:
 
     @property
     def meter(self) -> ProgressMeter:
-        return ProgressMeter(self.reports.append, "fetching", FILE, len(DATA))
+        return ProgressMeter(self.reports.append, "downloading", FILE, len(DATA))
 
     def download_all(self, policy: RetryPolicy = NO_WAIT) -> None:
         download_bytes(self.download, policy, self.meter)

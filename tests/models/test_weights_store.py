@@ -82,8 +82,8 @@ def manifest(name: str, *files: Path, **more: Any) -> Manifest:
 
 
 def ours(found: Manifest) -> Manifest:
-    """The manifest of a pull that fetched the files itself."""
-    return replace(found, files=tuple(replace(file, fetched=True) for file in found.files))
+    """The manifest of a pull that downloaded the files itself."""
+    return replace(found, files=tuple(replace(file, downloaded=True) for file in found.files))
 
 
 def cache(tmp_path: Path, data: bytes, name: str = "m.gguf") -> tuple[Path, Path]:
@@ -646,7 +646,7 @@ def test_removing_keeps_a_file_that_another_model_uses(store: ModelStore, model:
     assert not blob.exists()
 
 
-def test_removing_keeps_cached_files_that_are_not_marked_as_fetched(
+def test_removing_keeps_cached_files_that_are_not_marked_as_downloaded(
     store: ModelStore, model: bytes, tmp_path: Path
 ) -> None:
     """Only the manifest goes."""
@@ -654,7 +654,7 @@ def test_removing_keeps_cached_files_that_are_not_marked_as_fetched(
     found = manifest("a", link, source="hub:acme/tiny@0123")
     store.write(found)
     path = store.folder("a") / "manifest.toml"
-    path.write_text(path.read_text().replace("fetched = false\n", ""))
+    path.write_text(path.read_text().replace("downloaded = false\n", ""))
     assert store.find("a") == found
     assert remove_model(found.name, store, None, HUB_CACHE).kept == (link,)
     assert link.read_bytes() == blob.read_bytes() == model

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from conductor_cli.models.weights.progress import Progress, Report
 
 LABELS: Final = {
-    "waiting": "waiting for", "asking": "asking about", "fetching": "downloading", "checking": "checking",
+    "waiting": "waiting for", "asking": "asking about", "downloading": "downloading", "checking": "checking",
     "storing": "storing",
 }  # fmt: skip
 """What is done with a file at each stage."""
@@ -35,7 +35,7 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
         def report(progress: Progress) -> None:
             if progress.note:
                 display.note(progress.note)
-            counted = progress.stage in {"fetching", "checking"}
+            counted = progress.stage in {"downloading", "checking"}
             label = f"{LABELS[progress.stage]} {progress.file}"
             display.update(label, progress.done, progress.total if counted else 0)
 

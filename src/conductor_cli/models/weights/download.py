@@ -236,7 +236,7 @@ class FileDownloader:
                     self._check_header(spec, existing)
                     self.cache.link(existing, path, move=False)
                 else:
-                    self._fetch(spec, remote, key, path)
+                    self._download_missing(spec, remote, key, path)
                 return self._model_file(spec, path), remote.commit
 
     def check_cached(self, spec: FileSpec, commit: str) -> ModelFile | None:
@@ -251,8 +251,8 @@ class FileDownloader:
     def _model_file(self, spec: FileSpec, path: Path) -> ModelFile:
         hashes = self._read_hashes(path, spec.file)
         # The directory of a complete download stays until the manifest is written, also over a pull that was stopped.
-        fetched = bool(self.cache.partial(spec.repo, spec.file).commit) or self.store.is_fetched(path)
-        return ModelFile(path=path, size=hashes.size, sha256=hashes.sha256, fetched=fetched)
+        downloaded = bool(self.cache.partial(spec.repo, spec.file).commit) or self.store.is_downloaded(path)
+        return ModelFile(path=path, size=hashes.size, sha256=hashes.sha256, downloaded=downloaded)
 
     def _read_hashes(self, path: Path, name: str) -> FileHashes:
         real = path.resolve()
@@ -316,7 +316,7 @@ class FileDownloader:
                 return found
         return None
 
-    def _fetch(self, spec: FileSpec, remote: RemoteFile, key: str, path: Path) -> None:
+    def _download_missing(self, spec: FileSpec, remote: RemoteFile, key: str, path: Path) -> None:
         """Download the file, check it, and give it its names."""
         partial = self.cache.partial(spec.repo, spec.file, remote.etag)
         hashes = self._download_and_hash(spec, remote, partial)
@@ -338,7 +338,7 @@ class FileDownloader:
             partial.start(remote.size)
             download = Download(hub=self.hub, repo=spec.repo, file=spec.file, remote=remote, part=partial.part)
             disk.check_room(self.cache.directory, max(0, remote.size - download.done), "HF_HOME")
-            meter = ProgressMeter(self._report, "fetching", spec.file, remote.size)
+            meter = ProgressMeter(self._report, "downloading", spec.file, remote.size)
             meter.update(download.done)
             try:
                 in_one = download_bytes(download, self._policy, meter)

@@ -31,12 +31,12 @@ HashSource = Literal["registry", "hub", "file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """One file of a model. `fetched`: conductor downloaded it itself; otherwise another tool may need it."""
+    """One file of a model. `downloaded`: conductor downloaded it itself; otherwise another tool may need it."""
 
     path: Path
     size: int
     sha256: str
-    fetched: bool = False
+    downloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +175,11 @@ class ModelStore:
             with suppress(OSError):  # other files are in it
                 folder.rmdir()
 
-    def is_fetched(self, path: Path) -> bool:
+    def is_downloaded(self, path: Path) -> bool:
         """Whether a manifest says that conductor downloaded this file itself."""
         real = path.resolve()
         files = (file for manifest in self.manifests() for file in manifest.files)
-        return any(file.fetched and file.path.resolve() == real for file in files)
+        return any(file.downloaded and file.path.resolve() == real for file in files)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Stage = Literal["waiting", "asking", "fetching", "checking", "storing"]
+Stage = Literal["waiting", "asking", "downloading", "checking", "storing"]
 """Waiting for another process, asking the hub about the file, downloading, computing the SHA-256, naming the file."""
 
 

@@ -43,7 +43,7 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None, cach
         others = [other for other in store.manifests() if other.name != name]
         shared = {file.path.resolve() for other in others for file in other.files}
         for file in manifest.files if manifest is not None else ():
-            own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.fetched else []
+            own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
             if own and file.path.resolve() not in shared:
                 names += own
             elif file.path.exists():
@@ -83,7 +83,7 @@ def unfinished_files(model: RegistryModel, store: ModelStore, cache: Cache) -> l
         partial = cache.partial(model.repo, part.file)
         names += [partial.part] if partial.part.is_file() else []
         path = cache.snapshot_path(model.repo, partial.commit, part.file)
-        if partial.commit and path.exists() and not store.is_fetched(path):
+        if partial.commit and path.exists() and not store.is_downloaded(path):
             names += _cache_names(path)
     return names
 
