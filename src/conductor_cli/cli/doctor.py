@@ -22,6 +22,7 @@ from conductor_cli.config import ConfiguredWorker, Settings, load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.views.base import encodable
+from conductor_cli.views.console import cannot_redraw
 
 MARKS: Final = {"ok": "\N{CHECK MARK}", "warning": "!", "failed": "\N{BALLOT X}"}
 """What a line begins with on a terminal that can write it; elsewhere it begins with the state."""
@@ -128,7 +129,7 @@ def _summary(checks: Sequence[Check]) -> str:
 def can_write_marks(environ: Mapping[str, str]) -> bool:
     """Whether the terminal has the marks: Linux's bare console has not, nor one whose locale cannot encode them."""
     marks = "".join((*MARKS.values(), ARROW))
-    plain = environ.get("TERM") in {"dumb", "linux"} or environ.get("ACCESSIBLE", "") not in {"", "0"}
+    plain = cannot_redraw(environ) or environ.get("TERM") == "linux"
     return not plain and encodable(marks, locale.getencoding()) == marks
 
 
