@@ -128,16 +128,12 @@ def evaluate(
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
     _check_options(context)
-    # Checked now, because nobody wants to pay for an evaluation whose report has no place.
-    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
-        raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
     if list_:
         _print_list(list_evaluations(settings), json=json)
         return
     if rescore is not None:
         evaluation = find_evaluation(rescore, settings)
-        outcomes = _rescore(evaluation, scorer or "")
-        _print_report(evaluation, outcomes, html=html, json=json)
+        _print_report(evaluation, _rescore(evaluation, scorer or ""), html=html, json=json)
         return
     if resume is not None:
         # The workers of the evaluation count, not those of a pool that is in use now.
@@ -173,6 +169,10 @@ def _check_options(context: typer.Context) -> None:
         raise UsageError(f"{named[0]} and {named[1]} exclude each other")
     if given["scorer"] is not None and not given["rescore"]:
         raise UsageError("--scorer needs --rescore", hint="otherwise each case names its scorer")
+    # Checked now, because nobody wants to pay for an evaluation whose report has no place.
+    html: Path | None = given["html"]
+    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
+        raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
     if given["resume"] or given["rescore"]:
         for name, option in FIXED_AT_START.items():
             # A value may equal the default, so only its source tells whether the user gave the option.
