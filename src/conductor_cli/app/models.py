@@ -183,6 +183,7 @@ def is_whole(manifest: Manifest, report: Report) -> bool:
 def plan_pull(model: RegistryModel, settings: Settings) -> PullPlan:
     """What a pull of this model needs, and what the machine has."""
     memory = read_memory()
+    # A model that does not fit is still offered: the person may know better, and swap exists.
     smaller = None
     if memory.total and model.memory > memory.total:
         fitting = [
@@ -234,6 +235,7 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
 def is_planner(name: str, settings: Settings) -> bool:
     """Whether the stored model of this name plans."""
     chosen = settings["conductor.model"]
+    # Without a readable manifest only the setting says which model plans.
     if any(found.name in {name, chosen} for found in open_model_store(settings).damaged()):
         return bool(chosen == name)
     manifest = planner_manifest(settings)
@@ -296,6 +298,7 @@ def _select_to_verify(name: str | None, settings: Settings) -> tuple[Sequence[Ma
 
     manifest = planner_manifest(settings)
     if manifest is not None:
+        # An adapter is useless without an intact base, so both are verified.
         base = store.find(manifest.base)
         files = [Path(manifest.base)] if manifest.base and base is None else []
         return [manifest, *([base] if base else [])], files

@@ -110,6 +110,7 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     store = open_key_store(settings)
     rows = [*keys_in_variables(settings), *keys_of_workers(settings)]
     rows += [stored_row(entry, store.path) for entry in store.entries().values()]
+    # Of several keys for one provider the first wins, as in a run.
     first = {row.provider: row for row in reversed(rows)}
     workers = tuple(item.worker for item in discovered_workers(settings))
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
@@ -156,6 +157,7 @@ class SetupStep:
 def propose_steps(findings: Findings, settings: Settings, wanted_model: str = "") -> list[SetupStep]:
     """Everything to set up, and what is done already. The model comes last: its prompt names the workers."""
     workers = propose_workers(findings, settings)
+    # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
     limits = propose_limits(configured_workers(settings, workers), settings)
     model = propose_model(findings, settings, wanted_model)
     return [*workers, *limits, *([] if model is None else [model])]
@@ -172,6 +174,7 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
     allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
     for worker in _with_known_prices(allowed):
         if (worker.kind, worker.model) not in known:
+            # A second worker of the same name gets a number; names have at most 40 characters.
             candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
             steps.append(_new_worker_step(worker, next(name for name in candidates if name not in names)))
             names.add(steps[-1].name)
@@ -246,6 +249,7 @@ def propose_limits(workers: Sequence[Worker], settings: Settings) -> list[SetupS
 def _limit_step(period: str, settings: Settings, *, known: bool) -> SetupStep:
     """The limit of a run or a day that is set, or the one that is proposed."""
     suffix = PER_DAY_SUFFIX if period == "day" else ""
+    # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of that.
     for kind in ("cost", "tokens", "calls"):
         name = f"limits.{kind}{suffix}"
         if (most := settings[name]) is not None:
@@ -281,6 +285,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> S
         return (
             _pull_step(model, settings) if model else SetupStep(kind="model", name=wanted, text=wanted, command=command)
         )
+    # What works already is never replaced by a proposal.
     if findings.planner:
         return SetupStep(kind="model", name=chosen or findings.planner, text=findings.planner, done=True)
     if chosen:
@@ -300,6 +305,7 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
     smaller = sorted((model for model in others if model.size <= first.size), key=lambda model: -model.size)
     for model in (first, *smaller):
         fits = not findings.memory.total or model.memory + SPARE_MEMORY <= findings.memory.total
+        # The default was chosen by hand; the others are proposed under licences that allow any use only.
         allowed = model is first or model.licence in FREE_LICENCES
         if model.base or not model.size or not fits or not allowed:
             continue

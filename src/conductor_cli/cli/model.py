@@ -92,6 +92,7 @@ def pull(
     model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
     forget_refusal(settings)
     manifest = find_installed(model, settings)
+    # A damaged file has the right size; only reading it shows whether `pull` has anything to do.
     if manifest is not None:
         with show_file_progress(settings, quiet=quiet) as report:
             whole = is_whole(manifest, report)
@@ -109,6 +110,7 @@ def pull(
     for line in describe_files(manifest):
         print_line(line)
     _use_if_wanted(manifest.name, context, settings, use=use)
+    # The choice may have changed just now.
     settings = load_settings(os.environ, {}, context.obj.config)
     if planner_manifest(settings) == manifest and is_worth_warming(settings):
         if not quiet:
@@ -199,6 +201,7 @@ def use(
         )
     settings = _load_settings(context)
     path = Path(model).expanduser()
+    # A name wins over a directory that is called the same; a file is saved by its absolute path.
     is_name = open_model_store(settings).find(model) is not None
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
     chosen = str(path.absolute()) if path.exists() and not is_name else model

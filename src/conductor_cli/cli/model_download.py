@@ -64,6 +64,7 @@ def download_model(plan: PullPlan, settings: Settings, *, quiet: bool) -> Manife
     from conductor_cli.models.disk import check_room
     from conductor_cli.models.weights.download import pull_model
 
+    # Each file is checked again later; this finds out before the first of several files is downloaded.
     check_room(plan.estimate.directory, plan.estimate.missing, "HF_HOME")
     try:
         with show_file_progress(settings, quiet=quiet) as report:
@@ -121,6 +122,7 @@ def offer_model(settings: Settings, *, quiet: bool) -> None:
     if plan is None:
         return
     missing = plan.estimate.missing
+    # Nobody should be asked about a download that cannot succeed.
     check_room(plan.estimate.directory, missing, "HF_HOME")
     print_notice("No conductor model is installed yet. The default one is")
     for line in describe_plan(plan):

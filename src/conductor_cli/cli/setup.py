@@ -134,7 +134,7 @@ class SetupRun:
                 model.import_(self.context, path=Path(step.name), use=True)
             else:
                 model.use(self.context, model=step.name)
-        except typer.Exit as end:
+        except typer.Exit as end:  # how a command reports its exit code
             self.exit_code = self.exit_code or end.exit_code
         except ConductorError as failed:
             print_error(failed)
@@ -162,6 +162,7 @@ class SetupRun:
         if not self.findings.keyring:
             print_text("  no working keyring found: a key would be stored in a file that is not encrypted, after a yes")
         while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
+            # A new key may bring a worker, which the next step then proposes.
             if self._store_key(name):
                 self.settings = self._read_settings()
                 self.findings = look_at_keys(self.findings, self.settings)

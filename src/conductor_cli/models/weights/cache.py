@@ -25,6 +25,7 @@ from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models import disk
 from conductor_cli.models.disk import exclusive_lock
 
+# Stricter than Linux requires: these names must be valid on Windows, too.
 _WORD: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
 _REPO: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?")
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -89,6 +90,7 @@ class PartialDownload:
 
     def start(self, size: int) -> None:
         """Create the directory; bytes of another content, or more than the file has, are deleted."""
+        # More bytes than the file has cannot be its beginning.
         too_many = size and self.part.exists() and self.part.stat().st_size > size
         if _read_small_file(self.folder / "etag") != self.etag or too_many:
             shutil.rmtree(self.folder, ignore_errors=True)

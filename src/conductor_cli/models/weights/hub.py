@@ -45,6 +45,7 @@ class HubRefusal(Exception):
         self.status = status
         self.code = headers.get("x-error-code", "")
         self.text = text
+        # The official hub says in `ratelimit` how long its window lasts, other servers in `Retry-After`.
         reset = _RESET.search(headers.get("ratelimit", "")) if status == 429 else None
         self.wait = float(reset[1]) if reset else retry_after(headers, time.time())
 
@@ -204,6 +205,7 @@ _NETWORK: Final = frozenset({"connect", "timeout", "broken"})
 
 _CODES: Final = {
     "GatedRepo": ("{repo} is gated", "accept its licence at {at}/{repo}, then {login}"),
+    # To strangers the hub says 401 with this code for private repositories and for missing ones alike.
     "RepoNotFound": (
         "{host} has no repository {repo}, or it is private",
         "check its name; if it is private, {login}",
@@ -280,6 +282,7 @@ def _read_token(environ: Mapping[str, str]) -> str:
             token = path.expanduser().read_text(encoding="utf-8")
         except (OSError, ValueError):
             return ""
+    # Tokens are often pasted or read from a file with a line break at the end.
     token = "".join(token.split())
     if not (token.isascii() and token.isprintable()):
         raise ConductorUnusable(

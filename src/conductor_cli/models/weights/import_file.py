@@ -62,6 +62,7 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
         return _import_peft_adapter(request, store, environ, report)
     path = request.path.absolute()
     base = _check_file(request, store, environ)
+    # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
     files = tuple(_hashed_file(part, report) for part in part_files(path))
     known = recognise_model(files, environ, strict=not request.name)
     name = request.name or (known.name if known else derive_name(path))
@@ -153,6 +154,7 @@ def _hashed_file(path: Path, report: Report) -> ModelFile:
 
 def _check_name_is_free(name: str, known: RegistryModel | None, environ: Mapping[str, str]) -> None:
     """Raises `UsageError` if the name is the registry's for another model, which a pull would replace."""
+    # A later `pull` of that name would replace the imported model without a question.
     if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
         raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
 

@@ -140,7 +140,7 @@ class ModelStore:
             # Files in the model's own directory are stored by their names, so that the store can be moved.
             files = [{**file, "path": path.parent / str(file.get("path", ""))} for file in values.get("files", ())]
             manifest = load(Manifest, {**values, "files": files})
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):  # a file in the store's directory is no model
             return None
         except OSError as error:
             raise _unreadable(path, error.strerror or "unknown reason") from None

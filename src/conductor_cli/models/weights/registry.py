@@ -103,6 +103,7 @@ def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     found = models.get(name.lower())
     if found is not None:
         return found
+    # A path was meant, so suggesting similar names would be misleading.
     if "/" in name or os.sep in name or name.lower().endswith(".gguf"):
         if Path(name).expanduser().exists():
             hint = f"conductor model import {name}"
@@ -153,6 +154,7 @@ class _RegistryReader:
         kept = ("name", "repo", "revision", "licence", "about", "profile")
         given = {key: values[key] for key in kept if key in values}
         model = RegistryModel(**given, parts=parts, memory=0, base=base.name if base else "")
+        # Without a size no memory can be computed; it is shown as unknown.
         if model.size == 0 or (base is not None and base.memory == 0):
             return model
         if base is not None:
@@ -196,6 +198,7 @@ class _RegistryReader:
         for key, value in values.items():
             if key not in known:
                 raise self.error(place, f"unknown key {key!r:.80}; known: {', '.join(known)}")
+            # `type` and not `isinstance`: in Python, true and false are integers too.
             if type(value) is not known[key] or (isinstance(value, int) and value < 0):
                 raise self.error(place, f"{key} is {value!r:.80}, which is not {_TYPE_NAMES[known[key]]}")
             if isinstance(value, str) and not (value.strip() and value.isprintable()):
