@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from conductor_cli.app.case_sets import load_cases
-from conductor_cli.app.evaluation import EvaluationRequest
+from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import CALIBRATION_CASES, draw_training_cases, rehearsal_pool
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
 from conductor_cli.config import Settings

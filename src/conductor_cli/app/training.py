@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from conductor_cli.app.case_sets import load_cases, sample_cases
 from conductor_cli.app.checks import Check
+from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_size

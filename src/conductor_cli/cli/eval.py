@@ -15,13 +15,13 @@ from typing import Annotated, Final
 
 import typer
 
-from conductor_cli.app.case_sets import load_cases
 from conductor_cli.app.evaluation import (
     EvaluationListing,
     EvaluationRequest,
     PreparedEvaluation,
     find_evaluation,
     list_evaluations,
+    load_cases,
     open_evaluation,
     resume_request,
 )
