@@ -131,3 +131,12 @@ def test_no_text_leaves_its_fence_in_markdown() -> None:
     assert fence == ""
     plain = re.sub(r"\\.", "", "\n".join(outside))
     assert not re.search(r"[<>\[\]]|!\(", plain)
+
+
+def test_exports_name_the_planned_worker_when_another_one_did_the_step() -> None:
+    """A substitution must not be hidden in a file that is shared."""
+    trace = TraceStore(FOLDER).trace("substitute")
+    (record,) = [record for record in trace.steps if record.worker != record.step.worker]
+    named = f"{record.worker} (planned: {record.step.worker})"
+    assert named in html_page(trace)
+    assert f"{record.worker} \\(planned: {record.step.worker}\\)".replace("-", "\\-") in markdown_document(trace)

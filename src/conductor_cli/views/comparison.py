@@ -12,8 +12,8 @@ from conductor_cli.core.sanitize import sanitize
 from conductor_cli.core.table import display_width, pad_text
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.json_output import run_data
-from conductor_cli.views.run_text import describe_access
-from conductor_cli.views.trace_text import usage_text, worker_text
+from conductor_cli.views.run_text import describe_access, describe_worker
+from conductor_cli.views.trace_text import usage_text
 
 NARROW: Final = 80
 """Below this many cells one run is shown under the other."""
@@ -76,7 +76,7 @@ def _describe_run(trace: Trace) -> str:
 def _describe_step(record: StepRecord | None) -> str:
     if record is None:
         return ""
-    return f"{worker_text(record)}, {describe_access(record.step.access)}\n{record.step.subtask}"
+    return f"{describe_worker(record)}, {describe_access(record.step.access)}\n{record.step.subtask}"
 
 
 def _describe_answer(record: StepRecord | None) -> str:

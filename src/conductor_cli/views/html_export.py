@@ -22,6 +22,7 @@ from conductor_cli.views.run_text import (
     describe_outcome,
     describe_setup,
     describe_totals,
+    describe_worker,
     question_line,
     quote_text,
 )
@@ -106,7 +107,7 @@ def _step(record: StepRecord, now: float) -> str:
     """A step that can be opened: its subtask, what its worker was sent, its reasoning and its answer."""
     usage = record.usage
     facts = (
-        record.worker, describe_access(record.step.access), format_duration(record.seconds(now)),
+        describe_worker(record), describe_access(record.step.access), format_duration(record.seconds(now)),
         format_count(usage.tokens, "token"), format_cost(usage),
     )  # fmt: skip
     head = f"{record.number}. {', '.join(filter(None, facts))}: {quote_text(record.step.subtask)}"

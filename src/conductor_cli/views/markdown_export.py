@@ -18,6 +18,7 @@ from conductor_cli.views.run_text import (
     describe_outcome,
     describe_setup,
     describe_totals,
+    describe_worker,
     question_line,
 )
 
@@ -40,7 +41,7 @@ def markdown_document(trace: Trace, *, live: bool = False) -> str:
     lines += ["## Plan", "", "| step | worker | sees | state | took |", "|---|---|---|---|---|"]
     for record in trace.steps:
         took, sees = format_duration(record.seconds(trace.at)), describe_access(record.step.access)
-        cells = (str(record.number), _escape(record.worker), sees.removeprefix("sees "), record.state, took)
+        cells = (str(record.number), _escape(describe_worker(record)), sees.removeprefix("sees "), record.state, took)
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
     if trace.notices:
@@ -52,7 +53,7 @@ def markdown_document(trace: Trace, *, live: bool = False) -> str:
 
 
 def _step_lines(record: StepRecord, depth: int) -> Iterator[str]:
-    yield from (f"{'#' * depth} Step {record.number}: {_escape(record.worker)}, {record.state}", "")
+    yield from (f"{'#' * depth} Step {record.number}: {_escape(describe_worker(record))}, {record.state}", "")
     yield from _fence(record.step.subtask)
     if record.error is not None:
         yield from (f"Failed: {_escape(record.error.message)}", "")

@@ -77,6 +77,12 @@ def describe_access(access: tuple[int, ...]) -> str:
     return f"sees {format_list(names) or 'question and files only'}"
 
 
+def describe_worker(record: StepRecord) -> str:
+    """The worker that did a step, and the planned one when another took over."""
+    planned = record.step.worker
+    return one_line(record.worker if record.worker == planned else f"{record.worker} (planned: {planned})")
+
+
 def describe_waiting(record: StepRecord, trace: Trace) -> str:
     """What a step sees, and what it waits for: `sees 1 and 2, waits for 2`. Empty when it sees no other step."""
     access = record.step.access

@@ -12,7 +12,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import compare_single_workers, describe_access
+from conductor_cli.views.run_text import compare_single_workers, describe_access, describe_worker
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
@@ -68,16 +68,10 @@ def usage_text(usage: Usage) -> str:
     return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
 
-def worker_text(record: StepRecord) -> str:
-    """The worker that did a step, and the planned one when another took over."""
-    planned = record.step.worker
-    return one_line(record.worker if record.worker == planned else f"{record.worker} (planned: {planned})")
-
-
 def _step_lines(record: StepRecord, now: float) -> Iterator[str]:
     took = f"{format_duration(record.seconds(now))}  ({usage_text(record.usage)})"
     sees = describe_access(record.step.access)
-    yield f"  {record.number}. {worker_text(record)}  {sees}  {record.state}  {took}"
+    yield f"  {record.number}. {describe_worker(record)}  {sees}  {record.state}  {took}"
     yield _indent(record.step.subtask, 5)
     if record.error is not None:
         yield _indent(f"failed: {record.error.message}", 5)
