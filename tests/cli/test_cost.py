@@ -113,7 +113,7 @@ def test_an_absurd_limit_of_a_day_is_refused(stage: Stage, name: str, value: str
     assert f"line 5: limits.{name} is" in done.err
 
 
-def test_a_book_that_cannot_be_written_stops_limits_only(stage: Stage, home: Path) -> None:
+def test_spending_that_cannot_be_recorded_stops_only_limits(stage: Stage, home: Path) -> None:
     """With a limit the run is refused; without one it runs, and it is said that nothing was written down."""
     (home / "state/conductor-llm").mkdir(parents=True)
     (home / "state/conductor-llm/spending").write_text("a file")
@@ -128,7 +128,7 @@ def test_a_book_that_cannot_be_written_stops_limits_only(stage: Stage, home: Pat
     assert stage.inside("cost").code == 3
 
 
-def test_what_was_paid_is_told_by_step_and_beside_single_workers(stage: Stage) -> None:
+def test_what_was_paid_is_shown_by_step_and_beside_single_workers(stage: Stage) -> None:
     """In the JSON of a run: planning, each step, all of it, and the estimate, which says what it is."""
     priced(stage)
     found = stage.inside("ask", "How are you?", "--format", "json").json

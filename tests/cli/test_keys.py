@@ -114,7 +114,7 @@ def test_an_empty_list_says_how_to_store_one(stage: Stage) -> None:
         ("http://127.0.0.1:8000/v1", False), ("http://localhost:8000/v1", False), ("http://[::1]:8000/v1", False),
     ],
 )  # fmt: skip
-def test_an_address_where_the_key_can_be_read_on_the_way_is_told(stage: Stage, url: str, warned: bool) -> None:
+def test_an_address_where_the_key_can_be_read_on_the_way_is_reported(stage: Stage, url: str, warned: bool) -> None:
     """Plain http to another machine is warned of, and taken; to this machine nobody is on the way."""
     done = stage.inside("keys", "set", "openai-compatible", "--base-url", url, *FILE, given=KEY)
     assert done.code == 0
@@ -122,14 +122,14 @@ def test_an_address_where_the_key_can_be_read_on_the_way_is_told(stage: Stage, u
     assert bool(done.err) is warned
 
 
-def test_a_key_too_short_to_be_hidden_is_told(stage: Stage) -> None:
+def test_a_key_too_short_to_be_hidden_is_reported(stage: Stage) -> None:
     """It is stored, and its owner knows that it would be shown."""
     done = stage.inside("keys", "set", "openai", *FILE, given="abcdefg")
     assert (done.code, done.err) == (0, "a key of fewer than 8 characters cannot be hidden in output and traces\n")
     assert stage.inside("keys", "set", "openai", *FILE, given="abcdefgh").err == ""
 
 
-def test_a_key_that_takes_the_place_of_one_for_another_address_is_told(stage: Stage) -> None:
+def test_a_key_that_replaces_one_for_another_address_is_reported(stage: Stage) -> None:
     """There is one key a provider: what was for another address is gone."""
     assert stage.inside("keys", "set", "openai", *FILE, given=KEY).err == ""
     done = stage.inside("keys", "set", "openai", "--base-url", stage.url, *FILE, given=OTHER)
@@ -232,7 +232,7 @@ def test_the_list_names_the_variable_that_would_do_instead(stage: Stage, lost: P
 
 
 @pytest.mark.parametrize("command", [("keys", "set", "openai")], ids=["set"])
-def test_without_a_keyring_the_ways_out_are_told(stage: Stage, address: str, command: tuple[str, ...]) -> None:
+def test_without_a_keyring_the_alternatives_are_reported(stage: Stage, address: str, command: tuple[str, ...]) -> None:
     """Exit 4, three lines: the variable, a keyring to install, a file that is asked for by name."""
     done = stage.inside(*command, given=KEY)
     assert done.code == 4
@@ -240,7 +240,7 @@ def test_without_a_keyring_the_ways_out_are_told(stage: Stage, address: str, com
     assert all(way in done.err for way in ("OPENAI_API_KEY", "GNOME Keyring", "--insecure-storage"))
 
 
-def test_a_locked_keyring_is_told_and_not_waited_for(stage: Stage, keyring: str) -> None:
+def test_a_locked_keyring_is_reported_without_waiting(stage: Stage, keyring: str) -> None:
     """Exit 4; the list still lists, and says that it is not known whether the key is there."""
     assert stage.inside("keys", "set", "openai", given=KEY).code == 0
     lock(keyring)
@@ -304,8 +304,8 @@ def test_what_comes_after_a_prompt_that_was_left_has_a_line_of_its_own(stage: St
     assert shown.removeprefix("^C").startswith(f"\r\n{after}")
 
 
-@pytest.mark.parametrize("width", [30, 50, 80])
-def test_what_is_told_on_a_terminal_is_broken_between_words(stage: Stage, lost: Path, width: int) -> None:
+@pytest.mark.parametrize("width", [30, 80])
+def test_what_is_reported_on_a_terminal_is_broken_between_words(stage: Stage, lost: Path, width: int) -> None:
     """No option or path is parted, the words stay the same ones; in a pipe nothing is broken."""
     command = [*COMMAND, "keys", "list"]
     environ = {name: text for name, text in stage.environ().items() if name != "COLUMNS"}
@@ -321,7 +321,7 @@ def test_what_is_told_on_a_terminal_is_broken_between_words(stage: Stage, lost: 
     assert len(piped.err.splitlines()) == 3
 
 
-def test_a_key_stands_in_no_argument_of_any_process(stage: Stage, home: Path) -> None:
+def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> None:
     """While the keyring is asked, neither the command nor its child has the key where `ps` shows it."""
     environ = {**own_backend("Hanging"), "CONDUCTOR_LLM_KEYRING_SECONDS": "1"}
     environ["PYTHONPATH"] = os.pathsep.join([environ["PYTHONPATH"], stage.environ()["PYTHONPATH"]])
@@ -417,7 +417,7 @@ def test_a_key_of_a_variable_that_cannot_be_one_is_wrong(stage: Stage, monkeypat
     assert "sk-cl" not in done.out
 
 
-def test_a_key_that_the_keyring_does_not_give_is_told(stage: Stage, keyring: str) -> None:
+def test_a_key_that_the_keyring_does_not_give_is_reported(stage: Stage, keyring: str) -> None:
     """Exit 4, with the keyring's own trouble beside the key."""
     assert stage.inside("keys", "set", "openai", given=KEY).code == 0
     lock(keyring)
@@ -438,7 +438,7 @@ def test_without_a_key_there_is_nothing_to_test(stage: Stage) -> None:
     assert "no key of openai was found" in done.err
 
 
-def test_a_damaged_list_is_told(stage: Stage, home: Path) -> None:
+def test_a_damaged_list_is_reported(stage: Stage, home: Path) -> None:
     """Exit 3 and the file, for every command that needs it."""
     stage.inside("keys", "set", "openai", *FILE, given=KEY)
     path = home / "data/conductor-llm/keys.json"
@@ -469,7 +469,7 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
     assert "is locked" in done.err
 
 
-def test_a_stored_key_makes_its_provider_a_worker_at_hand(stage: Stage) -> None:
+def test_a_stored_key_makes_its_provider_a_worker_found(stage: Stage) -> None:
     """Where no worker is configured, a stored key is as good as a variable; one for another address is not."""
     stage.configure(workers=())
     for provider, more in (("openai", ()), ("mistral", ("--base-url", stage.url))):
@@ -479,7 +479,7 @@ def test_a_stored_key_makes_its_provider_a_worker_at_hand(stage: Stage) -> None:
     assert "mistral" not in found
 
 
-def test_a_wedged_keyring_does_not_hold_a_run_up(
+def test_a_wedged_keyring_does_not_block_a_run(
     stage: Stage, address: str, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     """The worker whose key cannot be read is left out, after its time; one that needs no stored key answers."""

@@ -103,7 +103,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_pool_is_told(stage: Stage, what: str) -> None:
+def test_a_wrong_pool_is_reported(stage: Stage, what: str) -> None:
     """One to three lines with what to do; nothing is written."""
     arguments, code, words = WRONG[what]
     done = stage.inside(*arguments)

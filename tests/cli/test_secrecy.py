@@ -269,7 +269,7 @@ def test_a_run_that_needs_no_stored_key_reads_none(stage: Stage, monkeypatch: py
     assert stage.inside("ask", "why?").code == 0
 
 
-def test_a_missing_key_is_told_with_both_ways(stage: Stage) -> None:
+def test_a_missing_key_is_reported_with_both_ways(stage: Stage) -> None:
     """Exit 4: the variable, or the store."""
     stage.configure('[workers.alpha]\nkind = "openai"', workers=())
     done = stage.inside("ask", "why?")

@@ -62,7 +62,7 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
      '{"keys": {"openai": {"base_url": 1, "since": "", "where": "file"}}}',
      '{"keys": {"openai": {"base_url": "", "since": "", "where": "elsewhere"}}}'],
 )  # fmt: skip
-def test_a_damaged_list_is_told_and_left(tmp_path: Path, text: str) -> None:
+def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     """What is no list of ours is an error that names the file; nothing is written over it."""
     path = key_index.index_path(tmp_path)
     path.write_text(text)
@@ -73,7 +73,7 @@ def test_a_damaged_list_is_told_and_left(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
-def test_a_list_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """A file where the directory should be: nothing is kept, and the error names it."""
     (tmp_path / "data").write_text("")
     with pytest.raises(ConfigError, match=r"keys\.json cannot be written"):

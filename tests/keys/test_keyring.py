@@ -69,7 +69,7 @@ def test_a_key_is_sent_to_no_other_address(desk: str, home: Path) -> None:
     assert safe(home)("openai", URL) is None  # the list knows of none
 
 
-def test_a_second_key_takes_the_place_of_the_first(desk: str, home: Path) -> None:
+def test_a_second_key_replaces_the_first(desk: str, home: Path) -> None:
     """Setting again is how a key is renewed, also for another address."""
     safe(home).set("openai", URL, KEY)
     safe(home).set("openai", OTHER, "sk-second-0123456789")
@@ -88,7 +88,7 @@ def test_several_keys_are_read_in_one_go(desk: str, home: Path) -> None:
     assert reading("mistral", OTHER) == "sk-second-0123456789"
 
 
-def test_a_key_that_the_keyring_lost_is_told_as_such(desk: str, home: Path) -> None:
+def test_a_key_that_the_keyring_lost_is_reported(desk: str, home: Path) -> None:
     """Removed by another program: the list says gone, asking says what to do, and it can still be forgotten."""
     safe(home).set("openai", URL, KEY)
     ask_keyring([("rm", "openai")], os.environ, "A_KEY")
@@ -126,7 +126,7 @@ def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
 # one that does not do what it should
 
 
-def test_without_a_keyring_the_ways_out_are_told(address: str, home: Path) -> None:
+def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Path) -> None:
     """A bus without a keyring, as in a container: what to do instead, in two lines, and nothing is kept."""
     with pytest.raises(KeyringError, match="no working keyring found") as error:
         safe(home).set("openai", URL, KEY)
@@ -153,7 +153,7 @@ def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.Mon
         safe(home).set("openai", URL, KEY)
 
 
-def test_a_locked_keyring_is_told_as_such(desk: str, home: Path) -> None:
+def test_a_locked_keyring_is_reported(desk: str, home: Path) -> None:
     """A keyring that is locked, and nobody to ask for its password: exit 4, and how to go on."""
     safe(home).set("openai", URL, KEY)
     lock(desk)
@@ -163,7 +163,7 @@ def test_a_locked_keyring_is_told_as_such(desk: str, home: Path) -> None:
     assert "unlock" in error.value.hint
 
 
-def test_a_wedged_keyring_holds_nobody_up(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that takes calls and never answers costs its time-out once, for five keys too."""
     monkeypatch.setenv(VARIABLE, "1.5")
     entry = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
@@ -214,7 +214,7 @@ def test_a_faulty_keyring_is_an_error_of_ours(
     assert safe(home).entries() == {}
 
 
-def test_a_keyring_that_does_not_give_back_is_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_that_does_not_return_keys_is_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is read again before it is called stored."""
     for name, value in own_backend("Forgetful").items():
         monkeypatch.setenv(name, value)

@@ -103,7 +103,7 @@ def test_the_key_is_never_echoed() -> None:
     assert str(error) == "host: key rejected (401): Incorrect API key: [key]"
 
 
-def test_whoever_sent_no_key_is_told_that_one_is_wanted() -> None:
+def test_who_sent_no_key_is_reported_that_one_is_required() -> None:
     """There is none to check: the hint says how to name one. A key that was refused is to be checked."""
     without, refused = refusal(401, {"error": "who are you"}), refusal(401, {"error": "no"}, ("sk-abcdef123",))
     assert str(without).startswith("host: a key is required, and none was sent (401)")
@@ -364,7 +364,7 @@ def test_a_body_without_words_says_nothing_of_length() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405])
-def test_what_is_no_model_server_is_told_from_one(status: int) -> None:
+def test_what_is_no_model_server_is_distinguished_from_one(status: int) -> None:
     """A web server that knows no such page is not asked for its models: the address is wrong."""
     bodies: tuple[Any, ...] = (b"<html><h1>Not Found</h1></html>", b"", b"404 page not found", {"detail": "Not Found"})
     for body in bodies:

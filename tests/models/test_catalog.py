@@ -128,7 +128,7 @@ def test_a_providers_own_address_may_be_written_out(own: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])
-def test_a_key_that_cannot_be_one_is_said_to_be(key: str) -> None:
+def test_a_key_that_cannot_be_one_is_reported(key: str) -> None:
     """A key with a letter that no key has is refused before it is sent, and is not shown."""
     with pytest.raises(KeyMissing, match="OPENAI_API_KEY has invalid characters") as error:
         open_model(worker("openai"), environ={"OPENAI_API_KEY": key})
@@ -199,7 +199,7 @@ def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: 
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_a_setting_gets_wrong_is_said(made: Worker, words: str) -> None:
+def test_what_a_setting_gets_wrong_is_reported(made: Worker, words: str) -> None:
     """A worker that cannot be opened as it is written is an error that says what is wrong, and what may stand there."""
     with pytest.raises(ConfigError, match=re.escape(words)) as error:
         open_model(made, environ={})
@@ -212,7 +212,7 @@ def test_kinds_are_what_a_user_may_name() -> None:
     assert not {"scripted", "self"} & set(kinds())
 
 
-def test_a_scripted_worker_says_what_it_is_told_and_is_called_so() -> None:
+def test_a_scripted_worker_says_what_it_is_reported_and_is_called_so() -> None:
     """Tests and benchmarks may play a script under a worker that is labelled as one."""
     made = Worker(name="w", kind="scripted", about="scripted, for tests", options={"script": ["Y", "es."]})
     model = open_model(made, environ={})
@@ -269,7 +269,7 @@ def test_opening_a_worker_loads_nothing_but_litellm_in_the_background() -> None:
     assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")
 
 
-def test_litellm_is_told_the_address_also_where_it_is_the_provider_s_own() -> None:
+def test_litellm_is_reported_the_address_also_where_it_is_the_provider_s_own() -> None:
     """Without one it takes that of a variable such as ANTHROPIC_BASE_URL, and the key and the texts would go there."""
     model = open_model(worker("anthropic"), environ={"ANTHROPIC_API_KEY": "sk-123456"})
     assert vars(model)["_base_url"] == PRESETS["anthropic"].base_url

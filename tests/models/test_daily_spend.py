@@ -205,7 +205,7 @@ def test_processes_at_once_never_overspend(place: Path) -> None:
     assert today.calls >= 15
 
 
-def test_without_limits_calls_are_written_down_all_the_same(place: Path) -> None:
+def test_without_limits_calls_are_written_down_anyway(place: Path) -> None:
     """By worker and provider, with no lock and no hold; what was never called leaves nothing."""
     run = OneRun(place, DayLimits())
     run.call(written=5)

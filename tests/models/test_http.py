@@ -130,7 +130,7 @@ def test_a_closed_port_cannot_be_reached() -> None:
     ("url", "reason"),
     [("localhost:80", "missing"), ("http://a:b", "missing"), ("ftp://a", "missing"), ("http://", "missing")],
 )
-def test_an_address_that_is_none_is_said_to_be(url: str, reason: str) -> None:
+def test_an_address_that_is_none_is_reported(url: str, reason: str) -> None:
     """An address without http://, or that is no address, is the user's to correct."""
     assert failure(HttpClient(url)).reason == reason
 

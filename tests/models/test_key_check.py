@@ -57,7 +57,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("status", "body", "verdict"), REFUSALS.values(), ids=REFUSALS)
-def test_each_providers_refusal_is_told_apart(status: int, body: object, verdict: str) -> None:
+def test_each_providers_refusal_is_distinguished(status: int, body: object, verdict: str) -> None:
     """Wrong, expired, without credit, limited, restricted, in trouble: whatever the status, 400 among them."""
     assert verdict_of(error_of_response("x", status, {}, json.dumps(body).encode())) == verdict
 
@@ -89,7 +89,7 @@ def test_openrouter_is_asked_about_the_key_itself() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data": []}', b'{"data": {"limit_remaining": null}}', b"[" * 100_000])
-def test_what_is_left_is_told_only_where_it_is_known(body: bytes) -> None:
+def test_what_is_left_is_reported_only_where_it_is_known(body: bytes) -> None:
     """A body that says nothing of it, or is none, leaves it open."""
     assert left_of("openrouter", {}, body) == ""
 

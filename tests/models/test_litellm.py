@@ -135,7 +135,7 @@ def test_a_question_is_asked_in_the_words_of_the_provider() -> None:
     assert notes(chunks) == []
 
 
-def test_what_a_provider_does_not_know_is_left_out_remembered_and_said() -> None:
+def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> None:
     """Anthropic has no seed: the call goes on without it, and the user hears of it once."""
     request = Request(messages=ASKED.messages, seed=3)
     with loopback(fine) as server:
@@ -144,7 +144,7 @@ def test_what_a_provider_does_not_know_is_left_out_remembered_and_said() -> None
     assert len(server.requests) == 2
 
 
-def test_what_a_server_refuses_is_left_out_remembered_and_said() -> None:
+def test_what_a_server_refuses_is_left_out_remembered_and_reported() -> None:
     """A parameter that only the server knows to be wrong is left out after its refusal."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:

@@ -257,7 +257,7 @@ def test_an_error_inside_an_answer_is_an_error(whole: bool) -> None:
     assert "Slow down, [key]" in found.message
 
 
-def test_an_error_status_is_told_with_the_wait_that_it_asks_for() -> None:
+def test_an_error_status_is_reported_with_the_wait_that_it_asks_for() -> None:
     """429 carries the seconds of Retry-After and the provider's words."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -295,7 +295,7 @@ def refusing(*names: str, status: int = 400, **answer: Any) -> Script:
     return script
 
 
-def test_a_parameter_that_is_refused_is_left_out_remembered_and_said() -> None:
+def test_a_parameter_that_is_refused_is_left_out_remembered_and_reported() -> None:
     """The call goes on without it, later calls leave it out at once, and the user hears of it once."""
     request = Request(messages=ASKED.messages, temperature=0.5, seed=3)
     both, seen = replies(refusing("temperature", "seed"), request, request)
@@ -350,7 +350,7 @@ def test_a_refusal_for_another_reason_is_not_asked_again() -> None:
     assert len(asked) == 1
 
 
-def test_a_question_that_is_too_long_is_told_as_that_and_asked_once() -> None:
+def test_a_question_that_is_too_long_is_reported_as_that_and_asked_once() -> None:
     """Though the server names the bound on tokens beside it: another name of the bound would change nothing."""
     said = "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease `max_tokens`"
 
@@ -442,7 +442,7 @@ def test_a_model_without_a_name_is_the_first_that_the_server_lists() -> None:
 @pytest.mark.parametrize(
     "listed", [{"data": []}, {"data": [{}]}, {"data": "m"}, {}, {"data": [{"id": "kimi:cloud"}]}, {"data": [{"id": 7}]}]
 )
-def test_a_server_that_lists_no_model_is_told_so(listed: Any) -> None:
+def test_a_server_that_lists_no_model_is_reported_so(listed: Any) -> None:
     """Where the model cannot be known, the error says that it has to be named."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:

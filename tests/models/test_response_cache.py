@@ -68,7 +68,7 @@ def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
     assert (len(model.requests), kept_in(tmp_path / "calls.jsonl")) == (1, 1)
 
 
-def test_a_book_is_read_again(tmp_path: Path) -> None:
+def test_a_cache_is_read_again(tmp_path: Path) -> None:
     """What one process kept another one finds, thinking and odds too."""
     whole = Chunk(text="B\u2028é", thinking="hm", odds={"A": 0.25, "B": 0.75})
     model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
@@ -81,7 +81,7 @@ def test_a_book_is_read_again(tmp_path: Path) -> None:
     assert kept_in(tmp_path / "calls.jsonl") == 1
 
 
-def test_only_its_owner_may_read_a_book(tmp_path: Path) -> None:
+def test_only_its_owner_may_read_a_cache(tmp_path: Path) -> None:
     """Replies may hold what a user asked about."""
     ResponseCache(tmp_path / "deep" / "calls.jsonl").close()
     assert (tmp_path / "deep" / "calls.jsonl").stat().st_mode & 0o077 == 0
@@ -108,7 +108,7 @@ def test_what_a_reply_does_not_depend_on_is_not_asked() -> None:
     assert request_key("who", asked()) == request_key("who", asked(deadline=3.0, cuts=(1,)))
 
 
-def test_a_sampled_reply_without_a_seed_is_drawn_anew(tmp_path: Path) -> None:
+def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:
     """Who samples wants another reply each time; with a seed the reply is one."""
     model = says("x")
     kept = CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who")
@@ -149,7 +149,7 @@ def test_a_reply_without_text_is_not_kept(tmp_path: Path, finish: Finish) -> Non
     assert [text(reply(kept, asked())) for _ in range(3)] == [" \n", "four", "four"]
 
 
-def test_a_blank_reply_in_an_old_book_does_not_count(tmp_path: Path) -> None:
+def test_a_blank_reply_in_an_old_cache_does_not_count(tmp_path: Path) -> None:
     """A file may hold some from before they were left out."""
     path = tmp_path / "calls.jsonl"
     book = ResponseCache(path)
@@ -216,7 +216,7 @@ def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path
     assert len(slow.requests) == 1
 
 
-def test_a_book_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
+def test_a_cache_survives_being_cut_at_any_byte(tmp_path: Path) -> None:
     """Whole lines before the cut are known, the one that was cut is asked again, and what is added after it is safe."""
     path = tmp_path / "calls.jsonl"
     book = ResponseCache(path)
@@ -256,7 +256,7 @@ def _add(path: Path, name: str) -> None:
     book.close()
 
 
-def test_processes_share_a_book(tmp_path: Path) -> None:
+def test_processes_share_a_cache(tmp_path: Path) -> None:
     """Several processes write one book at the same time, and nothing of it is lost."""
     context = multiprocessing.get_context("spawn")
     path = tmp_path / "calls.jsonl"
@@ -293,7 +293,7 @@ def test_who_a_worker_is_holds_no_secret() -> None:
     assert model_identity(one) != model_identity(replace(one, options={"base_url": "http://127.0.0.1"}))
 
 
-def test_a_file_that_was_written_anew_is_another_model(tmp_path: Path) -> None:
+def test_a_file_that_was_written_again_is_another_model(tmp_path: Path) -> None:
     """Model and adapter are known by size and time, beside their names."""
     files = {name: tmp_path / f"{name}.gguf" for name in ("model", "adapter")}
     local = Worker(name="l", kind="llama", model=str(files["model"]), options={"adapter": str(files["adapter"])})

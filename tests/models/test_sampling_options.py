@@ -88,7 +88,7 @@ def no(words: str, **more: Any) -> Script:
         ("openrouter", {"thinking_budget": 0}, {"reasoning": {"enabled": False}}),
     ],
 )  # fmt: skip
-def test_each_api_is_told_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
     """Effort, nucleus and thinking budget stand in the body as the provider's reference has them, and nothing else."""
     _, plain = play(FINE, kind, "m")
     _, body = play(FINE, kind, "m", **options)
@@ -103,7 +103,7 @@ def test_each_api_is_told_in_its_own_fields(kind: str, options: dict[str, Any], 
         ({"temperature": 0.2, "top_p": 0.9}, {"temperature": 0.2, "top_p": 0.9}),
     ],
 )
-def test_anthropic_is_told_through_litellm(options: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_anthropic_is_reported_through_litellm(options: dict[str, Any], sent: dict[str, Any]) -> None:
     """A budget is Anthropic's own `thinking` on the wire, where the model takes one."""
     chunks, body = play(claude, "anthropic", "claude-sonnet-4-6", **options)
     assert "".join(chunk.text for chunk in chunks) == "Yes."
@@ -187,7 +187,7 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
         ("anthropic", {"reasoning_effort": "high", "temperature": 0}, "temperature is 0, and with thinking"),
     ],
 )  # fmt: skip
-def test_what_cannot_stand_is_said_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
+def test_what_cannot_stand_is_reported_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
     """A word that is no effort, a budget out of bounds, and settings that exclude each other: an error with a hint."""
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         check_options(Worker(name="w", kind=kind, model="m", options=options))

@@ -125,7 +125,9 @@ def form(seen: SeenStep) -> dict[str, Any]:
         (None, MINI, {}),
     ],
 )
-def test_each_server_is_told_a_form_in_its_own_way(owner: str | None, request_: Request, sent: dict[str, Any]) -> None:
+def test_each_server_is_reported_a_form_in_its_own_way(
+    owner: str | None, request_: Request, sent: dict[str, Any]
+) -> None:
     """By the owner of its models: llama.cpp, vLLM and SGLang get the grammar, any other a schema if there is one."""
     both, seen = replies(owned(owner), request_, request_)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
@@ -178,7 +180,7 @@ async def loading(seen: SeenStep, wire: Wire) -> None:
     [(forbidden, 1), (nowhere, 1), (hangs, 2), (page, 2), (cut, 2), (loading, 2)],
     ids=["forbidden", "nowhere", "hangs", "page", "cut", "loading"],
 )
-def test_a_server_that_does_not_say_which_it_is_answers_all_the_same(
+def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call goes on with a schema. It is asked again only where the answer may be another a moment later."""
@@ -399,7 +401,7 @@ def refusing(**said: str) -> Script:
         ("response_format", "This response_format type is unavailable now"),
     ],
 )
-def test_a_form_that_is_refused_is_left_out_remembered_and_said(field: Any, words: str) -> None:
+def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, words: str) -> None:
     """The plan is then parsed and repaired; the user hears of it once."""
     request = JSON if field == "response_format" else GRAMMAR
     both, seen = replies(refusing(**{field: words}), request, request, quirks=ServerQuirks(form=field))

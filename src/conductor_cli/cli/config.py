@@ -10,7 +10,7 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
-from conductor_cli.config import Setting, Settings, app_paths, find_setting, format_value, load_settings
+from conductor_cli.config import Setting, app_paths, find_setting, format_value
 from conductor_cli.config.workers import set_value
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
@@ -26,7 +26,7 @@ Name = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example li
 @app.command("show")
 def show(context: typer.Context, json: opt.Json = False) -> None:
     """Show every setting, its value, and where it comes from."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     if json:
         print_json(
             {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
@@ -40,7 +40,7 @@ def show(context: typer.Context, json: opt.Json = False) -> None:
 def get(context: typer.Context, name: Name) -> None:
     """Print the value of one setting."""
     item = _find(name)
-    print_line(format_value(_load(context)[item.name]))
+    print_line(format_value(opt.stored_settings(context)[item.name]))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
@@ -56,7 +56,7 @@ def set_(
     except ConfigError as error:
         raise UsageError(error.message, hint="default removes the setting") from None
     set_value(paths, name, new)
-    after = _load(context)
+    after = opt.stored_settings(context)
     print_line(f"{name} = {format_value(after[name])}")
     if new is not None and after[name] != new:
         print_notice(f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}")
@@ -65,15 +65,11 @@ def set_(
 @app.command("path")
 def path(context: typer.Context) -> None:
     """Print the files that settings come from."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
     print_line(f"conductor's:  {settings.paths.own_file}")
     for file, _ in settings.projects:
         print_line(f"project's:    {file}")
-
-
-def _load(context: typer.Context) -> Settings:
-    return load_settings(os.environ, {}, context.obj.config)
 
 
 def _find(name: str) -> Setting:
@@ -90,7 +86,7 @@ def _absolute_path(context: typer.Context, name: str, value: str) -> str:
         return value
     from conductor_cli.app.planner_resolution import open_model_store  # only where a file is set
 
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     workers = [item.worker.name for item in settings.workers] if name == "conductor.model" else []
     is_name = value in workers or open_model_store(settings).find(value) is not None
     return value if is_name else str(file.absolute())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 from conductor_cli.app.cost import SpendReport, report_spending
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table
-from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.usage import Usage
 
@@ -24,7 +22,7 @@ def cost(
     json: opt.Json = False,
 ) -> None:
     """Show what was spent by day, provider and worker, and the limits per day. No model is called."""
-    report = report_spending(load_settings(os.environ, {}, context.obj.config), days)
+    report = report_spending(opt.stored_settings(context), days)
     if json:
         print_json(report.data())
         return

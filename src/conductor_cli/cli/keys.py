@@ -15,7 +15,7 @@ from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.prompts import can_ask, confirm
-from conductor_cli.config import app_paths, load_settings
+from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_age
 from conductor_cli.keys.entry import LONGEST_KEY, address, checked_key, known_provider
@@ -67,7 +67,7 @@ def set_key(
 @app.command("list")
 def list_keys(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that were found: where each one is, and how old. No key is shown."""
-    rows, fault = keys.list_keys(load_settings(os.environ, {}, context.obj.config), _open_store())
+    rows, fault = keys.list_keys(opt.stored_settings(context), _open_store())
     if json:
         print_json([row.data() for row in rows])
     elif rows:
@@ -101,7 +101,7 @@ def ask_providers(
 ) -> None:
     """Ask each provider whether it accepts its key: one free request each, all at once."""
     names = [known_provider(name) for name in providers or ()]
-    checks = keys.check_keys(load_settings(os.environ, {}, context.obj.config), _open_store(), names)
+    checks = keys.check_keys(opt.stored_settings(context), _open_store(), names)
     if json:
         print_json([check.data() for check in checks])
     else:

@@ -59,7 +59,7 @@ def _load_settings(context: typer.Context) -> Settings:
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     rows = list_models(settings)
     if json:
         print_json([row.data() for row in rows])
@@ -88,7 +88,7 @@ def pull(
     use: Use = None,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
-    settings, quiet = _load_settings(context), context.obj.quiet
+    settings, quiet = opt.stored_settings(context), context.obj.quiet
     model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
     forget_refusal(settings)
     manifest = find_installed(model, settings)
@@ -111,7 +111,7 @@ def pull(
         print_line(line)
     _use_if_wanted(manifest.name, context, settings, use=use)
     # The choice may have changed just now.
-    settings = load_settings(os.environ, {}, context.obj.config)
+    settings = opt.stored_settings(context)
     if planner_manifest(settings) == manifest and is_worth_warming(settings):
         if not quiet:
             print_notice("reading the fixed part of the prompt, so that the first question need not wait for it …")
@@ -123,7 +123,7 @@ def pull(
 @app.command("prepare")
 def prepare_prompt(context: typer.Context) -> None:
     """Read the fixed part of the prompt now. Its state is kept on disk, so that the next question need not wait."""
-    print_line(_describe_warmup(warm_prefix(_load_settings(context))))
+    print_line(_describe_warmup(warm_prefix(opt.stored_settings(context))))
 
 
 def _describe_warmup(warmed: WarmedPrefix | None) -> str:
@@ -149,7 +149,7 @@ def import_(
     use: Use = None,
 ) -> None:
     """Add a model file from this machine. It is checked, and linked rather than copied."""
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     request = ImportRequest(path=path.expanduser(), name=name, base=base, copy=copy)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         result = import_model(request, open_model_store(settings), settings.environ, report)
@@ -175,7 +175,7 @@ def _use_if_wanted(name: str, context: typer.Context, settings: Settings, *, use
 def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings) -> bool:
     """Write which model plans into the tool's own settings; say and return whether that has an effect."""
     set_value(settings.paths, "conductor.model", chosen)
-    after = load_settings(os.environ, {}, context.obj.config)
+    after = opt.stored_settings(context)
     if after["conductor.model"] == chosen:
         print_line(f"the conductor model is now {shown}")
         return True
@@ -199,7 +199,7 @@ def use(
         raise UsageError(
             "the model's name is empty", hint="conductor model use NAME | FILE.gguf | URL | provider/model"
         )
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     path = Path(model).expanduser()
     # A name wins over a directory that is called the same; a file is saved by its absolute path.
     is_name = open_model_store(settings).find(model) is not None
@@ -221,7 +221,7 @@ def verify(
     json: opt.Json = False,
 ) -> None:
     """Verify the files of a model. The exit code is 5 if one is damaged."""
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     with show_file_progress(settings, quiet=context.obj.quiet) as report:
         results = verify_files(name, settings, report)
     if json:
@@ -245,7 +245,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a model. Files that conductor did not put there are kept."""
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     plan = plan_model_removal(name, settings)
     if not yes and not can_ask():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
@@ -267,7 +267,7 @@ def rm(
     if result.named_by:
         print_notice(f"{result.named_by} still names it")
     try:
-        now = f"now {describe_current_planner(load_settings(os.environ, {}, context.obj.config))} does"
+        now = f"now {describe_current_planner(opt.stored_settings(context))} does"
     except ConductorError as error:
         now = f"now none does: {error.hint or error.message}"
     print_notice(f"{name} was the model that plans; {now}")
@@ -292,7 +292,7 @@ def path(
     ] = None,
 ) -> None:
     """Print a model's file, or which model plans. That is a path, a URL, or provider/model."""
-    settings = _load_settings(context)
+    settings = opt.stored_settings(context)
     if name is not None:
         print_line(str(find_stored(name, settings).path))
         return

@@ -9,16 +9,20 @@ A command that runs a question takes all options of `RunOptions` by one paramete
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
 from conductor_cli.core.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +255,13 @@ def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> di
         "policy.deny": None if deny is None else [name.strip() for name in deny.split(",")],
         "policy.local_only": local_only or None,
     }
+
+
+def stored_settings(context: typer.Context) -> Settings:
+    """The settings of files and environment, for a command without settings of its own. Raises `ConfigError`."""
+    from conductor_cli.config import load_settings  # every start imports this module
+
+    return load_settings(os.environ, {}, context.obj.config)
 
 
 def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:

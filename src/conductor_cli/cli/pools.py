@@ -12,7 +12,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.workers import format_card, format_model, format_options
-from conductor_cli.config import Settings, app_paths, load_settings
+from conductor_cli.config import Settings, app_paths
 from conductor_cli.core.formatting import UNKNOWN, format_count
 from conductor_cli.models.builtin import ShippedPool
 from conductor_cli.models.presets import as_of
@@ -22,14 +22,10 @@ app = typer.Typer(help="Name sets of workers and choose one of them.", no_args_i
 Name = Annotated[str, typer.Argument(help="The pool's name.")]
 
 
-def _load(context: typer.Context) -> Settings:
-    return load_settings(os.environ, {}, context.obj.config)
-
-
 @app.command("list")
 def list_pools(context: typer.Context, json: opt.Json = False) -> None:
     """List the pools, and those that ship with this tool."""
-    rows = pools.list_pools(_load(context))
+    rows = pools.list_pools(opt.stored_settings(context))
     if json:
         print_json([row.data() for row in rows])
         return
@@ -50,7 +46,7 @@ def list_pools(context: typer.Context, json: opt.Json = False) -> None:
 @app.command("show")
 def show_pool(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show the workers of a pool; for one that ships, with their sources."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     if shipped := pools.find_shipped_pool(settings, name):
         _show_shipped(shipped, settings, json=json)
         return
@@ -98,12 +94,12 @@ def add_pool(
     ] = False,
 ) -> None:
     """Make a pool of workers, or add one that ships (published)."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     count, notices = pools.add_pool(settings, name, workers or (), about=about, without_keys=everyone)
     for notice in notices:
         print_notice(notice)
     print_line(f"pool {name}: {format_count(count, 'worker')}; use it with: conductor ask --pool {name} …")
-    listed = next(pool for pool in _load(context).pools if pool.name == name)
+    listed = next(pool for pool in opt.stored_settings(context).pools if pool.name == name)
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} also has a pool {name}, which takes precedence")
 
@@ -111,7 +107,7 @@ def add_pool(
 @app.command("rm")
 def remove_pool(context: typer.Context, name: Name) -> None:
     """Remove a pool that was added; its workers stay."""
-    notices = pools.remove_pool(app_paths(os.environ), name, lambda: _load(context))
+    notices = pools.remove_pool(app_paths(os.environ), name, lambda: opt.stored_settings(context))
     print_line(f"removed pool {name}; its workers stay")
     for notice in notices:
         print_notice(notice)
@@ -123,9 +119,9 @@ def use_pool(
     name: Annotated[str | None, typer.Argument(help="The pool's name; none for every enabled worker.")] = None,
 ) -> None:
     """Choose the pool that runs use by default."""
-    pools.use_pool(_load(context), name)
+    pools.use_pool(opt.stored_settings(context), name)
     print_line("runs use every enabled worker" if name is None else f"runs use pool {name}")
-    now = _load(context)
+    now = opt.stored_settings(context)
     if now["conductor.pool"] != (name or ""):
         print_notice(f"{now.origins['conductor.pool']} sets another pool, which takes precedence")
 

@@ -17,7 +17,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
 from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
-from conductor_cli.config import Settings, app_paths, load_settings
+from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN
 from conductor_cli.core.pool import Card, Worker
@@ -30,10 +30,6 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The wor
 OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")]
 
 
-def _load(context: typer.Context) -> Settings:
-    return load_settings(os.environ, {}, context.obj.config)
-
-
 @app.command("list")
 def list_workers(
     context: typer.Context,
@@ -41,7 +37,7 @@ def list_workers(
     json: opt.Json = False,
 ) -> None:
     """List the workers of the settings, or those found on this machine if the settings have none."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     rows = workers.list_workers(settings)
     if json:
         print_json([row.data() for row in rows])
@@ -80,7 +76,7 @@ def _price_cells(row: WorkerRow) -> list[str]:
 @app.command("show")
 def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key and strengths."""
-    row = workers.find_worker(_load(context), name)
+    row = workers.find_worker(opt.stored_settings(context), name)
     if json:
         print_json(row.data())
         return
@@ -175,7 +171,7 @@ def add_worker(
     ] = None,
 ) -> None:
     """Add a worker, or change one that was added."""
-    settings = _load(context)
+    settings = opt.stored_settings(context)
     given = {
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
         "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
@@ -184,7 +180,7 @@ def add_worker(
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())
     print_line(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
-    listed = next(item for item in _load(context).workers if item.worker.name == name)
+    listed = next(item for item in opt.stored_settings(context).workers if item.worker.name == name)
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} also has a worker {name}; its settings take precedence")
 
@@ -195,14 +191,14 @@ def _choose(context: typer.Context, names: Sequence[str] | None, pool: str | Non
         raise UsageError("no worker is named", hint="NAME…, or --pool NAME")
     if pool is None:
         return list(dict.fromkeys(names or ()))
-    return [item.worker.name for item in select_workers(_load(context), names or (), pool)]
+    return [item.worker.name for item in select_workers(opt.stored_settings(context), names or (), pool)]
 
 
 @app.command("rm")
 def remove_workers(context: typer.Context, names: Names = None) -> None:
     """Remove workers that were added, also from pools."""
     chosen = _choose(context, names, None)
-    notices = workers.remove_workers(app_paths(os.environ), chosen, lambda: _load(context))
+    notices = workers.remove_workers(app_paths(os.environ), chosen, lambda: opt.stored_settings(context))
     for name in chosen:
         print_line(f"removed {name}")
     for notice in notices:
@@ -222,7 +218,7 @@ def disable_workers(context: typer.Context, names: Names = None, pool: OfPool = 
 
 
 def _enable(context: typer.Context, names: Sequence[str], *, enabled: bool) -> None:
-    workers.enable_workers(app_paths(os.environ), names, lambda: _load(context), enabled=enabled)
+    workers.enable_workers(app_paths(os.environ), names, lambda: opt.stored_settings(context), enabled=enabled)
     for name in names:
         print_line(f"{'enabled' if enabled else 'disabled'} {name}")
 
@@ -236,7 +232,7 @@ def ask_workers(
 ) -> None:
     """Ask each worker for a token, all at once, with its own settings: one cheap live call each."""
     chosen = names or () if pool is None else _choose(context, names, pool)
-    results = run_worker_tests(_load(context), chosen)
+    results = run_worker_tests(opt.stored_settings(context), chosen)
     if json:
         print_json([result.data() for result in results])
     else:
