@@ -1,4 +1,4 @@
-"""Write the canned runs and the pictures that the tests of the views compare with: `python -m scripts.snap`."""
+"""Write the canned runs and the snapshots that the tests of views compare with: `python -m scripts.snap`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.views import snapshots
 
 
 def main() -> None:
-    """Write what differs and say what that was."""
+    """Write the files that differ, and print their names."""
     make.write()
     changed = snapshots.write()
     print("\n".join(changed) or "nothing changed")

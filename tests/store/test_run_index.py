@@ -230,7 +230,7 @@ def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
 
 
 def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read before a crash is kept, and the next look goes on from there."""
+    """Rows that were read before a crash are kept, and the next query continues from there."""
     for day in range(1, 6):
         put(store, day, f"question {day}")
     from conductor_cli.store import run_summary

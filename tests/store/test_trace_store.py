@@ -182,14 +182,14 @@ def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
-    """A trace of a later conductor is refused with both numbers."""
+    """The error has both format numbers."""
     store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
     with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}.*reads format {ev.FORMAT}"):
         list(store.events(RUN))
 
 
 def test_a_newer_format_asks_for_an_update_whatever_else_it_has(tmp_path: Path) -> None:
-    """A start that names a later format is told as that, also where it cannot be read; the list says it, too."""
+    """A first line with another format is reported as that, even if it cannot be decoded; the list says so too."""
     store = TraceStore(tmp_path)
     store.path(RUN).write_text(f'{{"kind":"run_started","format":{ev.FORMAT + 1},"asked":{{"text":"hi"}}}}\n')
     with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}"):

@@ -37,7 +37,7 @@ def started(text: str = PRIMES, *, run: str = "01JDQ7W3ZK", pool: Pool = POOL, m
 
 
 def spent(tokens_in: int, tokens_out: int, cost: str | None = "0") -> Usage:
-    """What one call cost."""
+    """The usage of one call."""
     return Usage(
         tokens_in=tokens_in, tokens_out=tokens_out, calls=1,
         cost=None if cost is None else Decimal(cost), unpriced=int(cost is None),
@@ -45,12 +45,12 @@ def spent(tokens_in: int, tokens_out: int, cost: str | None = "0") -> Usage:
 
 
 def pieces(text: str, size: int = 9) -> list[str]:
-    """`text` cut the way that a stream cuts it."""
+    """`text` in pieces, as a stream delivers it."""
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 class Writer:
-    """Collects the events of one run; time goes on by `pace` seconds with every piece of text."""
+    """Collects the events of one run; every piece of text takes `pace` seconds."""
 
     def __init__(self, first: ev.RunStarted, letters: str = "ABCD") -> None:
         self.at = 0.0
@@ -63,7 +63,7 @@ class Writer:
         self.events.append(event)
 
     def plan(self, *steps: Step, pace: float = 0.2, whole: bool = True) -> None:
-        """The conductor writes these steps; those that see nothing start at once. `whole`: its plan ends here."""
+        """The conductor plans these steps; those that see no other step start at once. `whole`: the plan ends here."""
         for number, step in enumerate(steps, start=len(self.steps) + 1):
             letter = self.letters[self.pool.names.index(step.worker)]
             access = " ".join(map(str, step.access)) or "-"
@@ -88,7 +88,7 @@ class Writer:
         self.add(ev.StepStarted(at=self.at, step=number, worker=worker or step.worker, attempt=attempt, prompt=prompt))
 
     def say(self, pace: float, attempt: int = 1, **texts: str) -> None:
-        """Steps `s1`, `s2` … write these texts side by side."""
+        """Steps `s1`, `s2` … write these texts at the same time."""
         queues = {int(name[1:]): pieces(text) for name, text in texts.items()}
         while any(queues.values()):
             for number, queue in queues.items():
@@ -117,7 +117,7 @@ TOTAL = Usage(tokens_in=1540, tokens_out=281, cost=Decimal("0.0042"), calls=4, u
 
 
 def parallel() -> list[ev.Event]:
-    """Two steps at once, then the one that sees both: all goes well."""
+    """Two steps at once, then one that sees both; everything succeeds."""
     run = Writer(started())
     run.plan(LIST, CHECK, JOIN)
     run.say(0.15, s1=COUNTED, s2=SPREAD)
@@ -131,7 +131,7 @@ def parallel() -> list[ev.Event]:
 
 
 def rejected() -> list[ev.Event]:
-    """The conductor names a worker that is not there, is told, and writes the rest again."""
+    """The conductor names an unknown worker, gets the error, and plans the rest again."""
     run = Writer(started())
     run.plan(LIST, whole=False)
     run.add(ev.PlanDelta(at=run.at, text="Q | 1 | Check the list.\n"))
@@ -152,7 +152,7 @@ def rejected() -> list[ev.Event]:
 
 
 def retry() -> list[ev.Event]:
-    """The answering step breaks off after some text, waits as the provider asks, and is asked again."""
+    """The answering step fails after some text, waits as the provider asks, and is tried again."""
     run = Writer(started(mode="mini"))
     run.plan(Step(worker="gpt", subtask="Answer the question."))
     run.say(0.3, s1=ANSWER[:27])
@@ -166,7 +166,7 @@ def retry() -> list[ev.Event]:
 
 
 def substitute() -> list[ev.Event]:
-    """A worker refuses the key; another takes its step, and a prompt is trimmed for it."""
+    """A provider refuses the key; another worker takes over the step with a shortened prompt."""
     run = Writer(started())
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
     error = Failure(kind="key", message="math-worker: the key was refused (401)", hint="conductor keys set openai")
@@ -183,7 +183,7 @@ def substitute() -> list[ev.Event]:
 
 
 def nested() -> list[ev.Event]:
-    """The conductor reads its team's answer in a nested run and has it checked; a run inside that one accepts it."""
+    """The conductor has the answer checked in a nested run, and a run inside that one keeps it."""
     pool = Pool(workers=(*POOL.workers, Worker(name="self", kind="self")))
     run = Writer(started(pool=pool, mode="ultra"), letters="ABCDE")
     again = Step(worker="self", subtask="Read the answer and improve it where it is wrong.", access=(1,))
@@ -228,7 +228,7 @@ def _inmost_run() -> list[ev.Event]:
 
 
 def cancelled() -> list[ev.Event]:
-    """Ctrl-C while two steps run and one waits: what is finished is the partial answer."""
+    """Ctrl-C while two steps run and one waits; the finished text is the partial answer."""
     run = Writer(started())
     run.plan(LIST, CHECK, JOIN)
     run.say(0.1, s2=SPREAD)
@@ -241,7 +241,7 @@ def cancelled() -> list[ev.Event]:
 
 
 def limit() -> list[ev.Event]:
-    """The money runs out in the middle of the answering step."""
+    """The cost limit is reached during the answering step."""
     run = Writer(started())
     run.plan(LIST, Step(worker="gpt", subtask="Add up the list.", access=(1,)))
     run.say(0.1, s1=COUNTED)
@@ -278,7 +278,7 @@ def failed() -> list[ev.Event]:
 
 
 def hostile() -> list[ev.Event]:
-    """Everything that others wrote tries to command the terminal."""
+    """All texts of workers contain control sequences."""
     evil = "\x1b[2J\x1b]0;owned\x07\x00[bold red]\x9b31m\u202eevil\r"
     pool = Pool(workers=(Worker(name=f"bad{evil}", kind="openai"),))
     run = Writer(started(f"{evil}\n{PRIMES}{evil}", pool=pool, run=f"01{evil}"))
@@ -294,7 +294,7 @@ def hostile() -> list[ev.Event]:
 
 
 def crowd() -> list[ev.Event]:
-    """Five steps at once, with long lines, wide characters and thinking: more than a small terminal can show."""
+    """Five steps at once with long lines, wide characters and reasoning: more than a small terminal can show."""
     run = Writer(started("Summarise the five chapters.\nOne sentence each, in the language of the chapter."))
     names = ("claude", "gpt", "math-worker", "gemini-flash", "claude")
     run.plan(*(Step(worker=name, subtask=f"Read chapter {i} and say in one sentence what happens.")

@@ -1,4 +1,4 @@
-"""The pictures of the canned runs: what one wants to see of a change to the tree. `scripts/snap.py` writes them."""
+"""The snapshots of the canned runs, which show the effect of a change. `scripts/snap.py` writes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
 
 
 def shared(events: list[ev.Event]) -> str:
-    """A terminal of 80 by 24 at the end, where standard output and standard error are both on it."""
+    """A terminal of 80 by 24 at the end, with both standard output and standard error on it."""
     sink, clock = Sink(terminal=True), Clock()
     around = OutputContext(stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24)
     view = open_views("answer", "tree", around)
@@ -50,7 +50,7 @@ def shared(events: list[ev.Event]) -> str:
 
 
 def plain(events: list[ev.Event]) -> str:
-    """The plain lines."""
+    """The lines of `--progress plain`."""
     stderr = Sink()
     view = open_views("answer", "plain", OutputContext(stdout=Sink(), stderr=stderr, environ={}))
     for event in events:
@@ -64,7 +64,7 @@ def text(lines: list[str]) -> str:
 
 
 def kind(event: ev.Event) -> str:
-    """The kind of an event, within the nested runs that it comes from."""
+    """The kind of an event, with the nested runs that it comes from."""
     return f"inner {kind(event.event)}" if isinstance(event, ev.NestedEvent) else event.kind
 
 
@@ -73,7 +73,7 @@ def is_piece(event: ev.Event) -> bool:
 
 
 def write() -> list[str]:
-    """Rewrite the files that differ. Their names."""
+    """Rewrite the files that differ, and return their names."""
     changed = []
     for path, picture in pictures().items():
         if not path.exists() or path.read_text(encoding="utf-8") != picture:

@@ -1,4 +1,4 @@
-"""Streams that say they are terminals, and what a terminal shows of what was written to one. For the tests of views."""
+"""Streams that claim to be terminals, and an emulator that shows what was written to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conductor_cli.views.tree import TreeOptions, TreeProgress
 
 
 class Sink(io.StringIO):
-    """A stream that keeps what is written. It refuses what its encoding lacks, as a real one does."""
+    """A stream that records what is written. It rejects characters that its encoding lacks, as a real one does."""
 
     def __init__(self, *, terminal: bool = False, encoding: str = "utf-8") -> None:
         super().__init__(newline="")
@@ -34,7 +34,7 @@ class Sink(io.StringIO):
 
 
 class Clock:
-    """A clock that is set, not watched."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -68,7 +68,7 @@ class Drawn:
         return ["".join(text for text, _ in line) for line in self.tree.live()]
 
     def screen(self) -> list[str]:
-        """Everything on the terminal, what has scrolled away included."""
+        """Everything on the terminal, including what has scrolled away."""
         return emulated(self.sink.getvalue(), self.width, self.height)
 
 
@@ -85,7 +85,7 @@ def emulated(written: str, width: int, height: int) -> list[str]:
 
 
 class Reflowing:
-    """A terminal that breaks its lines anew when it gets another width, or `keeps` them, as old ones do: no colours."""
+    """A terminal without colours that wraps its lines again when its width changes, or `keeps` them, as old ones do."""
 
     def __init__(self, width: int, height: int, *, keeps: bool = False) -> None:
         self.width, self.height = width, height
