@@ -21,7 +21,7 @@ from conductor_cli.app.planner_resolution import configured_profile, resolve_pla
 from conductor_cli.cli import output
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.weights.memory_estimate import memory_needed
+from conductor_cli.models.weights.registry import memory_needed
 from tests.cli.stage import Done, Stage, explained
 from tests.cli.test_terminal import terminal
 from tests.test_imports import NOT_AT_START, START

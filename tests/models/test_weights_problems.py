@@ -13,11 +13,11 @@ import pytest
 
 from conductor_cli.models.weights.hashing import hash_file
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
-from conductor_cli.models.weights.memory_estimate import OVERHEAD, file_memory, manifest_memory, memory_needed
+from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.problems import ModelProblem, find_problems, repair_hint
 from conductor_cli.models.weights.progress import ignore_progress as silent
-from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.registry import OVERHEAD, load_registry, memory_needed
 from tests.tiny_gguf import Shape, make
 
 REGISTRY = """as_of = "2026-11-20"

@@ -10,8 +10,7 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.memory_estimate import TOKENS
-from conductor_cli.models.weights.registry import VARIABLE, find_model, load_registry, registry_date
+from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_model, load_registry, registry_date
 
 HASH = "0123456789abcdef" * 4
 SHAPE = {"layers": 2, "heads": 2, "width": 64}

@@ -27,9 +27,8 @@ from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.build_info import RANGE, BuildInfo, read_build_info
 from conductor_cli.models.llama.gguf import check_model_file, read_header
 from conductor_cli.models.machine import Gpu, cpu_features, find_gpus, processor_name, read_memory
-from conductor_cli.models.weights.memory_estimate import memory_needed
 from conductor_cli.models.weights.problems import find_problems
-from conductor_cli.models.weights.registry import load_registry, registry_date
+from conductor_cli.models.weights.registry import load_registry, memory_needed, registry_date
 
 SHOWN: Final = (
     "AVX", "AVX2", "FMA", "AVX_VNNI", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8", "NEON", "DOTPROD",

@@ -1,25 +1,14 @@
-"""How much memory a local model needs: its weights, its context, and what the program needs beside them."""
+"""How much memory the models in GGUF files need, by the same rule as those of the registry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import Header, read_header
 from conductor_cli.models.weights.model_store import Manifest
-
-TOKENS: Final = 8192
-"""Tokens of context that an estimate counts."""
-
-OVERHEAD: Final = 600_000_000
-"""Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the vocabulary."""
-
-
-def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
-    """Bytes for weights of `size` bytes and a context whose keys and values need `per_token` bytes a token."""
-    return size + per_token * tokens + OVERHEAD
+from conductor_cli.models.weights.registry import TOKENS, memory_needed
 
 
 def manifest_memory(manifest: Manifest, stored: Mapping[str, Manifest], registry: Mapping[str, int]) -> int:

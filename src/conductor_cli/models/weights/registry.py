@@ -17,12 +17,17 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.profile import PROFILES
-from conductor_cli.models.weights.memory_estimate import memory_needed
 
 VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
 """Names a file that replaces the registry that is shipped."""
 
 SHIPPED: Final = Path(__file__).with_name("registry.toml")
+
+TOKENS: Final = 8192
+"""Tokens of context that an estimate counts."""
+
+OVERHEAD: Final = 600_000_000
+"""Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the vocabulary."""
 
 _PATTERNS: Final = {
     "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,63}"),
@@ -114,6 +119,11 @@ def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
     raise ConductorUnusable(f"unknown model {name!r}", hint=f"conductor model list shows all{meant}")
+
+
+def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
+    """Bytes for weights of `size` bytes and a context whose keys and values need `per_token` bytes a token."""
+    return size + per_token * tokens + OVERHEAD
 
 
 class _RegistryReader:
