@@ -144,7 +144,7 @@ def test_a_file_that_is_no_plan_is_refused(stage: Stage, text: str) -> None:
     done = stage.inside("run", "-", given=text)
     assert done.code == 2
     explained(done)
-    assert ("stdin is no plan" if text else "stdin is empty") in done.err
+    assert ("stdin is not a plan" if text else "stdin is empty") in done.err
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])

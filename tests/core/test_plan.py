@@ -31,12 +31,12 @@ def test_a_plan_of_one_to_five_steps_is_fine() -> None:
         (Step(worker="Ann", subtask="do"), 1, "step 1 names a worker that is not in the pool: 'Ann'"),
         (Step(worker="ann", subtask=""), 2, "step 2 has an empty subtask"),
         (Step(worker="ann", subtask=" \n\u2028"), 2, "step 2 has an empty subtask"),
-        (Step(worker="ann", subtask="do", access=(2,)), 2, "step 2 wants to see itself or a later step: 2"),
-        (Step(worker="ann", subtask="do", access=(3,)), 2, "step 2 wants to see itself or a later step: 3"),
-        (Step(worker="ann", subtask="do", access=(0,)), 2, "step 2 wants to see a step that does not exist: 0"),
-        (Step(worker="ann", subtask="do", access=(-1,)), 2, "step 2 wants to see a step that does not exist: -1"),
+        (Step(worker="ann", subtask="do", access=(2,)), 2, "step 2 cannot see itself or a later step: 2"),
+        (Step(worker="ann", subtask="do", access=(3,)), 2, "step 2 cannot see itself or a later step: 3"),
+        (Step(worker="ann", subtask="do", access=(0,)), 2, "step 2 cannot see a step that does not exist: 0"),
+        (Step(worker="ann", subtask="do", access=(-1,)), 2, "step 2 cannot see a step that does not exist: -1"),
         (Step(worker="ann", subtask="do", access=(1, 1)), 2, "step 2 names a step twice in its access list"),
-        (Step(worker="ann", subtask="do"), 6, "step 6 is one more than the limit of 5"),
+        (Step(worker="ann", subtask="do"), 6, "step 6 exceeds the limit of 5 steps"),
     ],
 )
 def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) -> None:

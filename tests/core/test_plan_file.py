@@ -61,7 +61,7 @@ def test_what_is_no_plan_says_where_and_what_was_expected(text: str, said: str) 
     """The message names the file, the place and what should stand there."""
     with pytest.raises(UsageError) as caught:
         parse_plan_file(text, "plan.json")
-    assert caught.value.message.startswith("plan.json is no plan")
+    assert caught.value.message.startswith("plan.json is not a plan")
     assert said in caught.value.message
 
 
@@ -98,6 +98,6 @@ def test_the_line_of_a_step_is_found(said: str, line: int) -> None:
 def test_a_wrong_step_is_told_with_its_line() -> None:
     """Whoever edits a plan by hand is told where to look."""
     text = format_plan_file(Question(text="q"), PLAN, Limits()).replace('"worker": "bob"', '"worker": 3')
-    with pytest.raises(UsageError, match=r"^plan.json is no plan: line \d+: steps\[1\].worker: expected text"):
+    with pytest.raises(UsageError, match=r"^plan.json is not a plan: line \d+: steps\[1\].worker: expected text"):
         parse_plan_file(text, "plan.json")
     assert line_of_step('{"steps": [{"worker": nonsense}, {}]}', "step 2") == 0

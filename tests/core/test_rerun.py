@@ -55,4 +55,4 @@ def test_a_step_without_an_answer_is_where_to_begin() -> None:
     undone = next(record.number for record in trace.steps if record.state != "done")
     with pytest.raises(UsageError, match="has no answer") as caught:
         reset_from_step(trace, undone + 1)
-    assert f"--from {undone}" in caught.value.hint
+    assert f"from step {undone}" in caught.value.hint

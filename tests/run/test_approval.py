@@ -190,9 +190,9 @@ def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
     virtually(main())
     assert told == [
         "step 1 names a worker that is not in the pool: 'eve'",
-        "step 3 is one more than the limit of 2",
+        "step 3 exceeds the limit of 2 steps",
         "the plan names cyd, which cannot be used: no key",
-        "step 1 wants to see itself or a later step: 2",
+        "step 1 cannot see itself or a later step: 2",
         "",
     ]
 

@@ -136,7 +136,7 @@ def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
     """A plan cannot name it, so a step never sees what is not there."""
     run, _ = play(setting(None), plan=plan_of(("ann", (0,))))
     assert run.trace.error is not None
-    assert run.trace.error.message == "step 1 wants to see a step that does not exist: 0"
+    assert run.trace.error.message == "step 1 cannot see a step that does not exist: 0"
 
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:

@@ -32,11 +32,11 @@ def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
     run, events = play(setting(planner, workers, price=Price(input=Decimal(1), output=Decimal(1))))
     (rejected,) = of(events, ev.PlanRejected)
     assert (rejected.attempt, rejected.text) == (1, "B | 7 | two")
-    assert rejected.problem == "step 2 wants to see itself or a later step: 7"
+    assert rejected.problem == "step 2 cannot see itself or a later step: 7"
     assert [(event.step, event.last) for event in of(events, ev.StepPlanned)] == [(1, False), (2, True)]
     asked = planner.requests[1].messages
     assert asked[2].content == "A | - | one"
-    assert "step 2 wants to see itself" in asked[3].content
+    assert "step 2 cannot see itself" in asked[3].content
     assert "Steps 1 to 1 stand. Write only what follows, at most 4 more." in asked[3].content
     assert of(events, ev.StepStarted)[0].at == 0.0
     assert run.trace.answer == "yes"

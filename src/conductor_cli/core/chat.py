@@ -1,4 +1,4 @@
-"""What passes through the one port for models: a request goes in, chunks come out. Values only."""
+"""What passes through the interface of models: a request goes in, chunks come out. Values only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conductor_cli.core.usage import Usage
 Role = Literal["system", "user", "assistant"]
 
 Finish = Literal["stop", "length", "refusal", "tool", "other"]
-"""Why a model ended: by itself, cut by a limit, refused (also a content filter), asked for a tool, unknown."""
+"""Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +26,12 @@ class Message:
 class Request:
     """One call to one model.
 
-    `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammar
-    ignores it, and the reader of the text copes. `cuts` are character offsets into the first message's content at
-    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, where there are any, are
-    all that the reply may be: a local model then reads one distribution over them instead of writing; `grammar` says
-    the same to others. `schema` is a JSON Schema of the reply, for servers that hold a reply to one. `temperature` None
-    leaves the model's own default. `deadline` is how many seconds the whole call may take.
+    `grammar` is GBNF (llama.cpp `grammars/README.md`) with start rule `root`; an adapter whose backend has no grammars
+    ignores it, and the parser of the text copes. `cuts` are character offsets into the first message's content at
+    which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, if any, are all possible
+    replies: a local model then computes one distribution over them instead of writing; `grammar` tells others the same.
+    `schema` is a JSON Schema of the reply, for servers that enforce one. With `temperature` None the model uses its own
+    default. `deadline` is how many seconds the whole call may take.
     """
 
     messages: tuple[Message, ...]
@@ -50,10 +50,10 @@ class Request:
 class Chunk:
     """A piece of a model's reply.
 
-    The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know of the
-    call itself, such as a parameter that the model refused and that was left out. `odds`, of a reply that was chosen
-    from the request's choices by one distribution, is the share of each. `kept` says of the last chunk that the reply
-    was made before: nothing is spent on it now.
+    The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know about
+    the call itself, such as a parameter that the model refused and that was left out. `odds` is the share of each of
+    the request's choices, if the reply was chosen by one distribution. `kept` on the last chunk: it came from the
+    response cache, so nothing was spent on it.
     """
 
     text: str = ""

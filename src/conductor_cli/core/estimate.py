@@ -1,7 +1,7 @@
-"""What a plan may use, before it runs: calls, tokens and money as a range; called an estimate wherever it is shown.
+"""An estimate of what a plan will use, before it runs: calls, tokens and money, each as a range.
 
-The most is what reservations hold the calls to: the longest answer, every token at its dearest. Attempts that fail and
-plans that are repaired come on top. Of a worker on this machine it is known that it costs nothing.
+The upper end is what reservations hold the calls to: the longest answer, every token at its highest price. Failed
+attempts and repaired plans come on top. Local workers are free.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
 SHORT_THINKING: Final = 250
-"""Tokens that a worker which is told to think writes beside that, at the low end: thinking is paid for as an answer."""
+"""Tokens that a thinking worker writes in addition, at the low end: thinking is billed like an answer."""
 OVERHEAD: Final = 120
-"""Tokens of a worker's prompt beside question, subtask and what it sees."""
+"""Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees."""
 PLANNING: Final = (60, 300)
 """Tokens that a conductor writes for a plan, from a short one to a long one."""
 
@@ -50,7 +50,7 @@ ZERO: Final = Estimate()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """A conductor as it counts: `read` tokens are its prompt, `steps` the most that its plans may have."""
+    """What counts of a conductor: `read` tokens in its prompt, and at most `steps` steps in a plan of a nested run."""
 
     read: int
     price: Price | None
@@ -69,24 +69,24 @@ def estimate_steps(
 ) -> tuple[Estimate, ...]:
     """The range for each step of a plan.
 
-    A step on the conductor itself is from an accepted answer to all steps of the dearest worker; without a `planner` it
-    is a call whose price nobody knows.
+    A step on the conductor itself ranges from a kept answer to all steps of the most expensive worker; without a
+    `planner` it is a call with an unknown price.
     """
     asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
-    workers = [_known(step, pool) for step in plan.steps]
+    workers = [_worker_of(step, pool) for step in plan.steps]
     longest = [_longest(worker, profile) for worker in workers]
     found = []
     for step, worker in zip(plan.steps, workers, strict=True):
         fixed = asked + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
         seen = tuple(longest[number - 1] for number in step.access)
         if step.worker == SELF and planner is not None:
-            found.append(_nested(fixed, pool, profile, planner, seen))
+            found.append(_estimate_nested(fixed, pool, profile, planner, seen))
         else:
-            found.append(_step(fixed, worker, profile, seen))
+            found.append(_estimate_call(fixed, worker, profile, seen))
     return tuple(found)
 
 
-def _known(step: Step, pool: Pool) -> Worker | None:
+def _worker_of(step: Step, pool: Pool) -> Worker | None:
     """The worker of a step, None for the conductor and for one that is not in the pool."""
     return pool[step.worker] if step.worker in pool and step.worker != SELF else None
 
@@ -97,7 +97,7 @@ def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
 
 
 def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
-    """The range for what the conductor itself takes: a short plan, or a long one `times` over."""
+    """The range for what the conductor itself uses: one short plan, or `times` long ones."""
     least, most = PLANNING[0], times * PLANNING[1]
     low, high = _cost(planner.read, least, planner.price), planner.price
     return Estimate(
@@ -108,12 +108,12 @@ def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
     )
 
 
-def _step(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> Estimate:
-    """The range for one call that reads `fixed` tokens and answers of which `seen` are the longest forms."""
+def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> Estimate:
+    """The range for one call that reads `fixed` tokens, and answers of at most `seen` tokens each."""
     longest = _longest(worker, profile)
     short = min(SHORT_ANSWER + (SHORT_THINKING if worker and _thinks(worker) else 0), longest)
     price = worker.price if worker else None
-    low_in, high_in = fixed + _short(seen), fixed + sum(seen)
+    low_in, high_in = fixed + _short_answers(seen), fixed + sum(seen)
     return Estimate(
         calls=1,
         tokens=(low_in + short, high_in + longest),
@@ -122,23 +122,27 @@ def _step(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple
     )
 
 
-def _short(seen: tuple[int, ...]) -> int:
-    """The tokens of short answers; what others thought is not shown."""
+def _short_answers(seen: tuple[int, ...]) -> int:
+    """The tokens of short answers; the thinking of others is not shown."""
     return sum(min(SHORT_ANSWER, longest) for longest in seen)
 
 
 def _thinks(worker: Worker) -> bool:
-    """Whether a worker's own settings have it think before it answers."""
+    """Whether a worker's settings make it think before it answers."""
     effort, budget = worker.options.get("reasoning_effort"), worker.options.get("thinking_budget")
     return effort not in (None, "none", "minimal", "default") or bool(budget)
 
 
-def _nested(fixed: int, pool: Pool, profile: WorkerProfile, planner: Planner, seen: tuple[int, ...]) -> Estimate:
-    """A step on the conductor itself: it reads what the step sees, and accepts it or plans anew."""
-    low, high = (estimate_planning(replace(planner, read=planner.read + more)) for more in (_short(seen), sum(seen)))
+def _estimate_nested(
+    fixed: int, pool: Pool, profile: WorkerProfile, planner: Planner, seen: tuple[int, ...]
+) -> Estimate:
+    """A step on the conductor itself: it reads what the step sees, and keeps that answer or plans again."""
+    low, high = (
+        estimate_planning(replace(planner, read=planner.read + more)) for more in (_short_answers(seen), sum(seen))
+    )
     workers = [worker for worker in pool if worker.kind != SELF]
     others = planner.steps - 1
-    steps = [_step(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
+    steps = [_estimate_call(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
     most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=ZERO)
     return Estimate(
         calls=1,

@@ -1,8 +1,8 @@
 """What a run has reserved and spent. Reserve before a call starts, settle when it has ended.
 
-A reservation holds the most that a call can use, so calls in parallel cannot overshoot a limit together. Where the
-whole wish does not fit, the answer is cut to what is left, as long as that is worth asking for. The limits of a day are
-kept in the same way, beside what other runs have spent and hold of it.
+A reservation holds the most that a call can use, so parallel calls cannot exceed a limit together. If the longest
+answer does not fit, it is cut to what is left, as long as that is worth asking for. The limits of a day work the same
+way, counting what other runs have spent and reserved today.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
-"""An answer is not cut below so many tokens; a call that cannot have them waits, or the limit is reached."""
+"""An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is reached."""
 
 
 _PLENTY: Final = 1 << 62
@@ -24,7 +24,7 @@ _PLENTY: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Room for one call: so many tokens of answer, counted as so many tokens and dollars until it is settled."""
+    """Room for one call: `answer` tokens may be written, and `tokens` and `cost` count as used until it is settled."""
 
     answer: int
     tokens: int
@@ -34,7 +34,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBudget:
-    """The limits of a day, and what all runs together have spent and hold of it."""
+    """The limits of a day, and what all runs together have spent and reserved today."""
 
     limits: DayLimits = DayLimits()
     cost: Decimal = Decimal(0)
@@ -58,9 +58,9 @@ class Ledger:
     def reserve(
         self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: DayBudget = NO_DAY_LIMITS
     ) -> Reservation | None:
-        """Room for a call of `tokens_in` tokens and at most `answer` tokens of reply.
+        """Room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of reply.
 
-        None: not now, but calls that are running may leave room. Raises `LimitReached` when no room can come.
+        None: not now, but running calls may leave room. Raises `LimitReached` if they cannot.
         """
         if call:
             self._check_calls(today)
@@ -123,7 +123,7 @@ class Ledger:
 
 
 class _Call(NamedTuple):
-    """A call that is wished for, with the least answer that is worth it."""
+    """A call to be made, with the shortest answer that is worth it."""
 
     tokens_in: int
     answer: int
@@ -138,7 +138,7 @@ class _Call(NamedTuple):
         return Decimal(0) if self.price is None else self.price.most(self.tokens_in, self.answer)
 
     def affordable(self, left: Decimal) -> int:
-        """How many tokens of answer so many dollars can pay, beside what is read."""
+        """How many tokens of answer the money that is left can pay, after the prompt."""
         if self.price is None:
             return _PLENTY
         left -= self.price.most(self.tokens_in, 0)
@@ -158,5 +158,5 @@ class _Bound(NamedTuple):
 
 
 def _round_up(amount: Decimal) -> str:
-    """An amount of money to two digits that is not less."""
+    """An amount of money, rounded up to two significant digits."""
     return f"{amount.quantize(Decimal(1).scaleb(amount.adjusted() - 1), ROUND_UP).normalize():f}"

@@ -1,8 +1,8 @@
 """A plan: one to five steps, each a subtask, a worker and an access list; and the rules a plan obeys.
 
-Worker names, never labels: labels exist only in the text that a conductor reads and writes (see `spellings`).
+A plan names workers. Labels exist only in the text that a conductor reads and writes (see `plan_formats`).
 Step numbers start at 1. In a nested run item 0 is `given`, the text that the nested question is about.
-The form is that of the RL Conductor (arXiv 2512.04388, section 3.1), whose `"all"` is resolved while parsing.
+The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its `"all"` is resolved while parsing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 from conductor_cli.core.errors import PlanError
 
 MAX_STEPS: Final = 5
-"""The most steps that a plan written by a model may have, whatever the limits say."""
+"""The most steps in a plan written by a model, whatever the limits say."""
 
 GIVEN: Final = 0
-"""The number under which a nested run's access lists name the text it was given."""
+"""The number of the given text in the access lists of a nested run."""
 
 SELF: Final = "self"
 """The worker name and kind of the conductor itself: such a step is a nested run."""
@@ -79,7 +79,7 @@ Decision = Approve | Edit | Replan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules:
-    """What a plan may contain: these workers, at most so many steps, and whether item 0 and *accept* exist."""
+    """What a plan may contain: these workers, at most `steps` steps; item 0 and *accept* if something was `given`."""
 
     workers: tuple[str, ...]
     steps: int = MAX_STEPS
@@ -89,7 +89,7 @@ class PlanRules:
 def check_step(step: Step, number: int, rules: PlanRules) -> None:
     """Raise `PlanError` unless `step` may stand as step `number` (from 1) of a plan under `rules`."""
     if number > rules.steps:
-        raise PlanError(f"step {number} is one more than the limit of {rules.steps}")
+        raise PlanError(f"step {number} exceeds the limit of {rules.steps} steps")
     if step.worker not in rules.workers:
         known = ", ".join(rules.workers)
         raise PlanError(
@@ -104,7 +104,7 @@ def _check_access(access: Collection[int], number: int, visible: range) -> None:
     for item in access:
         if item not in visible:
             what = "itself or a later step" if item >= number else "a step that does not exist"
-            raise PlanError(f"step {number} wants to see {what}: {item}")
+            raise PlanError(f"step {number} cannot see {what}: {item}")
     if len(set(access)) != len(access):
         raise PlanError(f"step {number} names a step twice in its access list")
 

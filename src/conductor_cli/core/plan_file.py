@@ -1,6 +1,6 @@
 """A plan as a file: `{format, question, steps: [{worker, subtask, access}], limits}`, made to be edited by hand.
 
-Workers stand by name and steps by number, never by label. `question` is a text, or an object where more came with it.
+Workers are named and steps numbered; there are no labels. `question` is a text, or an object with files or history.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
 def parse_plan_file(text: str, source: str) -> PlanFile:
     """The plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
     if not text.strip():
-        raise UsageError(f"{source} is empty", hint='a plan comes from: conductor plan "…"')
+        raise UsageError(f"{source} is empty", hint='write one with: conductor plan "…"')
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source} is no plan: not JSON ({error})", hint="conductor plan writes one") from None
+        raise UsageError(f"{source} is not a plan: not JSON ({error})", hint="write one with: conductor plan") from None
     try:
         return _plan_file(data)
     except DecodeError as error:
         line = line_of_step(text, str(error))
         where = f"line {line}: " if line else ""
-        raise UsageError(f"{source} is no plan: {where}{error}", hint="conductor plan writes one") from None
+        raise UsageError(f"{source} is not a plan: {where}{error}", hint="write one with: conductor plan") from None
 
 
 def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
     if not isinstance(data, dict) or "steps" not in data or "question" not in data:
         raise DecodeError("expected an object with question and steps")
     if data.get("format", FORMAT) != FORMAT:
-        raise DecodeError(f"format {data['format']!r:.20}; this conductor reads {FORMAT}")
+        raise DecodeError(f"format {data['format']!r:.20}; this version of conductor reads format {FORMAT}")
     asked = data["question"]
     question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
-    plan = load(Plan, {"steps": _spelled_out(data["steps"])})
+    plan = load(Plan, {"steps": _with_step_numbers(data["steps"])})
     limits = data.get("limits", {})
     load(Limits, limits, "limits")
     unknown = set(limits) - set(Limits.__dataclass_fields__)
@@ -80,19 +80,20 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
     return PlanFile(question=question, plan=plan, limits=_limits(limits))
 
 
-def _spelled_out(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The steps with `"all"`, which people write for every earlier step, as step numbers."""
+def _with_step_numbers(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The steps with `"all"`, which people write for every earlier step, replaced by step numbers."""
     if not isinstance(steps, list):
         return steps
-    return [_with_numbers(step, number) if isinstance(step, dict) else step for number, step in enumerate(steps, 1)]
-
-
-def _with_numbers(step: dict[str, Any], number: int) -> dict[str, Any]:
-    return {**step, "access": list(range(1, number))} if step.get("access") in ("all", ["all"]) else step
+    return [
+        {**step, "access": list(range(1, number))}
+        if isinstance(step, dict) and step.get("access") in ("all", ["all"])
+        else step
+        for number, step in enumerate(steps, start=1)
+    ]
 
 
 def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
-    """As settings by name, money as `Decimal`."""
+    """The limits as settings by name, money as `Decimal`."""
     return {
         f"limits.{name}": Decimal(str(value)) if name == "cost" and value is not None else value
         for name, value in limits.items()
@@ -100,7 +101,7 @@ def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def line_of_step(text: str, problem: str) -> int:
-    """The line of `text` on which the step begins that a message names (`step 2 …`, `steps[1].…`); 0 where none is."""
+    """The line on which the step begins that a message names (`step 2 …`, `steps[1].…`); 0 if it names none."""
     named = re.search(r"\bstep (\d+)|\bsteps\[(\d+)\]", problem)
     opened = re.search(r'"steps"\s*:\s*\[', text)
     if named is None or opened is None:

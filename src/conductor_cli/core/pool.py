@@ -1,4 +1,4 @@
-"""Workers and what is known of them; limits, usage and prices. Values only."""
+"""Workers and what is known about them; limits and timeouts. Values only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from conductor_cli.core.usage import Price
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What a worker is good at: strength between 0 and 1 by tag. `measured` is false for a shipped guess."""
+    """What a worker is good at: a strength between 0 and 1 for each tag. `measured` is false for a built-in guess."""
 
     strengths: Mapping[str, float] = field(default_factory=dict)
     measured: bool = False
     source: str = ""
 
     def mean(self) -> float:
-        """The mean strength over all tags, 0 when nothing is known."""
+        """The mean strength over all tags; 0 if there are none."""
         return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0
 
 
@@ -30,7 +30,7 @@ class Worker:
 
     `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
-    steps may run at once, `tags` what the user sorts workers by, for policies.
+    steps may run at once, `tags` the user's own labels, for policies.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Worker:
     tags: tuple[str, ...] = ()
 
     def public(self) -> Worker:
-        """The same without the values of its own headers."""
+        """The same without the values of its headers, which may be keys."""
         headers = self.options.get("headers")
         if not isinstance(headers, Mapping) or not headers:
             return self
@@ -61,7 +61,7 @@ class Pool:
         names = [worker.name for worker in self.workers]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"two workers have the name {name!r}", hint="give each worker its own name")
+                raise ConfigError(f"two workers have the name {name!r}", hint="rename one of them")
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self.workers)
@@ -83,7 +83,7 @@ class Pool:
         return tuple(worker.name for worker in self.workers)
 
     def public(self) -> Pool:
-        """The same workers as anybody may read of them: without the values of own headers, which may be keys."""
+        """The same workers without the values of their headers, which may be keys."""
         return Pool(workers=tuple(worker.public() for worker in self.workers))
 
     def subset(self, names: Collection[str]) -> Pool:
@@ -94,7 +94,7 @@ class Pool:
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:
-        """The worker with the highest mean strength by its card; the first in order where cards say nothing."""
+        """The worker with the highest mean strength on its card; the first one if all cards are empty."""
         return max(self.workers, key=lambda worker: worker.card.mean())
 
 
@@ -126,7 +126,7 @@ class DayLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long one attempt may take, in seconds: to its first token, between two tokens, and in all."""
+    """How long one attempt may take, in seconds: until its first token, between two tokens, and in total."""
 
     first_token: float = 180.0
     idle: float = 90.0

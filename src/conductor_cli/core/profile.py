@@ -1,4 +1,4 @@
-"""How one kind of model is spoken to: a profile for the conductor, one for workers."""
+"""How one kind of model is prompted: a profile for the conductor, and one for workers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from conductor_cli.core.question import Question
 Labels = Literal["letters", "numbers", "cards"]
 
 GOOD: Final = 0.85
-"""The strength from which on a card says that a worker is good at something."""
+"""A strength of at least this on a card means that a worker is good at something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a conductor's text is drawn, and how many tokens it may take."""
+    """How a conductor's text is sampled, and how many tokens it may have."""
 
     temperature: float = 0.0
     max_tokens: int = 1200
@@ -30,13 +30,13 @@ class Sampling:
 class Profile:
     """How a conductor reads and writes.
 
-    `plan_format` is a key of `PLAN_FORMATS`; `order` the columns of the native one and `bar` what stands between
-    them; `labels` what workers are called; `names` whether the conductor is shown more of them than that: names, what
-    they are about and good at; `fewshots` whether examples stand in the prompt.
+    `plan_format` is a key of `PLAN_FORMATS`. `order` and `bar` are the columns of the native one and what separates
+    them. `labels` is how workers are called; `names` says whether the conductor is also shown their names, descriptions
+    and strengths; `fewshots` whether the prompt has examples.
 
-    `render` writes the whole message from the question, the pool, the terms and the number of characters that may be
-    shown of the question, for a conductor that was trained on words of its own, and to plan only: it is never asked to
-    reason first. None writes it in plain words (see `prompts.conductor_request`).
+    `render` writes the whole message from the question, the pool, the format context and how many characters of the
+    question that may be shown. It is for a conductor that was trained on prompts of its own, and only to plan: it is
+    never asked to reason first. With None, `prompts.conductor_request` writes plain English.
     """
 
     name: str
@@ -56,7 +56,7 @@ PROMPTED: Final = Profile(name="prompted")
 PUBLISHED: Final = Profile(
     name="published", plan_format="published", labels="numbers", names=False, sampling=Sampling(temperature=0.7)
 )
-"""A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, workers by number and nothing more."""
+"""A checkpoint trained by the published recipe (arXiv 2512.04388): three lists, and workers by number only."""
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
 """A model that writes JSON more reliably than lines."""
@@ -66,7 +66,7 @@ PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PRO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenStep:
-    """An earlier step as a later one sees it. `answer` None: the step failed, and this says so in its place."""
+    """An earlier step as a later one sees it. `answer` is None for a step that failed."""
 
     number: int
     worker: str
@@ -76,10 +76,10 @@ class SeenStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProfile:
-    """How workers are spoken to. `context` is assumed for a worker that does not say how many tokens it can read.
+    """How workers are prompted. `context` is assumed for a worker whose number of tokens is not configured.
 
     `render` writes the whole message from the question, the step and what the step sees, for workers that were trained
-    on words of their own; None writes it in plain words (see `prompts.worker_messages`).
+    on prompts of their own. With None, `prompts.worker_messages` writes plain English.
     """
 
     name: str = "plain"
@@ -89,10 +89,10 @@ class WorkerProfile:
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
-    """A label for each worker's name, in order. With `cards` a label is the card in short: see `speciality`.
+    """A label for each worker's name, in order.
 
-    The first letter of what the worker is good at, then its number, so that it is read off the pool and known by no
-    other name: l0, n1, a2.
+    With `cards` it is the first letter of what the worker is good at, then its number: l0, n1, a2. So a conductor must
+    read the labels from the pool and cannot know them by heart.
     """
     if style == "cards":
         return {f"{speciality(worker.card)[:1]}{index}": worker.name for index, worker in enumerate(workers)}
@@ -100,7 +100,7 @@ def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
 
 
 def speciality(card: Card) -> str:
-    """The tag of the one thing that a worker is good at, at least twice as good as at anything else; else `any`."""
+    """The one tag at which a worker is good, and at least twice as good as at any other; else `any`."""
     best, *others = sorted(card.strengths.items(), key=lambda item: -item[1]) or [("any", 0.0)]
     alone = best[1] >= GOOD and all(strength <= best[1] / 2 for _, strength in others)
     return best[0] if alone else "any"

@@ -1,4 +1,4 @@
-"""What a user asks: the text and everything that comes with it."""
+"""A question: its text and everything that belongs to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """An attached text and the name it came under."""
+    """An attached text and its file name."""
 
     name: str
     text: str
@@ -17,7 +17,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """An earlier question of the same conversation and the answer it got."""
+    """An earlier question of the same conversation, and its answer."""
 
     question: str
     answer: str
@@ -25,7 +25,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A subtask that was done before this run began, by whom, and its answer."""
+    """A subtask that was done before this run began, with its worker and answer."""
 
     worker: str
     subtask: str
@@ -37,7 +37,7 @@ class Question:
     """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer should follow.
 
     `parent` is the run that this one continues. `given` is set only in a nested run: what its workers may see as item
-    0; the last of it is the answer at hand, which the nested plan may accept as it stands or have improved.
+    0; the last of it is the existing answer, which the nested plan may keep or have improved.
     """
 
     text: str

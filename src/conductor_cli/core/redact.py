@@ -1,8 +1,8 @@
-"""Keys taken out of text, in every spelling in which they come back: as they are, in a URL, in JSON, in base64.
+"""Removing keys from text in every encoding in which they may come back: as they are, in a URL, in JSON, in base64.
 
-Providers write a key into their errors, servers echo headers, a file of a question may hold one. `Secrets` knows a set
+Providers repeat a key in their errors, servers echo headers, and an attached file may hold one. `Secrets` knows a set
 of keys. Text that leaves the process goes through `Secrets.redact`; text that a server streams goes through a
-`Stream`, since a key may be cut in two by the end of a piece.
+`StreamRedactor`, since a key may be split between two pieces.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 REDACTED: Final = "[key]"
-"""What stands in the place of a key."""
+"""What replaces a key."""
 
 SHORTEST: Final = 8
-"""A text with fewer characters is no key that could be told from a word."""
+"""A shorter text is not treated as a key: it could be an ordinary word."""
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """The bytes that a URL holds as they are (RFC 3986)."""
@@ -26,22 +26,22 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _KEPT: Final = tuple(
     _PLAIN | frozenset(more) for more in (b"", b"/", b"=", b"/=", b"+/=", b"!'()*", b"!'()*+,/:;=@$&?#")
 )
-"""What different programs leave as it is in a URL."""
+"""The bytes that different programs leave unescaped in a URL."""
 
 _ESCAPES: Final = ("%{:02X}", "%{:02x}", "%25{:02X}")
 
 
 class Secrets:
-    """The texts that must not leave, with all their spellings. It only grows, so that threads may share it."""
+    """The texts that must not leave the process, in all encodings. It only grows, so threads may share it."""
 
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()
         self.forms: tuple[str, ...] = ()
-        """Every spelling of every secret, the longest first."""
+        """Every encoding of every secret, the longest first."""
         self._sorted: tuple[str, ...] = ()
 
     def add(self, *secrets: str) -> None:
-        """Know more secrets. One that is too short to be one is let go by."""
+        """Add secrets. Those shorter than `LEAST` are ignored."""
         new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
         if new:
             self._known |= new
@@ -54,14 +54,14 @@ class Secrets:
         return any(form in text for form in self.forms)
 
     def redact(self, text: str) -> str:
-        """`text` with a mark for each secret in it; spellings that overlap have one for all of them."""
+        """`text` with a mark for each secret in it; encodings that overlap share one mark."""
         if not self.forms or len(text) < len(self.forms[-1]):
             return text
         spans = self.spans(text)
         return _marked(text, spans, len(text))[0] if spans else text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where spellings stand in `text`, from and to, in order; those that overlap are one."""
+        """The spans of encodings in `text`, in order; those that overlap are merged."""
         joined: list[tuple[int, int]] = []
         for start, end in sorted(span for form in self.forms if form in text for span in _places(form, text)):
             if joined and start < joined[-1][1]:
@@ -71,10 +71,12 @@ class Secrets:
         return joined
 
     def cut(self, text: str) -> int:
-        """Where the end of `text` may be the beginning of a spelling that is not whole; its length where it is none."""
+        """Where an incomplete encoding may begin at the end of `text`; the length of `text` if none does."""
         for start in range(max(0, len(text) - len(self.forms[0])) if self.forms else len(text), len(text)):
             tail = text[start:]
-            after = bisect_right(self._sorted, tail)  # what begins with the tail, and is longer, comes right behind it
+            after = bisect_right(
+                self._sorted, tail
+            )  # a longer encoding that begins with the tail sorts directly after it
             if after < len(self._sorted) and self._sorted[after].startswith(tail):
                 return start
         return len(text)
@@ -113,14 +115,14 @@ class StreamRedactor:
         return self._show(self._held, len(self._held))
 
     def _show(self, text: str, cut: int) -> str:
-        """What stands before `cut`: no spelling that begins there is still to be completed."""
+        """What is before `cut`: every encoding that begins there is complete."""
         shown, at = _marked(text, self._secrets.spans(text), cut, self._hidden)
         self._held, self._hidden = text[cut:], max(0, at - cut)
         return shown
 
 
 def _places(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where a spelling stands, from and to, also where it overlaps itself."""
+    """The spans of one encoding in `text`, also where it overlaps itself."""
     start = text.find(form)
     while start >= 0:
         yield start, start + len(form)
@@ -143,7 +145,7 @@ def _marked(text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int =
 
 
 def encodings_of(secret: str) -> Iterator[str]:
-    """The ways in which `secret` may be written inside other text."""
+    """The ways in which `secret` may be encoded inside other text."""
     yield secret
     quoted = json.dumps(secret)[1:-1]
     yield from (quoted, quoted.replace("/", "\\/"), quoted.replace("\\", "\\\\"), json.dumps(quoted)[1:-1])
@@ -162,7 +164,7 @@ def _hexadecimal(data: bytes) -> Iterator[str]:
 
 
 def _escaped(text: str) -> Iterator[str]:
-    """For a URL: all but what may stay, which everybody draws otherwise; and that escaped once more."""
+    """URL encodings. Programs differ in which characters they escape, and some escape twice."""
     data = text.encode("utf-8", "surrogatepass")
     yield text
     for form in _ESCAPES:
@@ -171,7 +173,7 @@ def _escaped(text: str) -> Iterator[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """In base64, alone or behind other text such as a user's name: what does not depend on what stands around it."""
+    """In base64, alone or after other text such as a user name: the part that does not depend on what surrounds it."""
     yield b64encode(data).decode()
     yield urlsafe_b64encode(data).decode()
     for before in range(3):

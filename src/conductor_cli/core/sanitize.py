@@ -1,7 +1,7 @@
-"""Text that others wrote, made safe for a terminal. Pure, and cheap where there is nothing to do.
+"""Making untrusted text safe for a terminal. Pure, and cheap where there is nothing to do.
 
-What goes: escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and the marks
-that turn the reading order round. What stays: newline, tab, every printable character. Line ends of any kind become
+It removes escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and the marks
+that reverse the reading order. It keeps newline, tab and every printable character. Line ends of any kind become
 newlines. A lone surrogate, which no encoding can write, becomes the replacement character.
 """
 
@@ -12,7 +12,7 @@ import re
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Each sequence without its end, then its end. Bounds keep text from being swallowed or held back without limit.
+# Each pattern is a sequence without its end. The bounds keep a sequence that never ends from swallowing the text.
 _CSI = "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}"  # colours, cursor, erase
 _STRING = "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]{0,4096}"  # OSC, DCS, SOS, PM, APC: one line
 _SHORT = "\x1b[ -/]{0,8}"  # two-character and character-set escapes
@@ -21,26 +21,26 @@ _TAIL = re.compile(f"(?:\r|{_CSI}|{_STRING}\x1b?|{_SHORT})\\Z")
 
 
 def is_sanitized(text: str) -> bool:
-    """Whether `clean` would leave `text` as it is."""
+    """Whether `sanitize` would leave `text` unchanged."""
     return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
 
 
 def sanitize(text: str) -> str:
-    """`text` without anything that a terminal would obey instead of show."""
-    return text if is_sanitized(text) else _PIECES.sub(_shown, text)
+    """`text` without anything that a terminal would obey instead of displaying."""
+    return text if is_sanitized(text) else _PIECES.sub(_replacement, text)
 
 
 def one_line(text: str) -> str:
-    """`text`, clean, with every run of white space as one space: for places that have one line."""
+    """`text`, sanitized, with every run of white space as one space: for places with room for one line."""
     return " ".join(sanitize(text).split())
 
 
 def escape_json(line: str) -> str:
-    """A line of JSON that says the same and has nothing unsafe in it: what is unsafe is spelled as an escape."""
+    """The same line of JSON, with escapes for whatever is unsafe in it."""
     return line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-def _shown(found: re.Match[str]) -> str:
+def _replacement(found: re.Match[str]) -> str:
     piece = found[0]
     if piece == "\r\n" or (len(piece) == 1 and piece in _LINE_ENDS):
         return "\n"
@@ -48,13 +48,13 @@ def _shown(found: re.Match[str]) -> str:
 
 
 class StreamSanitizer:
-    """`clean` for text that comes in pieces: an escape sequence that is cut in two by a piece's end is still seen."""
+    """`sanitize` for text that comes in pieces: it recognizes an escape sequence that is split between two pieces."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What may be shown now. The start of a sequence at the end of the text is held back."""
+        """What may be shown now. A sequence that has begun at the end of the text is held back."""
         if not self._held and is_sanitized(piece):
             return piece
         text = self._held + piece
@@ -63,6 +63,6 @@ class StreamSanitizer:
         return sanitize(text[: len(text) - len(self._held)])
 
     def close(self) -> str:
-        """What was held back and turned out to be no sequence."""
+        """What was held back, now that nothing can complete it."""
         held, self._held = self._held, ""
         return sanitize(held)

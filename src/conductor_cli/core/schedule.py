@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 
 class Schedule:
-    """The steps of one workflow while it is being planned and executed.
+    """The steps of one run while it is being planned and executed.
 
     A step may start when every step on its access list has ended, fewer than `parallel` steps run, and fewer than its
     worker's own bound run on that worker. Steps start in the order of their numbers.

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to and from JSON values, by their annotations.
+"""Converting frozen dataclasses to and from JSON values, by their annotations.
 
-Unknown keys are ignored, so that an older reader can read a newer trace; a missing key takes the field's default. A
-union of dataclasses is told apart by the keys that each requires. Nothing here knows what the classes mean.
+Unknown keys are ignored, and a missing key takes the field's default. A union of dataclasses is told apart by the keys
+that each requires.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def dump(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
     """An instance of the dataclass `kind` from a JSON object. Raises `WireError`."""
     if not isinstance(data, Mapping):
-        raise DecodeError(f"{where or kind.__name__}: expected an object, found {_called(data)}")
+        raise DecodeError(f"{where or kind.__name__}: expected an object, found {_describe_value(data)}")
     values = {}
     for name, hint, required in _fields(cast("Any", kind)):
         if name in data:
@@ -94,13 +94,13 @@ def _read_union(options: tuple[Any, ...], data: Any, where: str) -> Any:  # noqa
 
 def _read_items(options: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(data, (list, tuple)):
-        raise DecodeError(f"{where}: expected a list, found {_called(data)}")
+        raise DecodeError(f"{where}: expected a list, found {_describe_value(data)}")
     return tuple(_read(options[0], value, f"{where}[{index}]") for index, value in enumerate(data))
 
 
 def _read_mapping(options: tuple[Any, ...], data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(data, Mapping):
-        raise DecodeError(f"{where}: expected an object, found {_called(data)}")
+        raise DecodeError(f"{where}: expected an object, found {_describe_value(data)}")
     return {str(key): _read(options[1], value, f"{where}.{key}") for key, value in data.items()}
 
 
@@ -117,7 +117,7 @@ _READERS: Final[dict[Any, Callable[[tuple[Any, ...], Any, str], Any]]] = {
     Mapping: _read_mapping,
     Literal: _read_literal,
 }
-"""How to read a value whose annotation has arguments, by what stands before the bracket."""
+"""How to read a value whose annotation has arguments, by the origin of the annotation."""
 
 
 def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - a class, any JSON value
@@ -125,27 +125,27 @@ def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - a c
         return _read_number(hint, data, where)
     if isinstance(data, hint) and (hint is bool or not isinstance(data, bool)):
         return data
-    raise DecodeError(f"{where}: expected {_wanted(hint)}, found {_called(data)}")
+    raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
 
 
 def _read_number(hint: type[Decimal | float], data: Any, where: str) -> Decimal | float:  # noqa: ANN401
-    """A finite number. Money is text on the wire, so that no digit is lost."""
+    """A finite number. Money is text in JSON, so that no digit is lost."""
     allowed = (str, int, float) if hint is Decimal else (int, float)
     if isinstance(data, allowed) and not isinstance(data, bool):
         with suppress(InvalidOperation, OverflowError, ValueError):
             value = Decimal(str(data)) if hint is Decimal else float(data)
             if math.isfinite(value):
                 return value
-    raise DecodeError(f"{where}: expected {_wanted(hint)}, found {_called(data)}")
+    raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
 
 
-def _wanted(hint: Any) -> str:  # noqa: ANN401
+def _type_name(hint: Any) -> str:  # noqa: ANN401
     return {str: "text", int: "a whole number", float: "a number", Decimal: "a number", bool: "true or false"}.get(
         hint, str(hint)
     )
 
 
-def _called(data: Any) -> str:  # noqa: ANN401
+def _describe_value(data: Any) -> str:  # noqa: ANN401
     if data is None:
         return "nothing"
     names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}

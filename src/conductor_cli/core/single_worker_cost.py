@@ -1,7 +1,7 @@
-"""What a run cost, beside one call of one of its workers: an estimate from prices and the tokens of the run.
+"""What a single call of one worker would have cost instead of a run: an estimate from prices and the run's tokens.
 
-The one call reads the question with what belongs to it, and writes as many tokens as the call that gave the answer did,
-thinking included. Whether its answer would have been as good, nobody knows.
+The single call reads the question with its files and history, and writes as many tokens as the answering call did,
+thinking included. Whether its answer would have been as good is not known.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from conductor_cli.core.estimate import OVERHEAD
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.quoting import question_text
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
@@ -19,7 +19,7 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCost:
-    """What a worker alone would have cost in US dollars, None where it has no price: estimated, never measured."""
+    """What a single call of a worker would have cost in US dollars, estimated; None if it has no price."""
 
     worker: str
     cost: Decimal | None
@@ -27,7 +27,7 @@ class WorkerCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostComparison:
-    """The dearest worker of the pool for this question, and the best by its card where any card says something."""
+    """The most expensive worker of the pool for this question, and the best by its card if any card is filled."""
 
     dearest: WorkerCost
     best: WorkerCost | None
@@ -35,13 +35,13 @@ class CostComparison:
 
 
 def compare_with_single_worker(trace: Trace) -> CostComparison | None:
-    """The comparison for a run that has its whole answer; None where every worker is free, or none has a price."""
+    """The comparison for a run with a complete answer; None if every worker is free or none has a price."""
     workers = [worker for worker in trace.pool if worker.kind != SELF]
     whole = trace.state == "finished" and bool(trace.answer) and not trace.partial
     if not whole or not any(worker.price for worker in workers):
         return None
-    used = _used(trace)
-    costs = [_alone(worker, used) for worker in workers]
+    used = _single_call_usage(trace)
+    costs = [WorkerCost(worker=worker.name, cost=with_cost(used, worker.price).cost) for worker in workers]
     dearest = max(costs, key=lambda one: one.cost or Decimal(0))
     if not dearest.cost:
         return None
@@ -50,15 +50,11 @@ def compare_with_single_worker(trace: Trace) -> CostComparison | None:
     return CostComparison(dearest=dearest, best=next((one for one in costs if one.worker == best), None))
 
 
-def _used(trace: Trace) -> Usage:
-    """What one call would use: the question read, the answer written."""
+def _single_call_usage(trace: Trace) -> Usage:
+    """What the single call would use."""
     read = int(len(question_text(trace.question)) / CHARS_PER_TOKEN) + OVERHEAD
     written = int(len(trace.answer) / CHARS_PER_TOKEN)
     answering = next((record for record in trace.steps if record.last and record.state == "done"), None)
     if answering is not None and answering.nested is None and answering.usage.tokens_out:
         written = answering.usage.tokens_out
     return Usage(tokens_in=read, tokens_out=written, calls=1)
-
-
-def _alone(worker: Worker, used: Usage) -> WorkerCost:
-    return WorkerCost(worker=worker.name, cost=with_cost(used, worker.price).cost)

@@ -1,4 +1,4 @@
-"""Parting a reply's thinking from its text, while the reply is still arriving."""
+"""Separating a reply's thinking from its text, while the reply is still arriving."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLOSE: Final = "</think>"
 
 
 def held_back(text: str, marks: Iterable[str]) -> int:
-    """How many characters at the end of `text` may be the start of one of `marks`, which is not yet complete."""
+    """How many characters at the end of `text` may be the start of an incomplete one of `marks`."""
     longest = 0
     for mark in marks:
         for length in range(min(len(mark) - 1, len(text)), longest, -1):
@@ -21,11 +21,11 @@ def held_back(text: str, marks: Iterable[str]) -> int:
 
 
 class ThinkingSplitter:
-    """Sends what stands between `<think>` and `</think>` at the start of a reply to thinking, the rest to text.
+    """Separates what is between `<think>` and `</think>` at the start of a reply from its text.
 
-    Tags may be split over pieces. The tags go, and with them the white space before the first and after the second;
-    all else is kept. A tag that stands later in the text is text. `inside` says that the prompt has already opened
-    the thinking, as the templates of some models do.
+    Tags may be split between pieces. The tags are removed, with the white space before the first and after the second;
+    everything else is kept. A tag later in the text is text. `inside` says that the prompt has already opened the
+    thinking, as the templates of some models do.
     """
 
     __slots__ = ("_held", "_place")

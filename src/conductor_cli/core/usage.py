@@ -1,4 +1,4 @@
-"""What calls use: tokens, money and seconds; and what tokens cost. Values only."""
+"""What calls use (tokens, money and seconds), and what tokens cost. Values only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Price:
     """US dollars for one million tokens.
 
     `cached` is the price of input that the provider had cached, `stored` of input that it caches now, `reasoning` of
-    hidden reasoning; None where it is that of input or output. `longer` holds the prices of calls that read more than
-    their own `above` tokens, the lowest first: they are for all tokens of such a call.
+    hidden reasoning; None means the price of input or output. `longer` holds the prices of calls that read more than
+    their own `above` tokens, the lowest first; such a price applies to all tokens of the call.
     """
 
     input: Decimal
@@ -25,27 +25,27 @@ class Price:
     longer: tuple[Price, ...] = ()
 
     def at(self, tokens_in: int) -> Price:
-        """The price of a call that reads so many tokens."""
+        """The price of a call with so many tokens of input."""
         fitting = (price for price in self.longer if tokens_in > price.above)
         return max(fitting, key=lambda price: price.above, default=self)
 
     @property
     def read(self) -> Decimal:
-        """The most that a token read may cost."""
+        """The most that a token of input may cost."""
         return max(self.input, self.cached or self.input, self.stored or self.input)
 
     @property
     def written(self) -> Decimal:
-        """The most that a token written may cost."""
+        """The most that a token of output may cost."""
         return max(self.output, self.reasoning or self.output)
 
     def most(self, tokens_in: int, tokens_out: int) -> Decimal:
-        """The most dollars that a call may cost which reads and writes so much."""
+        """The most that a call with so many tokens may cost, in dollars."""
         price = self.at(tokens_in)
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 
     def amounts(self) -> tuple[Decimal, ...]:
-        """Every amount in it."""
+        """Every amount in this price, for validation."""
         own = (self.input, self.output, self.cached, self.stored, self.reasoning)
         said = tuple(amount for amount in own if amount is not None)
         return (*said, *(amount for price in self.longer for amount in price.amounts()))
@@ -57,7 +57,7 @@ CHARS_PER_TOKEN: Final = 3.5
 """A cautious estimate for text whose tokenizer is not available."""
 
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
-"""The price of a model on this machine: nothing, which is known."""
+"""The price of a model on this machine: known to be nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Usage:
 
     `tokens_cached` and `tokens_stored` are parts of `tokens_in`: what the provider had cached, and what it cached now.
     `tokens_reasoning` is part of `tokens_out`. `cost` is `None` when nothing that was used has a price; `unpriced`
-    counts the calls that had none. A local model costs 0, which is known.
+    counts the calls that had none. A local model costs 0.
     """
 
     tokens_in: int = 0
@@ -84,7 +84,7 @@ class Usage:
         return self.tokens_in + self.tokens_out
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum. Adding a usage without a price keeps the sum of the money that is known."""
+        """The sum. A usage without a price leaves the known cost unchanged."""
         if self.cost is None or other.cost is None:
             cost = self.cost if other.cost is None else other.cost
         else:

@@ -169,7 +169,7 @@ def test_reasoning_is_what_stands_in_it_or_before() -> None:
         ),
         ('{"steps":[{"worker":"A","subtask":"x","access":[1.5]}]}', "step 1 has no readable access list: '1.5'"),
         ('{"steps":[{"worker":"A","subtask":"x","access":[true]}]}', "step 1 has no readable access list: 'True'"),
-        ('{"steps":[{"worker":"A","subtask":"x","access":[1]}]}', "step 1 wants to see itself or a later step: 1"),
+        ('{"steps":[{"worker":"A","subtask":"x","access":[1]}]}', "step 1 cannot see itself or a later step: 1"),
         ('{"steps":[' + ",".join([ONE] * 6) + "]}", "the plan has more than 5 steps"),
         ('{"accept":true}', "accept needs an existing answer, and there is none"),
     ],

@@ -300,7 +300,7 @@ def test_all_opens_what_was_given_too() -> None:
         (lists("[7]", '["a"]', "[[]]"), "step 1 names a worker that is not in the pool: '7'"),
         (lists("[99999]", '["a"]', "[[]]"), "the three lists differ in length: 0 ids, 1 subtasks, 1 access entries"),
         (lists("[0]", '[" "]', "[[]]"), "step 1 has an empty subtask"),
-        (lists("[0]", '["a"]', "[[0]]"), "step 1 wants to see itself or a later step: 1"),
+        (lists("[0]", '["a"]', "[[0]]"), "step 1 cannot see itself or a later step: 1"),
         (lists("[0]", '["a"]', "[[some]]"), "step 1 has no readable access list: '[some]'"),
         (lists(str([0] * 6), json.dumps(["a"] * 6), json.dumps([[]] * 6)), "the plan has more than 5 steps"),
         (lists("[]", "[]", "[]"), "accept needs an existing answer, and there is none"),

@@ -140,7 +140,7 @@ def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: in
         raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
     for item in items:
         if item.isdigit() and len(item) > 2:
-            raise PlanError(f"step {number} wants to see a step that does not exist: {item:.20}", line=cell)
+            raise PlanError(f"step {number} cannot see a step that does not exist: {item:.20}", line=cell)
     return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))
 
 
