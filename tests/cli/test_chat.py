@@ -25,7 +25,7 @@ from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import find_command, run_command
 from conductor_cli.cli.repl.completer import SlashCompleter
 from conductor_cli.cli.repl.history import LARGEST, LONGEST, open_history
-from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
+from conductor_cli.cli.repl.prompt import ChatEnded, Prompt, PromptStatus
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.catalog import no_stored_key
@@ -297,7 +297,7 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
             prompt = Prompt(None)
-            prompt.chat = cast("ChatSession", SimpleNamespace(stopped=stopped, status=lambda narrow: []))
+            prompt.chat = cast("PromptStatus", SimpleNamespace(stopped=stopped, status=lambda narrow: []))
             keyboard.send_text(keys)
             return await prompt.read("Why?" if editor else "", editor=editor)
 

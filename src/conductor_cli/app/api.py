@@ -22,7 +22,7 @@ from contextlib import aclosing
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
@@ -44,6 +44,17 @@ ApprovePlan = Callable[[Plan], bool]
 """Called with each plan before any worker is called; false drops the plan and ends the run."""
 
 
+class AskOptions(TypedDict, total=False):
+    """The arguments of `ask` besides the question, all of which may be left out."""
+
+    files: Sequence[str | Path]
+    """UTF-8 text files to attach."""
+    system: str
+    """System text for every worker."""
+    schema: Mapping[str, Any] | None
+    """A JSON Schema for the answer."""
+
+
 class RunFailed(ConductorError):
     """A run ended without a whole answer. `failure` says why, as a value."""
 
@@ -56,11 +67,43 @@ class RunFailed(ConductorError):
         return self._failure
 
 
-class AsyncRun:
+class _RunProperties:
+    """What synchronous and asynchronous runs say of themselves."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """The id of the run, under which its trace is stored."""
+        return self._run.id
+
+    @property
+    def trace(self) -> Trace:
+        """Everything known of the run so far: question, plan, steps, answer, usage."""
+        return self._run.trace
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the run failed, None where it has not."""
+        return self._run.trace.error
+
+    @property
+    def usage(self) -> Usage:
+        """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
+        return self._run.trace.usage
+
+    def raise_for_error(self) -> None:
+        """Raise `RunFailed` where the run has ended with an error."""
+        if self.error is not None:
+            raise RunFailed(self.error)
+
+
+class AsyncRun(_RunProperties):
     """One question being answered. Iterate over it once for its events; it begins with the iteration."""
 
     def __init__(self, run: Run, store: TraceStore | None, approve: ApprovePlan | None) -> None:
-        self._run = run
+        super().__init__(run)
         self._store = store
         self._approve = approve
         self._begun = False
@@ -100,35 +143,10 @@ class AsyncRun:
         """End the run now and keep what is finished. Call it on the event loop's thread."""
         self._run.stop("cancelled")
 
-    def raise_for_error(self) -> None:
-        """Raise `RunFailed` where the run has ended with an error."""
-        if self.error is not None:
-            raise RunFailed(self.error)
-
-    @property
-    def id(self) -> str:
-        """The id of the run, under which its trace is stored."""
-        return self._run.id
-
-    @property
-    def trace(self) -> Trace:
-        """Everything known of the run so far: question, plan, steps, answer, usage."""
-        return self._run.trace
-
     @property
     def answer(self) -> str:
         """The answer, or the part of it that there is; empty before the last step has begun."""
         return self._run.trace.answer
-
-    @property
-    def error(self) -> Failure | None:
-        """Why the run failed, None where it has not."""
-        return self._run.trace.error
-
-    @property
-    def usage(self) -> Usage:
-        """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
-        return self._run.trace.usage
 
 
 class AsyncConductor:
@@ -167,36 +185,35 @@ class AsyncConductor:
         if self._opened is not None:
             await self._opened.close()
 
-    def ask(
-        self,
-        question: str | Question,
-        *,
-        files: Sequence[str | Path] = (),
-        system: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> AsyncRun:
+    def ask(self, question: str | Question, **options: Unpack[AskOptions]) -> AsyncRun:
         """Ask a question. Nothing happens before the run is iterated over.
 
-        `files` are UTF-8 text files; `system` is system text for every worker; `schema` is a JSON Schema for the
-        answer. A `Question` has all of these itself, and also the earlier turns of a conversation. Raises
-        `PolicyError`, `ConfigError`, `UsageError`, or `OSError` for a file that cannot be read.
+        A `Question` has all options itself, and also the earlier turns of a conversation. Raises `PolicyError`,
+        `ConfigError`, `UsageError`, or `OSError` for a file that cannot be read.
         """
         if self._opened is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
         if isinstance(question, str):
-            attached = tuple(File(name=Path(path).name, text=Path(path).read_text("utf-8")) for path in files)
-            question = Question(text=question, files=attached, system=system, schema=dict(schema) if schema else None)
+            paths = [Path(path) for path in options.get("files", ())]
+            schema = options.get("schema")
+            question = Question(
+                text=question,
+                files=tuple(File(name=path.name, text=path.read_text("utf-8")) for path in paths),
+                system=options.get("system", ""),
+                schema=dict(schema) if schema is not None else None,
+            )
         if self._rehearsal:
             check_question(question)
         run = self._opened.conductor.run(question, approve=self._approve is not None)
         return AsyncRun(run, self._store, self._approve)
 
 
-class SyncRun:
+class SyncRun(_RunProperties):
     """One question being answered. Iterate over it for its events, or read `answer`, which runs it to the end."""
 
     def __init__(self, run: AsyncRun, loop: _LoopThread) -> None:
-        self._run = run
+        super().__init__(run._run)  # noqa: SLF001 - the same run
+        self._events = run
         self._loop = loop
         self._pumping: Future[None] | None = None
 
@@ -209,7 +226,7 @@ class SyncRun:
 
         async def pump() -> None:
             try:
-                async for event in self._run:
+                async for event in self._events:
                     events.put(event)
             finally:
                 events.put(None)
@@ -227,21 +244,7 @@ class SyncRun:
 
     def stop(self) -> None:
         """End the run now and keep what is finished. Call it from any thread."""
-        self._loop.call_soon(self._run.stop)
-
-    def raise_for_error(self) -> None:
-        """Raise `RunFailed` where the run has ended with an error."""
-        self._run.raise_for_error()
-
-    @property
-    def id(self) -> str:
-        """The id of the run, under which its trace is stored."""
-        return self._run.id
-
-    @property
-    def trace(self) -> Trace:
-        """Everything known of the run so far: question, plan, steps, answer, usage."""
-        return self._run.trace
+        self._loop.call_soon(self._events.stop)
 
     @property
     def answer(self) -> str:
@@ -249,17 +252,7 @@ class SyncRun:
         if self._pumping is None:
             for _ in self:
                 pass
-        return self._run.answer
-
-    @property
-    def error(self) -> Failure | None:
-        """Why the run failed, None where it has not."""
-        return self._run.error
-
-    @property
-    def usage(self) -> Usage:
-        """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
-        return self._run.usage
+        return self._run.trace.answer
 
 
 class SyncConductor:
@@ -293,20 +286,13 @@ class SyncConductor:
         finally:
             self._loop.close()
 
-    def ask(
-        self,
-        question: str | Question,
-        *,
-        files: Sequence[str | Path] = (),
-        system: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> SyncRun:
+    def ask(self, question: str | Question, **options: Unpack[AskOptions]) -> SyncRun:
         """Ask a question, as `AsyncConductor.ask` does."""
         if self._loop is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
 
         async def ask() -> AsyncRun:
-            return self._conductor.ask(question, files=files, system=system, schema=schema)
+            return self._conductor.ask(question, **options)
 
         return SyncRun(self._loop.submit(ask()).result(), self._loop)
 
@@ -333,50 +319,42 @@ class _LoopThread:
         self._loop.close()
 
 
-def open_async(
-    *,
-    workers: Sequence[str] = (),
-    rehearsal: bool = False,
-    seed: int | None = None,
-    store: bool = True,
-    approve: ApprovePlan | None = None,
-    settings: Mapping[str, Any] | None = None,
-    config: str | Path | None = None,
-) -> AsyncConductor:
-    """A conductor to use in `async with`.
+class OpenOptions(TypedDict, total=False):
+    """The arguments of `open` and `open_async`, all of which may be left out."""
 
-    `workers` are the only ones to use, by name. `rehearsal` uses the demo models that ship with this package. `seed`
-    makes sampling repeatable. Without `store` no traces are stored. `approve` is called with each plan. `settings` are
-    values by the names that `conductor config show` lists, such as `{"limits.cost": "0.10"}`; they win over the
-    settings file, which is `config` where it is given. Raises `ConfigError` or `PolicyError`.
-    """
-    flags = {name: find_setting(name).check(value) for name, value in (settings or {}).items()}
-    loaded = load_settings(os.environ, flags, str(config) if config is not None else None)
-    return AsyncConductor(loaded, workers=workers, rehearsal=rehearsal, seed=seed, store=store, approve=approve)
+    workers: Sequence[str]
+    """The only workers to use, by name."""
+    rehearsal: bool
+    """Use the demo models that ship with this package."""
+    seed: int | None
+    """Makes sampling repeatable."""
+    store: bool
+    """False: no traces are stored."""
+    approve: ApprovePlan | None
+    """Called with each plan."""
+    settings: Mapping[str, Any]
+    """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they override files."""
+    config: str | Path | None
+    """The settings file to use instead of `config.toml`."""
 
 
-def open(  # noqa: A001 - as `conductor_cli.open`
-    *,
-    workers: Sequence[str] = (),
-    rehearsal: bool = False,
-    seed: int | None = None,
-    store: bool = True,
-    approve: ApprovePlan | None = None,
-    settings: Mapping[str, Any] | None = None,
-    config: str | Path | None = None,
-) -> SyncConductor:
-    """A conductor to use in `with`. The arguments are those of `open_async`."""
-    return SyncConductor(
-        open_async(
-            workers=workers,
-            rehearsal=rehearsal,
-            seed=seed,
-            store=store,
-            approve=approve,
-            settings=settings,
-            config=config,
-        )
+def open_async(**options: Unpack[OpenOptions]) -> AsyncConductor:
+    """A conductor to use in `async with`. Raises `ConfigError` or `PolicyError`."""
+    flags = {name: find_setting(name).check(value) for name, value in options.get("settings", {}).items()}
+    config = options.get("config")
+    return AsyncConductor(
+        load_settings(os.environ, flags, str(config) if config is not None else None),
+        workers=options.get("workers", ()),
+        rehearsal=options.get("rehearsal", False),
+        seed=options.get("seed"),
+        store=options.get("store", True),
+        approve=options.get("approve"),
     )
+
+
+def open(**options: Unpack[OpenOptions]) -> SyncConductor:  # noqa: A001 - as `conductor_cli.open`
+    """A conductor to use in `with`. Raises `ConfigError` or `PolicyError`."""
+    return SyncConductor(open_async(**options))
 
 
 def replay(run: str = "last", *, config: str | Path | None = None) -> Iterator[Event]:

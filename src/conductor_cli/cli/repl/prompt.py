@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
@@ -28,8 +28,6 @@ from conductor_cli.cli.signals import ENDING, on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from conductor_cli.cli.repl.chat_session import ChatSession
 
 NARROW: Final = 60
 """Columns below which the right edge is shortened."""
@@ -53,13 +51,21 @@ class ChatEnded(Exception):
         self.code = code
 
 
+class PromptStatus(Protocol):
+    """What the prompt shows of a chat, and when Ctrl-C last stopped one of its runs, by the monotonic clock."""
+
+    stopped: float
+
+    def status(self, *, narrow: bool = False) -> list[str]: ...
+
+
 class Prompt:
     """Reads one message after the other. A message may have several lines."""
 
     def __init__(self, history: Path | None) -> None:
         """`history` is the directory of the history file; None keeps no history on disk."""
         _return_to_line_start()
-        self.chat: ChatSession | None = None
+        self.chat: PromptStatus | None = None
         self.completer: Completer | None = None
         self._mark = prompt_mark()
         self._plain = plain = is_plain_terminal()
