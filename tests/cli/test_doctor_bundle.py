@@ -22,7 +22,7 @@ SECRETS = (ENV_KEY, HEADER_KEY, FILE_KEY, OTHER)
 
 
 def spellings(key: str) -> list[str]:
-    """As it is, in a URL, in base64: alone, and behind a user's name."""
+    """As it is, in a URL, in base64: alone, and after a user's name."""
     behind = base64.b64encode(f"me:{key}".encode()).decode()
     return [key, quote(key, safe=""), quote(key), base64.b64encode(key.encode()).decode(), behind]
 

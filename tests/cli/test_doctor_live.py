@@ -1,4 +1,4 @@
-"""`conductor doctor` proves by use that the conductor plans, workers answer, the keyring keeps, disks are writable."""
+"""`conductor doctor` checks by use that the conductor plans, workers answer, and keyring and disks can be written."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ONE = LlamaOptions(context=1024, threads=1)
 
 
 def ask(text: str = "Check the sum", **more: Any) -> Request:
-    """A request of one user turn, 24 tokens at most unless told otherwise."""
+    """A request with one user message and, by default, at most 24 tokens of reply."""
     return replace(Request(messages=(Message(role="user", content=text),), max_tokens=24), **more)
 
 

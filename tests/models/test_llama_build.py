@@ -1,4 +1,4 @@
-"""What is used of llama-cpp-python against what is installed: an update that changes it fails here, and loudly."""
+"""What is used of llama-cpp-python compared with what is installed: an update that changes it fails here."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_installed_version_is_supported() -> None:
 
 
 def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
-    """The oldest version stands in both."""
+    """Both name the same oldest version."""
     assert f'"{build_info.RANGE.partition(",")[0]}' in (HERE / "pyproject.toml").read_text()
 
 

@@ -59,7 +59,7 @@ def partial(models: Path) -> Path:
 
 @pytest.fixture
 def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tokens llama.cpp was told to read, call by call."""
+    """How many tokens llama.cpp was given to read, call by call."""
     lib, seen = load_bindings(), []
     decode = lib.llama_decode
 
@@ -285,7 +285,7 @@ def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
 
 
 def test_a_small_context_plans_for_a_long_question(models: Path, tmp_path: Path) -> None:
-    """The conductor is shown less of it, which is told once; the worker gets all; the prefix is remembered."""
+    """The conductor sees a shortened question, with one notice; the worker gets all of it; the prefix is stored."""
     path = make(models / "planner.gguf", extra=Extra(bias={END: 6.0, "\n": 4.0, "|": 2.0}))
     short, _ = conduct(path, "6*7?")
     needed = of(short, ev.PlanReady)[0].usage.tokens_in

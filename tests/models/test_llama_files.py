@@ -1,4 +1,4 @@
-"""Files that are no model, or a damaged one: each is told with its reason, and none takes the process with it."""
+"""Files that are not a model or are damaged: each is an error with a reason, and none ends the process."""
 
 from __future__ import annotations
 

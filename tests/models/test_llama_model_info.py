@@ -1,4 +1,4 @@
-"""Divided files and adapters: whole and fitting they work, and whatever is not is told before it can do harm."""
+"""Split models and adapters: those that are complete and fit work; others are errors before they can do harm."""
 
 from __future__ import annotations
 

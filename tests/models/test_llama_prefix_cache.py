@@ -47,7 +47,7 @@ DRAWN: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7}]
 
 
 def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
-    """A question behind a fixed text and the cards of a pool, with a cut after each."""
+    """A question after a fixed text and the worker cards of a pool, with a cut after each."""
     content = FIXED + cards
     messages = (Message(role="system", content=content), Message(role="user", content=question))
     return replace(Request(messages=messages, max_tokens=24, cuts=(len(FIXED), len(content))), **more)
@@ -99,7 +99,7 @@ def heads(cache: Path) -> list[dict[str, Any]]:
 
 @dataclass
 class Spy:
-    """Sees each state that llama.cpp is handed, and how many tokens it is told to read."""
+    """Records each state that llama.cpp is given, and how many tokens it reads."""
 
     states: list[bytes]
     reads: list[int]
@@ -218,7 +218,7 @@ def test_the_next_load_reads_only_the_question(
 
 
 def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path) -> None:
-    """The tokens before a cut spell what stands before it, whatever begins the text."""
+    """The tokens before a cut spell the text before it, whatever the text begins with."""
     for path in (tiny, begins, folding):
         with opened(path) as engine:
             prompt, other = (engine.tokenize(asked(cards=cards)) for cards in (CARDS, OTHERS))
@@ -297,13 +297,13 @@ def test_a_short_prefix_is_not_stored(tiny: Path, tmp_path: Path) -> None:
 
 
 def short(length: int) -> Request:
-    """A question behind so many characters."""
+    """A question after so many characters."""
     messages = (Message(role="system", content=FIXED[:length]), Message(role="user", content="Why?"))
     return asked(messages=messages, cuts=(length,))
 
 
 def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(recurrent: Path, tmp_path: Path) -> None:
-    """The second question of a session is read behind the remembered prefix, not behind nothing."""
+    """The second question of a session starts from the stored prefix."""
     with opened(recurrent) as engine:
         plain, end = answered(engine, asked("And 7*8?"))[0], cuts(engine, asked())[1]
     with opened(recurrent, tmp_path) as engine:
@@ -427,7 +427,7 @@ often = settings(max_examples=120, deadline=None, suppress_health_check=[HealthC
 @often
 @given(length=st.one_of(st.integers(0, 400), st.integers(0, 40_000)), rest=st.binary(max_size=9))
 def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int, rest: bytes) -> None:
-    """Wherever it ends, and whatever stands behind: llama.cpp never sees it, and the file is whole again."""
+    """Wherever it ends, and whatever follows: llama.cpp never sees it, and the file is written again."""
     length = min(length, len(kept.whole) - 1)
     kept.path.write_bytes(kept.whole[:length] + rest)
     assert kept.again() == (kept.answer, 0)

@@ -74,7 +74,7 @@ class Bundle:
         }
         texts = {name: _redact(text) for name, text in texts.items()}
         if self.run:
-            # A trace keeps its paths and URLs: the user has named it, and is told to read it.
+            # A trace keeps its paths and URLs: the user has asked for it, and a notice says to read it.
             texts["trace.jsonl"] = KNOWN_SECRETS.redact(self.trace)
         texts = {"README.txt": _readme(texts), **texts}
         data = io.BytesIO()

@@ -104,7 +104,7 @@ def _check_directory(name: str, directory: Path, wanted: int) -> Check:
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
         free = disk.free_bytes(directory)
-        with tempfile.TemporaryFile(dir=existing) as probe:  # it never has a name, or loses it at once
+        with tempfile.TemporaryFile(dir=existing) as probe:  # it has no name, so nothing can be left behind
             probe.write(b"conductor")
             probe.flush()
     except OSError as error:
@@ -138,7 +138,7 @@ def commands(settings: Settings) -> list[Check]:
 
 
 def _starts_conductor(path: Path) -> bool:
-    """Whether a command starts this package, in whatever environment, judged by its text; nothing is run."""
+    """Whether a command starts this package in any environment, judged by its text; nothing is run."""
     try:
         with path.open("rb") as file:
             return b"conductor_cli" in file.read(4096)

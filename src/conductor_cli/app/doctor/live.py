@@ -52,7 +52,7 @@ def workers_to_check(settings: Settings, *, offline: bool) -> list[ConfiguredWor
 
 
 def check_without_calls(settings: Settings, workers: Sequence[ConfiguredWorker]) -> list[Check]:
-    """What can be said of the workers without calling them: whether their keys exist."""
+    """What is known of the workers without calling them: whether their keys exist."""
     stored = open_key_store(settings)
     checks = [_check_key(item, settings, stored) for item in workers]
     return checks or [_no_workers("none configured and no key found; local model servers were not asked")]

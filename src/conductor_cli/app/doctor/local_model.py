@@ -185,7 +185,7 @@ def _uses_gpu() -> bool:
 
 
 def _memory_needed(settings: Settings) -> int:
-    """Bytes of RAM that the chosen local model takes; 0 where there is none, or where that is not known."""
+    """Bytes of RAM that the chosen local model takes; 0 if there is none, or if that is not known."""
     try:
         planner = resolve_planner(settings)
         if planner.kind != "llama":

@@ -76,7 +76,7 @@ def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C functi
 
 
 class CancelToken:
-    """The wish to stop a call, where C code can see it. Setting it is safe from any thread."""
+    """A flag that stops a call, in memory that C code can read. Setting it is safe from any thread."""
 
     __slots__ = ("_text",)
 

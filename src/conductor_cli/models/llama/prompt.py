@@ -30,7 +30,7 @@ run, and some 26,000 of them overflow a stack of 8 MiB (llama.cpp issue 27783): 
 
 
 class Piece(NamedTuple):
-    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends behind it."""
+    """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends after it."""
 
     text: str
     control: bool
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 def render_prompt(
     template: ChatTemplate, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
 ) -> tuple[Piece, ...]:
-    """The prompt for `messages`. `thinking` false asks a template that knows the word to leave thinking out.
+    """The prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
 
     `cuts` are character offsets into the first message, as in a `Request`.
 
@@ -69,7 +69,7 @@ def opens_thinking(prompt: Sequence[Piece]) -> bool:
 
 
 def split_for_tokenizer(text: str) -> list[str]:
-    """`text` in parts short enough for any tokenizer, cut before a word where there is one."""
+    """`text` in parts short enough for any tokenizer, cut before a word if there is one."""
     parts, start = [], 0
     while len(text) - start > MAX_SLICE:
         cut = text.rfind(" ", start + 1, start + MAX_SLICE)
@@ -84,7 +84,7 @@ def _render(
 ) -> tuple[Piece, ...]:
     content = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
     marked = [{"role": message.role, "content": mark} for message, mark in zip(messages, content, strict=True)]
-    # Said only when thinking is to be left out: some templates take the word as a wish for more of it.
+    # Passed only to disable thinking: some templates take the variable itself as a request for more of it.
     text = template.render(marked, **({} if thinking else {"enable_thinking": False}))
     lost = next((at for at, mark in enumerate(content, start=1) if mark not in text), None)
     if lost is not None:
@@ -97,7 +97,7 @@ def _render(
 
 
 def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[Piece]:
-    """A part of the template's text, or a message's content, parted where a fixed prefix ends."""
+    """A part of the template's text, or a message's content divided where a fixed prefix ends."""
     mark = part.removeprefix(" ")
     if mark not in content:
         return [Piece(text=part, control=True)]

@@ -5,7 +5,7 @@ for ever or from building a text of many gigabytes, and inside one process nothi
 multiplication can run for hours in C. So a template runs in a child process whose time and memory the system limits.
 That takes about a tenth of a second, so `TRUSTED` templates, which people have read, run in this process.
 
-Either way a template never sees a message, only short marks in place of the contents (see `prompt`).
+Either way a template never sees a message, only short marks instead of the contents (see `prompt`).
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class ChatTemplate:
 
 
 def _render_in_child(source: str, variables: Mapping[str, Any]) -> str:
-    """What a template writes, in a process of its own. Raises `ValueError`, or `TimeoutError` when it is stopped."""
+    """What a template writes, in a child process. Raises `ValueError`, or `TimeoutError` when it is stopped."""
     # -P: a file named jinja2.py in the working directory must not be imported. -B: not even bytecode is written.
     command = [sys.executable, "-P", "-B", str(SANDBOX)]
     # No keys: if a template ever escaped from Jinja's sandbox, it should find nothing of worth.
     environ = {name: value for name, value in os.environ.items() if name in NEEDED or name.startswith("PYTHON")}
     job = json.dumps({"source": source, "variables": variables, "cpu_seconds": CPU_SECONDS}).encode()
     try:
-        # A session of its own: Ctrl-C is for the run, which ends in order, and not for this child.
+        # A new session: Ctrl-C stops the run, which ends cleanly, and must not kill this child before that.
         done = subprocess.run(  # noqa: S603 - our own program
             command, input=job, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=WALL_SECONDS,
             start_new_session=True, env=environ, check=False,

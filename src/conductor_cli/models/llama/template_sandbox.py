@@ -1,4 +1,4 @@
-"""Jinja in its sandbox: the chat template of a model is rendered here, in this process or as a program of its own.
+"""Jinja in its sandbox: the chat template of a model is rendered here, in this process or as a separate program.
 
 As a program it limits its time and memory, reads a job from stdin and writes the result to stdout; see `template`. It
 imports only the standard library and Jinja, so that it starts fast.
@@ -55,7 +55,9 @@ def main() -> None:
 
         limits = {"RLIMIT_CPU": job["cpu_seconds"], "RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
         for name, most in limits.items():
-            with suppress(ValueError, OSError):  # a stricter limit stands already, or the system has none of this kind
+            with suppress(
+                ValueError, OSError
+            ):  # there is a stricter limit already, or the system has none of this kind
                 resource.setrlimit(getattr(resource, name), (most, most))
     try:
         result = {"text": render(job["source"], job["variables"])}
