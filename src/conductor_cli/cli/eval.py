@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -41,7 +42,7 @@ from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
-from conductor_cli.core.formatting import format_money
+from conductor_cli.core.formatting import format_money, format_time
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Outcome
@@ -316,7 +317,7 @@ def _print_report(evaluation: Evaluation, outcomes: Sequence[Outcome], *, html: 
 
 def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
     """All stored evaluations; a question mark, or null, for what cannot be read."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for listing in listings:
         spec = listing.spec
         rows.append({
@@ -335,6 +336,10 @@ def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
         value = len(value) if isinstance(value, list) else value
         return "?" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
-    shown = ("id", "time", "source", "cases", "systems", "outcomes")
+    now = datetime.now(UTC)
     heads = ("ID", "STARTED", "SOURCE", "CASES", "SYSTEMS", "DONE")
-    print_table(heads, [[cell(row[name]) for name in shown] for row in rows])
+    cells = [
+        [cell(row[name]) for name in ("id", "time", "source", "cases", "systems", "outcomes")]
+        for row in [{**row, "time": row["time"] and format_time(row["time"], now)} for row in rows]
+    ]
+    print_table(heads, cells)
