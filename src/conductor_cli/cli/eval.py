@@ -331,15 +331,9 @@ def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
     if not rows:
         print_line("no evaluations are stored; start one: conductor eval rehearsal")
         return
-
-    def cell(value: object) -> str:
-        value = len(value) if isinstance(value, list) else value
-        return "?" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-    now = datetime.now(UTC)
-    heads = ("ID", "STARTED", "SOURCE", "CASES", "SYSTEMS", "DONE")
-    cells = [
-        [cell(row[name]) for name in ("id", "time", "source", "cases", "systems", "outcomes")]
-        for row in [{**row, "time": row["time"] and format_time(row["time"], now)} for row in rows]
-    ]
-    print_table(heads, cells)
+    now, table = datetime.now(UTC), []
+    for row in rows:
+        started, systems = row["time"] and format_time(row["time"], now), row["systems"] and len(row["systems"])
+        cells = (row["id"], started, row["source"], row["cases"], systems, row["outcomes"])
+        table.append(["?" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in cells])
+    print_table(("ID", "STARTED", "SOURCE", "CASES", "SYSTEMS", "DONE"), table)
