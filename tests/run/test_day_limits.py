@@ -56,7 +56,7 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
 def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     """A worker or a conductor without a price could spend anything: refused before it is called."""
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
-    with pytest.raises(PolicyError, match="no price is known for ann"):
+    with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
         play(over(book, price=None))

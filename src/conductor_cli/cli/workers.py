@@ -33,7 +33,7 @@ OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All 
 @app.command("list")
 def list_workers(
     context: typer.Context,
-    prices: Annotated[bool, typer.Option("--prices", help="Show what each costs, and who says so.")] = False,
+    prices: Annotated[bool, typer.Option("--prices", help="Show what each worker costs, and the source.")] = False,
     json: opt.Json = False,
 ) -> None:
     """List the workers of the settings, or those found on this machine if the settings have none."""

@@ -157,7 +157,7 @@ def _openai(worker: Worker, preset: Preset, key: str) -> Model:
     model = model_of(worker)
     form = preset.form if own or preset.local else "ask"
     quirks = ServerQuirks(
-        max_tokens_field=preset.cap if own else "max_tokens",
+        max_tokens_field=preset.max_tokens_field if own else "max_tokens",
         cost=preset.cost if own else "unknown",  # another server's word on its cost is not trusted
         form=form,
         schemas=preset.schemas and form == preset.form and not is_cloud_model(model),
@@ -178,7 +178,7 @@ def _litellm(worker: Worker, key: str) -> Model:
     if not model:
         raise ConfigError(f"worker {worker.name!r} names no model", hint='for example: model = "bedrock/…"')
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
-    preload()  # the import is slow, so it runs beside the planning
+    preload()  # the import is slow, so it runs while the plan is made
     # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
     return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options)
 

@@ -27,12 +27,11 @@ Budget = Literal["", "google", "anthropic", "openrouter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """What is known of a provider.
+    """What is known about a provider.
 
-    `keys` are the variables that may hold its key, the first that is set counts. `model` is what a worker asks for that
-    names none, empty where only the user can know. `prices` is what stands before its models in litellm's price table.
-    `cap` is its name for the bound on a reply's tokens, `form` the field by which it takes a grammar or a schema,
-    `schemas` whether it is known to hold replies to one: it takes `response_format` and decodes by it. `budget` is how
+    `keys` are the variables that may hold its key; the first that is set is used. `model` is asked for by a worker that
+    names none, empty if only the user can know. `prices` is the prefix of its models in litellm's price table. `form`
+    is the field by which it takes a grammar or a schema, `schemas` whether it is known to enforce schemas, `budget` how
     it is told the tokens that a model may think.
     """
 
@@ -44,7 +43,7 @@ class Preset:
     about: str = ""
     prices: str = ""
     cost: CostSource = "unknown"
-    cap: str = "max_tokens"
+    max_tokens_field: str = "max_tokens"
     form: Form = "response_format"
     schemas: bool = False
     budget: Budget = ""
