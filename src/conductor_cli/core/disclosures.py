@@ -1,11 +1,9 @@
-"""Who was sent what: of a run by the prompts that its events hold, of a plan by what its steps will be shown. Pure.
+"""Who was sent what: in a run by the prompts in its events, in a plan by what its steps will be shown. Pure.
 
-    sendings(events, reader_of) -> tuple[Sending, ...]      what really went out, failed attempts and nested runs too
-    planned(reaches, question) -> tuple[Sending, ...]       the same beforehand
-
-A prompt is searched for the texts that there are: the question, the system text, earlier turns, files, the schema, and
-the answers on the step's access list. Its own subtask each worker reads too, and the conductor reads what the workers
-are called and good at; neither is listed.
+`disclosures_of` lists what was really sent, failed attempts and nested runs included; `expected_disclosures` lists it
+before the run. A prompt is searched for the known texts: the question, the system text, earlier turns, files, the
+schema, and the answers on the step's access list. Not listed are a worker's own subtask, and the names and strengths of
+workers that the conductor is shown.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ from conductor_cli.core.quoting import question_text, shorten
 Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "feedback"]
 
 HEAD: Final = 40
-"""Characters by which a text is known whose middle was left out."""
+"""How many characters identify a text whose middle was left out."""
 CONDUCTOR: Final = "conductor"
 UNKNOWN: Final = "unknown"
-"""The reader where the trace does not say it, as traces of older versions do not."""
+"""The recipient if the trace does not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisclosedText:
-    """One text that was sent. `name` of a file, `step` of an answer, `chars` how long it is where that is known.
+    """One text that was sent: `name` of a file, `step` of an answer, and its length in `chars` if that is known.
 
-    `whole` is false where its middle was left out. `carries` says what else of the question an answer may hold.
+    `whole` is false if its middle was left out. `carries` are the other parts of the question that an answer may hold.
     """
 
     kind: Kind
@@ -50,10 +48,10 @@ class DisclosedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """One call: to whom, for what, with which texts.
+    """One call: who received it, for which step, with which texts.
 
-    `step` holds the numbers of the steps that it is nested in and its own; 0 stands for planning. `outcome` is empty
-    beforehand.
+    `step` holds the numbers of the steps that it is nested in, then its own; 0 is planning. `outcome` is empty before
+    the run.
     """
 
     step: tuple[int, ...]
@@ -66,38 +64,40 @@ class Disclosure:
 
 
 RecipientOf = Callable[[Worker], str]
-"""Who gets to read what a worker is sent."""
+"""The recipient of what a worker is sent."""
 
 
 def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tuple[Disclosure, ...]:
     """Every call of a run: those that planned, then those for steps, in the order in which they began."""
-    run = _Followed(recipient_of, ())
+    run = _RunReader(recipient_of, ())
     for event in events:
         run.follow(event)
     return tuple(run.sent())
 
 
-def expected_disclosures(inputs_of_steps: Iterable[StepInputs], question: Question) -> tuple[Disclosure, ...]:
-    """The calls that a plan makes; of a step on the conductor itself one for each reader that it may reach."""
-    return tuple(sending for reach in inputs_of_steps for sending in _ahead(reach, question))
+def expected_disclosures(steps: Iterable[StepInputs], question: Question) -> tuple[Disclosure, ...]:
+    """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach."""
+    return tuple(sending for inputs in steps for sending in _expected(inputs, question))
 
 
-def _ahead(reach: StepInputs, question: Question) -> Iterator[Disclosure]:
+def _expected(inputs: StepInputs, question: Question) -> Iterator[Disclosure]:
     sizes = {file.name: len(file.text) for file in question.files}
-    parts = [DisclosedText(kind="question", chars=len(question.text))] if reach.question else []
+    parts = [DisclosedText(kind="question", chars=len(question.text))] if inputs.question else []
     parts += [DisclosedText(kind="system", chars=len(question.system))] if question.system else []
-    parts += [DisclosedText(kind="history", chars=_length(question))] if reach.history else []
-    parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in reach.files]
-    # What stands in the prompt itself need not be said of the answers too.
-    told = {"question": reach.question, "history": reach.history, "files": bool(reach.files)}
-    carried = tuple(what for what, here in told.items() if getattr(reach.provenance, what) and not here)
-    parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in reach.answers if number != GIVEN]
-    for recipient in reach.recipients:
-        yield Disclosure(step=(reach.number,), worker=reach.workers[0], recipient=recipient, parts=tuple(parts))
+    parts += [DisclosedText(kind="history", chars=_length(question))] if inputs.history else []
+    parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in inputs.files]
+    # A part that is in the prompt itself need not be listed for the answers again.
+    told = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
+    carried = tuple(what for what, here in told.items() if getattr(inputs.provenance, what) and not here)
+    parts += [
+        DisclosedText(kind="answer", step=number, carries=carried) for number in inputs.answers if number != GIVEN
+    ]
+    for recipient in inputs.recipients:
+        yield Disclosure(step=(inputs.number,), worker=inputs.workers[0], recipient=recipient, parts=tuple(parts))
 
 
 def planning_disclosure(question: Question, recipient: str, path: tuple[int, ...] = ()) -> Disclosure:
-    """The call of the conductor, by the rules: the question in its bounds; never the system text or the schema."""
+    """The call of the conductor without its prompt: the question, shortened as usual, and no system text or schema."""
     shown = question_text(question, CONDUCTOR_CHARS)
     parts = [part for part in _of_question(question, shown) if part.kind not in ("system", "schema")]
     if question.given:
@@ -110,7 +110,7 @@ def planning_disclosure(question: Question, recipient: str, path: tuple[int, ...
 
 
 def _of_question(question: Question, prompt: str) -> Iterator[DisclosedText]:
-    """The texts of a question that stand in a prompt."""
+    """The texts of a question that a prompt holds."""
     texts: list[tuple[Kind, str, str]] = [("question", "", question.text), ("system", "", question.system)]
     texts += [("file", file.name, file.text) for file in question.files]
     texts += [("schema", "", json.dumps(question.schema, ensure_ascii=False))] if question.schema is not None else []
@@ -124,7 +124,7 @@ def _of_question(question: Question, prompt: str) -> Iterator[DisclosedText]:
 
 
 def _of_given(question: Question, prompt: str) -> Iterator[DisclosedText]:
-    """What a nested run was given, as far as it stands in a prompt."""
+    """What a nested run was given, as far as a prompt holds it."""
     for given in question.given:
         whole = _holds(prompt, given.answer)
         if whole is not None:
@@ -139,7 +139,7 @@ def _holds(prompt: str, text: str) -> bool | None:
     """Whether a prompt holds the whole of a text (true), its beginning (false), or nothing of it (None)."""
     if not text:
         return None
-    for sought, place in ((text, prompt), (_bare(text), _bare(prompt))):
+    for sought, place in ((text, prompt), (_normalized(text), _normalized(prompt))):
         if sought in place:
             return True
         if len(sought) > HEAD and sought[:HEAD] in place:
@@ -147,8 +147,8 @@ def _holds(prompt: str, text: str) -> bool | None:
     return None
 
 
-def _bare(text: str) -> str:
-    """A text without what a worker's own way of being spoken to may change: spaces, capitals, the final stop."""
+def _normalized(text: str) -> str:
+    """A text without what a profile's own prompt may change: spaces, capitals, the final full stop."""
     return " ".join(text.casefold().split()).strip(".?!")
 
 
@@ -157,8 +157,8 @@ def _length(question: Question) -> int:
 
 
 @dataclass
-class _Followed:
-    """One run while its events are read; `path` are the steps that it is nested in."""
+class _RunReader:
+    """Collects the calls of one run from its events; `path` are the steps that it is nested in."""
 
     recipient_of: RecipientOf
     path: tuple[int, ...]
@@ -166,23 +166,23 @@ class _Followed:
     pool: Pool = Pool(workers=())
     recipient: str = UNKNOWN
     plans: list[Disclosure] = field(default_factory=list)
-    calls: list[Disclosure | _Followed | None] = field(default_factory=list)
-    """What the steps were, in the order in which they began; None for what an earlier run had done."""
+    calls: list[Disclosure | _RunReader | None] = field(default_factory=list)
+    """The calls for steps, in the order in which they began; None for a step that an earlier run had done."""
     last: dict[int, int] = field(default_factory=dict)
-    """Where in `calls` the newest attempt at each step stands."""
+    """The index in `calls` of the newest attempt at each step."""
     planned_steps: dict[int, ev.StepPlanned] = field(default_factory=dict)
     answers: dict[int, str] = field(default_factory=dict)
-    nested: dict[int, _Followed] = field(default_factory=dict)
+    nested: dict[int, _RunReader] = field(default_factory=dict)
     feedback_texts: list[str] = field(default_factory=list)
     writing: bool = False
-    """The conductor has begun to write what no event has summed up yet."""
+    """The conductor is writing, and no event has reported the call yet."""
 
     def sent(self) -> Iterator[Disclosure]:
         yield from self.plans
         if self.writing:
             yield self._planning("not finished")
         for call in self.calls:
-            if isinstance(call, _Followed):
+            if isinstance(call, _RunReader):
                 yield from call.sent()
             elif call is not None:
                 yield call
@@ -194,28 +194,28 @@ class _Followed:
             case ev.PlanDelta():
                 self.writing = True
             case ev.PlanRejected() | ev.PlanReady():
-                self._conducted(event)
+                self._planning_ended(event)
             case ev.StepPlanned():
                 self.planned_steps[event.step] = event
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback_texts.append(feedback)
             case ev.StepStarted():
-                self._begun(event)
+                self._step_started(event)
             case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-                self._ended(event)
+                self._step_ended(event)
             case ev.NestedEvent():
-                self.nested.setdefault(event.step, _Followed(self.recipient_of, self.path)).follow(event.event)
+                self.nested.setdefault(event.step, _RunReader(self.recipient_of, self.path)).follow(event.event)
             case _:
                 pass
 
-    def _conducted(self, event: ev.PlanRejected | ev.PlanReady) -> None:
+    def _planning_ended(self, event: ev.PlanRejected | ev.PlanReady) -> None:
         if event.usage.calls or self.writing:
             outcome = f"failed: {event.problem}" if isinstance(event, ev.PlanRejected) else "answered"
             self.plans.append(self._planning(outcome, event.prompt))
         self.writing = False
 
     def _planning(self, outcome: str, messages: tuple[Message, ...] = ()) -> Disclosure:
-        """A call of the conductor; without its prompt, what it is sent by the rules."""
+        """A call of the conductor; if its prompt is not known, what a conductor is sent in general."""
         attempt = len(self.plans) + 1
         made = planning_disclosure(self.question, self.recipient, self.path)
         prompt = _text_of(messages)
@@ -229,10 +229,10 @@ class _Followed:
         ]
         return replace(made, parts=tuple(parts), attempt=attempt, chars=len(prompt), outcome=outcome)
 
-    def _begun(self, event: ev.StepStarted) -> None:
+    def _step_started(self, event: ev.StepStarted) -> None:
         self.last[event.step] = len(self.calls)
         if event.worker == SELF:
-            self.nested[event.step] = _Followed(self.recipient_of, (*self.path, event.step))
+            self.nested[event.step] = _RunReader(self.recipient_of, (*self.path, event.step))
             self.calls.append(self.nested[event.step])
             return
         prompt = _text_of(event.prompt)
@@ -245,14 +245,14 @@ class _Followed:
         self.calls.append(call)
 
     def _seen(self, step: int, prompt: str) -> Iterator[DisclosedText]:
-        """The answers on the step's access list that stand in its prompt."""
+        """The answers on the step's access list that its prompt holds."""
         for number in self.planned_steps[step].access if step in self.planned_steps else ():
             if number == GIVEN:
                 yield from _of_given(self.question, prompt)
             elif (whole := _holds(prompt, self.answers.get(number, ""))) is not None:
                 yield DisclosedText(kind="answer", step=number, chars=len(self.answers[number]), whole=whole)
 
-    def _ended(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
+    def _step_ended(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
         if isinstance(event, ev.StepFinished):
             self.answers[event.step] = event.text
         place = self.last.pop(event.step, None)

@@ -1,8 +1,8 @@
-"""The one stream: everything that happens in a run, typed, and one line of JSON for each.
+"""The stream of events: everything that happens in a run, as classes, and one line of JSON for each.
 
 A stream starts with `RunStarted` and ends with exactly one `RunFinished` or `RunFailed`. Every event carries `at`,
-seconds since the run began. The tree, the store, the server, evaluation and training read these and nothing else.
-To add a kind: write the class, add it to `Event`, and handle it in `trace.apply`.
+seconds since the run began. The tree, the store, evaluation and training read these and nothing else. To add a kind,
+write the class, add it to `Event`, and handle it in `trace.apply_event`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
 
 FORMAT: Final = 2
-"""The number of the trace format. A reader refuses a higher one and says so."""
+"""The number of the trace format. Traces of any other format are refused."""
 
 EXTRA: Final = ("history", "files")
-"""The parts of a question that not every conductor is shown. Of a trace that does not say, both are taken for shown."""
+"""The parts of a question that not every conductor is shown. A trace that does not say counts as if both were shown."""
 
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "not_needed", "run_failed"]
@@ -38,9 +38,9 @@ Verdict = Literal["approved", "edited", "replan"]
 class RunStarted:
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
-    `recipient` says who reads what the conductor is sent: this machine, or a provider. `policy` is the one that held.
-    `resumed` is the run whose finished steps this one takes over, empty where it is none. `tells_of` are
-    the parts of the question that whoever writes the plan, or wrote it, is shown besides its text: `history`, `files`.
+    `recipient` is who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_inputs` are the parts of
+    the question that its planner is or was shown, besides the text: `history`, `files`.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -102,7 +102,7 @@ class PlanRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady:
-    """The plan is whole. `usage` is what the accepted attempt cost the conductor, `prompt` what it was sent."""
+    """The plan is complete. `usage` is what the accepted attempt cost the conductor, `prompt` what it was sent."""
 
     kind: ClassVar[str] = "plan_ready"
     at: float
@@ -113,7 +113,7 @@ class PlanReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOffered:
-    """The plan is shown to the user; no step starts before they have decided."""
+    """The plan is shown to the user. No step starts before they have decided."""
 
     kind: ClassVar[str] = "plan_offered"
     at: float
@@ -121,7 +121,7 @@ class PlanOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecided:
-    """What the user said of the plan. `edited` and `replan` discard it (`feedback` says what was wrong)."""
+    """What the user decided about the plan. `edited` and `replan` discard it (`feedback` says what was wrong)."""
 
     kind: ClassVar[str] = "plan_decided"
     at: float
@@ -178,7 +178,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStopped:
-    """A step ends without an answer: it was cancelled, a limit was reached, nobody waits for it, or it cannot run."""
+    """A step ends without an answer: it was cancelled, a limit was reached, it is not needed, or the run failed."""
 
     kind: ClassVar[str] = "step_stopped"
     at: float
@@ -212,7 +212,7 @@ class NestedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something the reader should know that changes no state, such as a trimmed prompt. `step` 0: the run."""
+    """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run."""
 
     kind: ClassVar[str] = "notice"
     at: float
@@ -222,7 +222,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The run has an answer. `partial`: not from the step that was to give it, or cut short; `error` says why."""
+    """The run has an answer. `partial` means that it is cut off or not from the last step; `error` says why."""
 
     kind: ClassVar[str] = "run_finished"
     at: float
@@ -270,15 +270,15 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
     if kind == NestedEvent.kind:
-        place = load(_Place, data)
+        place = load(_NestedFields, data)
         return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
     event: Event = load(KINDS[kind], data)
     return event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """What stands beside a nested event on the wire. The event itself is told by its `kind`."""
+class _NestedFields:
+    """The fields of a nested event apart from the event itself, whose class depends on its `kind`."""
 
     at: float
     step: int

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.core.formatting import format_money
-from conductor_cli.core.html import axis_ticks
+from conductor_cli.core.formatting import axis_ticks, format_money
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.table import crop_text
 from conductor_cli.evals.cases import Case

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.html import axis_ticks, html_text
+from conductor_cli.core.formatting import axis_ticks, format_cost, format_count, format_duration
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.sanitize import one_line, sanitize
+from conductor_cli.core.sanitize import html_text, one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.run_text import (
     describe_access,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.core.html import axis_ticks, html_text
+from conductor_cli.core.formatting import axis_ticks
+from conductor_cli.core.sanitize import html_text
 
 
 def test_text_is_one_line_that_a_browser_only_shows() -> None:
