@@ -63,7 +63,7 @@ def test_a_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         assert "Why is the sky blue?" in stage.asked("planner")[1].body.decode()
         shown = asked(screen, "/redo 2 alpha", "alpha answers")
         assert "reusing" in shown
-        assert "ANSWER  (complete)" in asked(screen, "/trace", "total:")
+        assert "ANSWER  (finished)" in asked(screen, "/trace", "total:")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]

@@ -52,7 +52,7 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
         "1. alpha  sees question and files only  done",
         "2. beta",
         "3. alpha  sees 1 and 2",
-        "ANSWER  (complete)",
+        "ANSWER  (finished)",
         "4 calls",
     ):
         assert part in out

@@ -64,16 +64,16 @@ def format_size(size: int) -> str:
     return format_count(size, "byte")
 
 
-def format_count(number: int, noun: str, plural: str = "") -> str:
-    """`1 step`, `1,302 tokens`, `2 replies`."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+def format_count(number: int, noun: str) -> str:
+    """`1 step`, `1,302 tokens`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def format_list(names: Sequence[str], word: str = "and") -> str:
+def format_list(names: Sequence[str]) -> str:
     """`1`, `1 and 3`, `1, 2 and 3`."""
     if len(names) < 2:
         return "".join(names)
-    return f"{', '.join(names[:-1])} {word} {names[-1]}"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def format_age(seconds: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import StepRecord, Trace
 
@@ -39,9 +40,8 @@ def check_step_exists(trace: Trace, number: int) -> None:
     """Raise `UsageError` if the run has no such step."""
     if number not in [record.number for record in trace.steps]:
         count = len(trace.steps)
-        raise UsageError(
-            f"run {trace.run} has no step {number}", hint=f"it has {count} step{'s' if count != 1 else ''}"
-        )
+        hint = f"it has {format_count(count, 'step')}"
+        raise UsageError(f"run {trace.run} has no step {number}", hint=hint)
 
 
 def _reset(trace: Trace, again: Collection[int], number: int, worker: str | None) -> Trace:

@@ -12,7 +12,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import compare_single_workers, describe_access, describe_worker
+from conductor_cli.views.run_text import compare_single_workers, describe_access, describe_outcome, describe_worker
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
@@ -34,7 +34,7 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
         lines += _step_lines(record, trace.at)
         lines += _prompt_lines(record) if prompts else []
     lines += [_indent(f"note: {notice.text}") for notice in trace.notices]
-    lines += ["", f"ANSWER  ({_describe_end(trace, live=live)})", _indent(trace.answer or "(none)")]
+    lines += ["", f"ANSWER  ({describe_outcome(trace, live=live)})", _indent(trace.answer or "(none)")]
     lines += ["", f"total: {usage_text(trace.usage)}"]
     return "\n".join([*lines, *filter(None, [compare_single_workers(trace)])])
 
@@ -89,14 +89,6 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
         yield _indent(f"prompt ({message.role}):\n{_indent(message.content)}", 5)
     for inner in record.nested.steps if record.nested is not None else ():
         yield from (_indent(line) for line in _prompt_lines(inner))
-
-
-def _describe_end(trace: Trace, *, live: bool) -> str:
-    if not trace.ended:
-        return "the run is still going on" if live else "the run was interrupted"
-    if trace.error is not None:
-        return f"{'partial' if trace.partial else 'failed'}: {one_line(trace.error.message)}"
-    return "partial" if trace.partial else "complete"
 
 
 def _indent(text: str, by: int = 2) -> str:
