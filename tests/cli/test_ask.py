@@ -62,7 +62,7 @@ def test_system_text_reaches_a_worker(stage: Stage) -> None:
 def test_json_is_one_object_that_json_tool_reads(stage: Stage) -> None:
     """`--format json` writes one object with answer, plan, steps and usage, and nothing beside it."""
     stage.plan = THREE
-    done = stage.run("ask", "How many?", "--format", "json")
+    done = stage.inside("ask", "How many?", "--format", "json")
     subprocess.run([sys.executable, "-m", "json.tool"], input=done.out, text=True, check=True, capture_output=True)
     assert done.json["answer"] == "alpha answers"
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "alpha"]
@@ -171,12 +171,14 @@ def test_two_dashes_end_the_flags(stage: Stage) -> None:
 
 
 def test_no_trace_stores_nothing(stage: Stage) -> None:
-    """`--no-trace` leaves no file and names none; what was spent is written down, and nothing that was said."""
+    """`--no-trace` stores no trace; what was spent is recorded, without the question and the answer."""
     done = stage.inside("ask", "hi there", "--no-trace", "--progress", "plain")
     assert "trace" not in done.err
-    (spent,) = stage.home.rglob("*.jsonl")
-    assert spent.parent.name == "spending"
-    assert not [text for text in ("hi there", "alpha answers") if text in spent.read_text()]
+    assert list(stage.home.rglob("*.jsonl")) == []
+    files = [path for path in (stage.home / "state").rglob("*") if path.is_file()]
+    assert files
+    stored = b"".join(path.read_bytes() for path in files)
+    assert not [text for text in (b"hi there", b"alpha answers") if text in stored]
 
 
 def test_quiet_keeps_stderr_empty(stage: Stage) -> None:
@@ -207,7 +209,7 @@ def test_an_answer_that_is_no_json_does_not_pass_for_one(stage: Stage, tmp_path:
     schema = tmp_path / "schema.json"
     schema.write_text("{}")
     done = stage.inside("ask", "hi", "--schema", schema)
-    assert (done.code, "no JSON" in done.err) == (7, True)
+    assert (done.code, "not JSON" in done.err) == (7, True)
 
 
 def test_the_seed_goes_with_every_call(stage: Stage) -> None:
@@ -228,7 +230,7 @@ def test_two_at_once_have_a_trace_each(stage: Stage) -> None:
     """Two processes that ask at the same time write two whole traces."""
     with stage.start("ask", "one") as first, stage.start("ask", "two") as second:
         assert (first.wait(30), second.wait(30)) == (0, 0)
-    listed = stage.run("trace", "list", "--json").json
+    listed = stage.inside("trace", "list", "--json").json
     assert sorted(entry["question"] for entry in listed) == ["one", "two"]
     assert {entry["state"] for entry in listed} == {"finished"}
 

@@ -31,7 +31,7 @@ def test_2_for_an_unknown_flag(stage: Stage) -> None:
 def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
     """A wrong type in a settings file: 3, with file, line and what was expected."""
     stage.configure("[limits]\nsteps = 'many'")
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert done.code == 3
     explained(done)
     assert f"{stage.config}, line 4: limits.steps is 'many'; expected a whole number from 1 to 5" in done.err
@@ -39,7 +39,7 @@ def test_3_for_a_setting_that_cannot_be_used(stage: Stage) -> None:
 
 def test_3_for_a_cost_limit_without_prices(stage: Stage) -> None:
     """A rule that forbids the run, here a limit that cannot be kept: 3."""
-    done = stage.run("ask", "hi", "--max-cost", "1")
+    done = stage.inside("ask", "hi", "--max-cost", "1")
     assert done.code == 3
     explained(done)
     assert "alpha, beta" in done.err
@@ -49,7 +49,7 @@ def test_3_for_a_cost_limit_without_prices(stage: Stage) -> None:
 def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
     """A pool of workers without a key: 4, and the variable is named."""
     stage.configure(f'[workers.remote]\nkind = "{kind}"', workers=())
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert done.code == 4
     explained(done)
     assert f"{kind.upper()}_API_KEY" in done.err
@@ -58,7 +58,7 @@ def test_4_for_a_missing_key(stage: Stage, kind: str) -> None:
 def test_4_for_a_refused_key(stage: Stage) -> None:
     """Workers whose key the provider refuses: 4."""
     stage.models = {"alpha": refuses(401, "bad key"), "beta": refuses(401, "bad key")}
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (4, "")
     explained(done)
 
@@ -66,7 +66,7 @@ def test_4_for_a_refused_key(stage: Stage) -> None:
 def test_4_for_the_conductors_refused_key(stage: Stage) -> None:
     """A conductor model on a server that refuses its key: 4, not 5."""
     stage.models = {"planner": refuses(403, "bad key")}
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert done.code == 4
     explained(done)
 
@@ -98,7 +98,7 @@ def test_5_for_a_model_file_that_cannot_be_used(stage: Stage, tiny: Path, tmp_pa
             file.mkdir()
         case "no weights":
             make(file, extra=Extra(tensors=False))
-    done = stage.run("ask", "hi", "--conductor", file)
+    done = stage.inside("ask", "hi", "--conductor", file)
     assert (done.code, done.out) == (5, "")
     explained(done)
     assert "model.gguf" in done.err
@@ -112,7 +112,7 @@ def test_5_for_a_file_that_vanishes_after_it_was_chosen(stage: Stage, tiny: Path
     file.write_bytes(tiny.read_bytes())
     assert stage.inside("model", "use", file).code == 0
     file.unlink()
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert done.code == 5
     explained(done)
 
@@ -125,7 +125,7 @@ def test_6_when_a_limit_is_reached(stage: Stage, flag: str, value: str) -> None:
     stage.configure("\n".join(["[limits]\nattempts = 1\nparallel = 1", *tables]), workers=(), conductor=PLANNER)
     stage.plan = THREE
     stage.models = {name: says(f"{name} answers", read=300, written=900) for name in ("alpha", "beta")}
-    done = stage.run("ask", "hi", flag, value)
+    done = stage.inside("ask", "hi", flag, value)
     assert (done.code, done.out) == (6, "beta answers\n")
     explained(done)
     assert "limit" in done.err
@@ -135,7 +135,7 @@ def test_6_when_time_is_up(stage: Stage) -> None:
     """`--max-time` is for the whole run: what was finished in time is kept, 6."""
     stage.plan = TWO
     stage.models["beta"] = stalls("not whole")
-    done = stage.run("ask", "hi", "--max-time", "2")
+    done = stage.inside("ask", "hi", "--max-time", "2")
     assert done.code == 6
     assert done.out.strip()
     explained(done)
@@ -145,7 +145,7 @@ def test_7_when_the_last_worker_dies_in_mid_stream(stage: Stage) -> None:
     """The answering worker breaks off and nobody can take over: 7, and what it wrote is the partial answer."""
     stage.configure(workers=("alpha",))
     stage.models["alpha"] = breaks("The first half")
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (7, "The first half\n")
     explained(done)
     assert "partial" in done.err
@@ -160,7 +160,7 @@ def test_7_when_no_substitute_can_finish_either(stage: Stage) -> None:
         await next(answers, refuses(400))(seen, wire)
 
     stage.models = {"alpha": once, "beta": refuses(400)}
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (7, "found it\n")
     explained(done)
 
@@ -168,7 +168,7 @@ def test_7_when_no_substitute_can_finish_either(stage: Stage) -> None:
 def test_7_when_the_answer_is_cut_by_its_token_limit(stage: Stage) -> None:
     """An answer that ends for its length is partial: 7."""
     stage.models["alpha"] = says("It goes on and", finish="length")
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (7, "It goes on and\n")
     explained(done)
 
@@ -177,7 +177,7 @@ def test_8_when_no_worker_can_be_reached(stage: Stage) -> None:
     """Workers on a port where nobody listens: 8."""
     dead = '[workers.{0}]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
     stage.configure("[limits]\nattempts = 1\n" + dead.format("alpha") + dead.format("beta"), workers=())
-    done = stage.run("ask", "hi")
+    done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (8, "")
     explained(done)
 

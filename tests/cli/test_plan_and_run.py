@@ -17,7 +17,7 @@ from tests.cli.stage import COMMAND, THREE, TWO, Stage, explained
 def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
     """The plan on stdout is JSON with names and step numbers; on stderr stands what it costs; no worker is asked."""
     stage.plan = THREE
-    done = stage.run("plan", "How many?")
+    done = stage.inside("plan", "How many?")
     assert done.code == 0
     assert done.json["question"] == "How many?"
     assert [(s["worker"], s["access"]) for s in done.json["steps"]] == [("alpha", []), ("beta", []), ("alpha", [1, 2])]

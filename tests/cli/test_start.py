@@ -127,7 +127,7 @@ def test_debug_shows_what_happens_inside(stage: Stage) -> None:
 def test_the_traceback_of_an_error_is_for_debug(stage: Stage) -> None:
     """An error shows its traceback with `--debug` only, and has the same code."""
     assert "Traceback" in stage.run("--debug", "ask", "hi", "--workers", "nobody").err
-    assert "Traceback" not in stage.run("ask", "hi", "--workers", "nobody").err
+    assert "Traceback" not in stage.inside("ask", "hi", "--workers", "nobody").err
 
 
 @pytest.mark.parametrize(
