@@ -17,6 +17,7 @@ from conductor_cli.config.files import read_toml
 from conductor_cli.config.pools import own_pools, remove_from_pools, stop_using_pool
 from conductor_cli.config.workers import own_worker_names, update_worker, validate_worker
 from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError, UsageError
+from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
@@ -95,10 +96,10 @@ def _price_source(configured: Worker, price: Price | None) -> str:
 
 
 def describe_price(price: Price) -> str:
-    """`free`, or `$1.25 in and $10 out per million tokens`."""
+    """`free`, or `$1.25 in and $10.00 out per million tokens`."""
     if not any(price.amounts()):
         return "free"
-    return f"${price.input.normalize():f} in and ${price.output.normalize():f} out per million tokens"
+    return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"
 
 
 def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str]) -> bool:
