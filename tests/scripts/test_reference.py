@@ -398,7 +398,7 @@ def test_the_markdown_page_names_everything_once() -> None:
     ]  # fmt: skip
     assert "| `-f, --file FILE` | A file. Environment: `CONDUCTOR_LLM_FILE`. May be repeated. |" in shown
     assert "| `--color auto\\|always` | When to colour. Default: `auto`. |" in shown
-    assert "| 130 | It was interrupted. |" in shown
+    assert "| 130 | The command was interrupted (Ctrl-C). |" in shown
 
 
 def test_hidden_commands_and_options_are_in_no_document() -> None:
