@@ -40,21 +40,6 @@ class PoolRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolContents:
-    """A pool of the settings with its workers."""
-
-    pool: NamedPool
-    workers: tuple[WorkerRow, ...]
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        workers = [
-            {**dump(row.worker.public()), "enabled": row.configured.enabled, "key": row.key} for row in self.workers
-        ]
-        return {"name": self.pool.name, "about": self.pool.about, "source": self.pool.source, "workers": workers}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedPoolWorker:
     """One worker of a pool that ships: with its built-in card, and whether its key was found."""
 
@@ -96,13 +81,13 @@ def find_shipped_pool(settings: Settings, name: str) -> ShippedPool | None:
     return None if name in {pool.name for pool in settings.pools} else shipped_pools().get(name)
 
 
-def pool_contents(settings: Settings, name: str) -> PoolContents:
+def pool_workers(settings: Settings, name: str) -> tuple[NamedPool, list[WorkerRow]]:
     """A pool of the settings. Raises `UsageError` for an unknown pool, `ConfigError` for one with an unknown worker."""
     try:
         pool = find_pool(settings.pools, name)
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
-    return PoolContents(pool=pool, workers=tuple(describe_workers(pool_members(pool, settings.workers), settings)))
+    return pool, describe_workers(pool_members(pool, settings.workers), settings)
 
 
 def shipped_pool_workers(settings: Settings, pool: ShippedPool) -> list[ShippedPoolWorker]:

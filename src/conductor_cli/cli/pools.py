@@ -50,14 +50,16 @@ def show_pool(context: typer.Context, name: Name, json: opt.Json = False) -> Non
     if shipped := pools.find_shipped_pool(settings, name):
         _show_shipped(shipped, settings, json=json)
         return
-    contents = pools.pool_contents(settings, name)
+    pool, members = pools.pool_workers(settings, name)
     if json:
-        print_json(contents.data())
+        print_json(
+            {"name": name, "about": pool.about, "source": pool.source, "workers": [row.data() for row in members]}
+        )
         return
     rows = [
         [row.worker.name, format_model(row.worker), "yes" if row.configured.enabled else "no", row.key,
          format_options(row.worker.public().options) or UNKNOWN]
-        for row in contents.workers
+        for row in members
     ]  # fmt: skip
     print_table(("NAME", "MODEL", "ENABLED", "KEY", "SETTINGS"), rows)
 

@@ -65,19 +65,16 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
     """The workers for the models that a local server lists. The list is not trusted. Pure."""
     own = base_url == PRESETS[kind].base_url
     options = {} if own else {"base_url": base_url}
-    names = dict.fromkeys(name for name in _names(listed) if _is_name(name))
+    names = dict.fromkeys(
+        name for name in _names(listed) if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
+    )
     return tuple(
         Worker(
-            name=_short(name),
-            kind=kind,
-            model=name,
-            about=PRESETS[kind].about,
-            options=options,
-            parallel=1,
+            name=_worker_name(name), kind=kind, model=name, about=PRESETS[kind].about, options=options, parallel=1,
             price=FREE,
         )
         for name in list(names)[:MODELS]
-    )
+    )  # fmt: skip
 
 
 async def _listed(url: str) -> object:
@@ -111,12 +108,7 @@ def _names(listed: object) -> Iterable[str]:
             yield item[name]
 
 
-def _is_name(name: str) -> bool:
-    """Whether this names a model that answers questions, on this machine."""
-    return len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
-
-
-def _short(name: str) -> str:
+def _worker_name(name: str) -> str:
     """A worker's name made from its model's: without path, ending and characters that a name may not have."""
     short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
     letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
