@@ -43,7 +43,7 @@ def sent(conductor: Any, question: Question = FULL, **more: Any) -> list[Disclos
     return list(disclosures_of([ev.from_line(ev.to_line(event)) for event in events], recipient_of))
 
 
-def test_each_call_is_told_with_its_reader_and_its_texts() -> None:
+def test_each_call_is_listed_with_its_recipient_and_texts() -> None:
     """The conductor first, without system text; each worker with what its prompt held; only who may sees an answer."""
     plan, one, two = sent(setting(TWO, recipient="here"))
     everything = [("question", None), ("system", None), ("file", "notes.txt"), ("file", "more.txt"), ("history", None)]
@@ -56,7 +56,7 @@ def test_each_call_is_told_with_its_reader_and_its_texts() -> None:
     assert all(part.whole for call in (plan, one, two) for part in call.parts)
 
 
-def test_what_was_shortened_is_told_as_that() -> None:
+def test_shortened_texts_are_marked() -> None:
     """A long file goes to the conductor in part, to a worker with room as a whole, to one with little in part."""
     long = Question(text="What?", files=(File(name="long.txt", text="words of a long file " * 1000),))
     small = Worker(name="bob", kind="scripted", options={"context": 2000, "max_tokens": 500})
@@ -66,7 +66,7 @@ def test_what_was_shortened_is_told_as_that() -> None:
     assert whole == [{"long.txt": False}, {"long.txt": True}, {"long.txt": False}]
 
 
-def test_failed_attempts_and_substitutes_are_told() -> None:
+def test_failed_attempts_and_substitutes_are_listed() -> None:
     """Whoever was sent a prompt has it, whatever came of it."""
     workers = {"ann": ScriptedModel([[ModelError("overloaded", "busy")]]), "bob": says("b")}
     limits = Limits(attempts=2)
@@ -77,7 +77,7 @@ def test_failed_attempts_and_substitutes_are_told() -> None:
     assert all(said(call)[0] == ("question", None) for call in calls)
 
 
-def test_nested_runs_are_told_with_their_path() -> None:
+def test_calls_of_nested_runs_have_their_path() -> None:
     """Their planning and their steps, and the answers that they were given."""
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name=SELF, kind=SELF)))
     model = ScriptedModel([["A | - | one\nC | 1 | check it"], ["B | 0 | correct it"]])
@@ -99,7 +99,7 @@ def test_what_an_earlier_run_had_done_is_not_sent_again() -> None:
     assert ("answer", 1) in said(calls[0])
 
 
-def test_every_planning_is_told_and_the_remark_with_it() -> None:
+def test_every_planning_call_is_listed_with_the_feedback() -> None:
     """A plan asked for again, and one that was cut off while it was written."""
 
     async def main() -> list[ev.Event]:
@@ -135,7 +135,7 @@ def test_a_trace_that_does_not_say_who_read_it_says_so() -> None:
     assert said(plan)[0] == ("question", None)
 
 
-def test_a_plan_is_told_beforehand() -> None:
+def test_a_plan_lists_its_calls_before_it_runs() -> None:
     """By what each worker may be shown; what an answer may carry is said where it is not in the prompt anyway."""
     steps = plan_of(("ann", []), ("bob", [1]), ("self", [2])).steps
     eyes = {

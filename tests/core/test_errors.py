@@ -51,7 +51,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
         ("broken", "worker", 1), ("empty_answer", "worker", 1), ("file", "conductor", 5), ("internal", "worker", 1),
     ],
 )  # fmt: skip
-def test_a_models_failure_is_told_by_its_reason(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
+def test_the_reason_decides_kind_and_exit_code(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
     """Each reason has a kind, and so an exit code."""
     error = ModelError(reason, "m", hint="h", retry_after=2.0)
     assert error.failure == Failure(kind=kind, message="m", hint="h", reason=reason)

@@ -71,7 +71,7 @@ def test_the_conductors_own_cost_is_a_range_too() -> None:
     assert (found.calls, found.unpriced, estimate_planning(Planner(read=1, price=None)).unpriced) == (2, 0, 1)
 
 
-def test_a_step_on_the_conductor_may_accept_or_plan_anew() -> None:
+def test_a_step_on_the_conductor_keeps_the_answer_or_plans_again() -> None:
     """At least it reads and accepts; at most it plans all its steps on the dearest worker."""
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="self", subtask="", access=(1,))))
     found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), Planner(read=1000, price=PRICE, steps=2))

@@ -33,7 +33,7 @@ def test_every_kind_has_its_own_name() -> None:
     assert {kind.__name__.lower() for kind in get_args(ev.Event)} == {name.replace("_", "") for name in ev.KINDS}
 
 
-def test_the_kind_stands_first() -> None:
+def test_the_kind_is_the_first_key() -> None:
     """A recipient of the file sees at once what a line is, nested ones included."""
     event = ev.NestedEvent(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
     assert (
@@ -66,13 +66,13 @@ def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
         ('{"kind":"nested_event","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
     ],
 )
-def test_a_line_that_is_no_event_is_refused(line: str, said: str) -> None:
-    """Whatever is in a file, the recipient is told what is wrong with it."""
+def test_a_line_that_is_not_an_event_is_refused(line: str, said: str) -> None:
+    """Whatever is in a file, the reader gets an error that says what is wrong with it."""
     with pytest.raises(DecodeError, match=said):
         ev.from_line(line)
 
 
-def test_a_line_nested_without_end_is_refused() -> None:
+def test_an_endlessly_nested_line_is_refused() -> None:
     """Depth from a hostile file is an error like any other."""
     deep = '{"kind":"nested_event","at":1,"step":1,"event":'
     for line in (deep * 900 + "{}" + "}" * 900, deep * 100_000, "[" * 100_000):

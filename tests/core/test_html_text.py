@@ -9,7 +9,7 @@ from conductor_cli.core.sanitize import html_text
 
 
 def test_text_is_one_line_that_a_browser_only_shows() -> None:
-    """Marks of HTML are spelled, what a terminal would obey is gone."""
+    """HTML characters are escaped, and terminal sequences removed."""
     assert html_text('a <b> & "c"\n\x1b[31md') == "a &lt;b&gt; &amp; &quot;c&quot; d"
 
 

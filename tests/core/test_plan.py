@@ -46,7 +46,7 @@ def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) 
     assert caught.value.message == said
 
 
-def test_an_unknown_worker_is_told_who_is_known() -> None:
+def test_an_unknown_worker_lists_the_known_ones() -> None:
     """The hint is for whoever edits a plan file."""
     with pytest.raises(PlanError) as caught:
         check_plan(plan(Step(worker="eve", subtask="do")), RULES)
@@ -62,14 +62,14 @@ def test_item_0_exists_only_where_something_was_given() -> None:
         check_plan(KeepAnswer(), RULES)
 
 
-def test_a_plan_without_steps_is_none() -> None:
+def test_a_plan_needs_a_step() -> None:
     """It would have no answer."""
     with pytest.raises(PlanError, match="at least one step"):
         check_plan(plan(), RULES)
 
 
 @given(any_plans, st.booleans())
-def test_any_plan_passes_or_is_refused_by_name(drawn: Plan | KeepAnswer, has_given: bool) -> None:
+def test_any_plan_is_valid_or_raises_a_plan_error(drawn: Plan | KeepAnswer, has_given: bool) -> None:
     """Nothing but `PlanError` comes out, and what passes is what the rules say."""
     rules = replace(RULES, given=has_given)
     try:

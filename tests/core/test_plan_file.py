@@ -57,7 +57,7 @@ def test_all_means_every_earlier_step() -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_what_is_no_plan_says_where_and_what_was_expected(text: str, said: str) -> None:
+def test_a_broken_file_says_where_and_what_was_expected(text: str, said: str) -> None:
     """The message names the file, the place and what should stand there."""
     with pytest.raises(UsageError) as caught:
         parse_plan_file(text, "plan.json")
@@ -95,8 +95,8 @@ def test_the_line_of_a_step_is_found(said: str, line: int) -> None:
     assert line_of_step(text, said) == line
 
 
-def test_a_wrong_step_is_told_with_its_line() -> None:
-    """Whoever edits a plan by hand is told where to look."""
+def test_a_wrong_step_is_reported_with_its_line() -> None:
+    """Somebody who edits a plan by hand sees where to look."""
     text = format_plan_file(Question(text="q"), PLAN, Limits()).replace('"worker": "bob"', '"worker": 3')
     with pytest.raises(UsageError, match=r"^plan.json is not a plan: line \d+: steps\[1\].worker: expected text"):
         parse_plan_file(text, "plan.json")

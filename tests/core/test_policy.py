@@ -46,7 +46,7 @@ def test_a_limit_of_money_needs_prices() -> None:
     check_pool(pool(ANN), Limits(tokens=100))
 
 
-def test_the_name_self_is_taken() -> None:
+def test_the_name_self_is_reserved() -> None:
     """Name and kind go together, so that a plan's word for the conductor means nothing else."""
     for wrong in (Worker(name="self", kind="openai"), Worker(name="me", kind="self")):
         with pytest.raises(ConfigError, match="'self' as name or kind means the conductor itself"):
@@ -76,14 +76,14 @@ def test_a_worker_must_have_a_place() -> None:
         ({"calls": 0}, "limits.calls is 0, so nothing can run"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any], said: str) -> None:
+def test_impossible_limits_are_refused(wrong: dict[str, Any], said: str) -> None:
     """Each by its name and value."""
     with pytest.raises(ConfigError) as caught:
         check_limits(Limits(**wrong))
     assert caught.value.message == said
 
 
-def test_only_what_a_model_writes_is_held_to_five_steps() -> None:
+def test_only_plans_written_by_a_model_are_limited_to_five_steps() -> None:
     """Whoever brings a plan may give it more steps, and at least one; a plan that is written has five at most."""
     check_limits(Limits(steps=9), planned=False)
     with pytest.raises(ConfigError, match=r"limits.steps must be between 1 and 5, not 0"):
@@ -161,14 +161,14 @@ def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
 
 
 def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
-    """Each place that sets a list gives a group; an empty one means nobody."""
+    """Each place that sets a list gives a group; an empty one means no worker."""
     assert not Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(GPT)
     assert Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(OWN) == "policy.allow names only tag:eu"
     assert Policy(allow=((),)).denial_reason(GPT) == "policy.allow names only nobody"
 
 
-def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
-    """At most four by name; a pool of nobody is somebody else's business."""
+def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
+    """At most four by name; an empty pool is checked elsewhere."""
     parties = {name: Party(name=name, recipient="x", kind="x") for name in ("ann", "bob")}
     with pytest.raises(PolicyError) as caught:
         permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
@@ -181,7 +181,7 @@ def test_a_policy_that_allows_nobody_says_why_for_each() -> None:
         permitted_pool(many, {name: Party(name=name, recipient="x") for name in many.names}, Policy(local_only=True))
 
 
-def test_selectors_that_mean_nobody_are_told() -> None:
+def test_selectors_without_a_match_are_reported() -> None:
     """Of a list of who is allowed all together they are an error; a known provider without a worker is no mistake."""
     policy = Policy(allow=(("gpt", "gtp"),), deny=("provider:xai", "provider:vendor", "tag:us"), no_question=("self",))
     assert check_selectors(policy, [GPT, OWN], ["openai", "xai"]) == (

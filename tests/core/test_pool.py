@@ -32,7 +32,7 @@ def test_a_pool_is_an_ordered_collection_by_name() -> None:
 
 
 def test_a_subset_keeps_the_pools_order() -> None:
-    """Whatever order its names are asked in; an unknown name is told who is known."""
+    """Whatever order its names are asked in; an unknown name lists the known ones."""
     assert pool("a", "b", "c").subset(["c", "a"]).names == ("a", "c")
     with pytest.raises(ConfigError) as caught:
         pool("a", "b").subset(["a", "z"])
@@ -78,7 +78,7 @@ def test_a_price_is_for_a_million_tokens() -> None:
     assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
 
 
-def test_a_cost_that_was_told_is_kept() -> None:
+def test_a_reported_cost_is_kept() -> None:
     """The provider knows better than a table."""
     usage = Usage(tokens_in=100, cost=Decimal("0.25"), calls=1)
     assert with_cost(usage, Price(input=Decimal(9), output=Decimal(9))) == usage

@@ -47,7 +47,7 @@ def test_a_label_may_be_the_card_in_short() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
-def test_every_profile_is_found_by_name_and_has_its_spelling(profile: Profile) -> None:
+def test_every_profile_has_a_plan_format(profile: Profile) -> None:
     """Numbers belong to the published lists, which hold whole numbers only."""
     assert PROFILES[profile.name] is profile
     assert profile.plan_format in PLAN_FORMATS
@@ -55,6 +55,6 @@ def test_every_profile_is_found_by_name_and_has_its_spelling(profile: Profile) -
     assert profile.plan_format != "published" or profile.labels == "numbers"
 
 
-def test_every_spelling_is_found_by_its_name() -> None:
+def test_every_plan_format_is_found_by_its_name() -> None:
     """The table's keys are the names."""
     assert all(name == spelling.name for name, spelling in PLAN_FORMATS.items())

@@ -51,7 +51,7 @@ def asked(
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 @pytest.mark.parametrize("mode", ["mini", "auto", "ultra"])
-def test_what_is_fixed_stands_first_and_is_the_same_for_every_pool(profile: Profile, mode: str) -> None:
+def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Profile, mode: str) -> None:
     """Up to the first cut nothing depends on pool, question or limits; up to the second nothing but the pool does."""
     other = Pool(workers=(*POOL.workers, Worker(name="cyd", kind="x")))
     prompts, cuts = [], []
@@ -105,7 +105,7 @@ def test_what_changes_comes_last() -> None:
 
 
 def test_mini_asks_for_one_label_in_every_profile() -> None:
-    """Examples and form are that of one label, whatever the spelling of plans."""
+    """Examples and form are that of one label, whatever the plan format."""
     for profile in PROFILES.values():
         system, user = asked(profile=profile, mode="mini")
         assert "Write only the label of the one worker" in system.content
@@ -119,7 +119,7 @@ def test_mini_asks_for_one_label_in_every_profile() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 @pytest.mark.parametrize("mode", ["auto", "ultra"])
-def test_the_examples_are_plans_in_the_profiles_own_spelling(profile: Profile, mode: str) -> None:
+def test_the_examples_use_the_profiles_plan_format(profile: Profile, mode: str) -> None:
     """Each one parses back to the plan it stands for."""
     context = plan_format_context(profile, POOL, rules_of(), mode, exact=False)  # type: ignore[arg-type]
     text = asked(profile=profile, mode=mode)[0].content
@@ -150,8 +150,8 @@ def test_examples_may_be_left_out() -> None:
         ("published", "model_id = []\nsubtasks = []\naccess_list = []"),
     ],
 )
-def test_an_answer_at_hand_is_shown_as_data_with_the_way_to_accept_it(profile: str, accept: str) -> None:
-    """In the profile's own spelling; the answer stands in a fence, so that it cannot speak for the user."""
+def test_an_existing_answer_is_shown_as_data_with_the_way_to_keep_it(profile: str, accept: str) -> None:
+    """In the profile's plan format; the answer is quoted, so that it cannot speak for the user."""
     text = asked(GIVEN, profile=PROFILES[profile], mode="ultra")[1].content
     assert f"If it stands, write this in place of a plan:\n{accept}\n<answer-" in text
     assert "\nIt is 41.\n</answer-" in text
@@ -165,7 +165,7 @@ def test_the_conductor_reads_head_and_tail_of_what_is_long() -> None:
     assert text.count("characters left out") == 2
 
 
-def test_a_repair_shows_what_stands_and_what_was_wrong() -> None:
+def test_a_repair_shows_the_valid_steps_and_the_fault() -> None:
     """The valid steps are the conductor's own turn; then what is asked of it."""
     standing = (Step(worker="ann", subtask="sum"), Step(worker="bob", subtask="check", access=(1,)))
     written, told = asked(standing=standing, fault="no such worker")[2:]
@@ -223,7 +223,7 @@ def test_shortening_keeps_head_and_tail_within_the_limit(text: str, limit: int) 
         assert text.endswith(short[-10:])
 
 
-def test_shortening_to_almost_nothing_still_tells_how_much() -> None:
+def test_shortening_to_almost_nothing_says_how_much_is_missing() -> None:
     """A limit smaller than the note itself is no reason to break."""
     assert "characters left out" in shorten("x" * 100, 10)
     assert "15 characters left out" in shorten("x" * 15, 10)
@@ -274,7 +274,7 @@ def test_the_users_system_text_stays_a_system_text() -> None:
     assert "French" not in messages[1].content
 
 
-def test_the_final_step_is_told_the_form_of_the_answer() -> None:
+def test_the_final_step_gets_the_schema() -> None:
     """With a schema, that too."""
     question = replace(QUESTION, schema={"type": "integer"})
     (final,), _ = told(question, final=True)
@@ -329,7 +329,7 @@ def test_a_question_outlives_what_came_with_it() -> None:
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 @pytest.mark.parametrize("mode", ["mini", "auto", "ultra"])
 def test_the_cuts_stand_between_paragraphs(profile: Profile, mode: str) -> None:
-    """One behind the empty line before the workers, one behind the last card: no token reaches across."""
+    """One after the empty line before the workers, one after the last card: no token reaches across."""
     for pool in (POOL, Pool(workers=POOL.workers[:1])):
         context = plan_format_context(profile, pool, rules_of(pool), mode, exact=True)  # type: ignore[arg-type]
         request = conductor_request(QUESTION, pool, profile, context)
@@ -384,7 +384,7 @@ def test_the_notice_says_how_much_the_conductor_reads(length: int, room: int) ->
         assert f"{length - shown.count('q', 0, shown.index('[')) - shown.count('q', shown.index(']'))} char" in shown
 
 
-def test_a_conductor_reads_as_much_of_an_answer_at_hand_as_of_a_question() -> None:
+def test_an_existing_answer_is_shortened_like_a_question() -> None:
     """`room` bounds both, each by itself."""
     question = replace(GIVEN, text="q" * 5000, given=(replace(GIVEN.given[0], answer="a" * 5000),))
     context = plan_format_context(PROMPTED, POOL, rules_of(given_too=True), "auto", exact=True)
@@ -405,7 +405,7 @@ def test_a_long_last_turn_is_shortened_and_older_ones_are_counted() -> None:
 
 
 def test_a_profile_may_write_the_conductors_whole_message() -> None:
-    """One message without cut points; what stands is spelled behind it, and a fault is not told."""
+    """One message without cut points; the valid steps are written after it, and a fault is not mentioned."""
     profile = replace(
         PROMPTED, bar="|", render=lambda question, pool, context, room: f"{question.text[:room]}{context.bar}"
     )

@@ -46,7 +46,7 @@ SPELLED = {
 
 @pytest.mark.parametrize("spell", SPELLED.values(), ids=SPELLED)
 @pytest.mark.parametrize("key", [PLAIN, HARD], ids=["plain", "hard"])
-def test_a_key_is_found_in_every_spelling(spell: object, key: str) -> None:
+def test_a_key_is_found_in_every_encoding(spell: object, key: str) -> None:
     """Raw, in a URL, in JSON, in HTML, in base64, in hexadecimal: a mark stands in its place."""
     text = spell(key)  # type: ignore[operator]
     shown = known(key).redact(f"before {text} behind")
@@ -58,7 +58,7 @@ def test_a_key_is_found_in_every_spelling(spell: object, key: str) -> None:
 
 @pytest.mark.parametrize("user", ["", "u", "us", "user:"])
 @pytest.mark.parametrize("behind", ["", "!", "!!"])
-def test_a_key_is_found_in_base64_behind_and_before_other_text(user: str, behind: str) -> None:
+def test_a_key_is_found_in_base64_between_other_text(user: str, behind: str) -> None:
     """Basic authentication writes `user:key`: the key's own part is found wherever it begins."""
     text = base64.b64encode(f"{user}{PLAIN}{behind}".encode()).decode()
     shown = known(PLAIN).redact(text)
@@ -67,7 +67,7 @@ def test_a_key_is_found_in_base64_behind_and_before_other_text(user: str, behind
 
 
 @given(key=KEYS, before=AROUND, behind=AROUND)
-def test_no_spelling_of_a_key_is_left(key: str, before: str, behind: str) -> None:
+def test_no_encoding_of_a_key_is_left(key: str, before: str, behind: str) -> None:
     """Whatever stands around it, the key itself is gone, and so is its escaped form."""
     shown = known(key).redact(f"{before}{key}{behind} {before}{urllib.parse.quote(key, safe='')}{behind}")
     assert key not in shown.replace(REDACTED, "\n")
@@ -79,7 +79,7 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     assert known(PLAIN).redact(text) == text
 
 
-def test_a_word_is_no_key() -> None:
+def test_a_short_word_is_not_a_key() -> None:
     """What is shorter than any key would take words out of answers: it is not looked for."""
     assert known("EMPTY", "", "dummy").redact("an EMPTY dummy") == "an EMPTY dummy"
 
@@ -120,7 +120,7 @@ def test_a_stream_lets_no_key_through_however_it_is_cut(
 
 @given(data=st.data())
 def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject) -> None:
-    """Whatever spellings of related keys stand in it, whole, in part, and across each other."""
+    """Whatever encodings of related keys are in it, whole, in part, and across each other."""
     part = st.builds(lambda form, end: form[:end], st.sampled_from(KIN.forms), st.integers(1, 99))
     text = "".join(data.draw(st.lists(part | st.sampled_from(KIN.forms) | AROUND, max_size=5)))
     shown = streamed(KIN, text, data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
@@ -142,7 +142,7 @@ def test_a_stream_waits_whether_a_longer_key_follows() -> None:
 
 
 def test_the_padding_of_base64_is_part_of_the_key_in_a_stream() -> None:
-    """Escaped for a URL it comes behind what is base64 already."""
+    """Escaped for a URL it comes after the plain base64."""
     text = urllib.parse.quote(base64.b64encode(PLAIN.encode()).decode(), safe="")
     assert text.endswith("%3D%3D")
     assert streamed(known(PLAIN), text, range(len(text))) == REDACTED

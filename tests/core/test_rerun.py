@@ -42,7 +42,7 @@ def test_of_a_step_only_what_sees_it_is_done_again(parallel: Trace) -> None:
     assert (first, second, rest[-1]) == ("done", "waiting", "waiting")
 
 
-def test_a_step_that_does_not_exist_is_told(parallel: Trace) -> None:
+def test_a_step_that_does_not_exist_is_an_error(parallel: Trace) -> None:
     """The number of steps is named."""
     for number in (0, 9):
         with pytest.raises(UsageError, match=f"no step {number}"):
@@ -50,7 +50,7 @@ def test_a_step_that_does_not_exist_is_told(parallel: Trace) -> None:
 
 
 def test_a_step_without_an_answer_is_where_to_begin() -> None:
-    """What is to be taken over must be there; the error names the step to begin with."""
+    """The answers to reuse must exist; the error names the step to begin with."""
     trace = TraceStore(FOLDER).trace("cancelled")
     undone = next(record.number for record in trace.steps if record.state != "done")
     with pytest.raises(UsageError, match="has no answer") as caught:

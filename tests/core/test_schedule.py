@@ -45,8 +45,8 @@ def test_a_worker_has_its_own_bound() -> None:
     assert schedule.take_ready() == [2]
 
 
-def test_a_step_that_ended_without_running_is_gone() -> None:
-    """What an earlier run finished is told before it was ever added, or while it waits."""
+def test_a_step_that_ended_without_running_is_not_started() -> None:
+    """A step of an earlier run ends before it was ever added, or while it waits."""
     schedule = Schedule(8)
     schedule.mark_ended(1)
     schedule.add(2, "a", (1,))

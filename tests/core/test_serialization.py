@@ -73,7 +73,7 @@ def test_a_wrong_value_is_named_with_its_place(data: Any, said: str) -> None:
     assert str(caught.value) == said
 
 
-def test_places_are_told_through_every_level() -> None:
+def test_errors_name_the_place_at_every_level() -> None:
     """A fault deep inside is named by its path."""
     with pytest.raises(DecodeError) as caught:
         load(Plan, {"steps": [{"worker": "a", "subtask": "b"}, {"worker": "a", "subtask": "b", "access": [{}]}]})
@@ -88,7 +88,7 @@ def test_numbers_of_any_kind_are_numbers() -> None:
     assert dump(Usage(cost=Decimal("0.10")))["cost"] == "0.10"
 
 
-def test_a_union_is_told_apart_by_what_each_requires() -> None:
+def test_a_union_is_told_apart_by_required_keys() -> None:
     """A plan has steps; an accept has none."""
     assert load(_Held, {"plan": {"steps": []}}).plan == Plan(steps=())
     assert load(_Held, {"plan": {"reasoning": "fine"}}).plan == KeepAnswer(reasoning="fine")
@@ -113,8 +113,8 @@ def test_a_union_of_which_nothing_fits_names_what_is_missing() -> None:
         load(_Either, {"value": {}})
 
 
-def test_what_a_class_refuses_is_a_wire_error_too() -> None:
-    """Two workers of one name come from a file as from anywhere: the reader is told where."""
+def test_a_value_that_a_class_refuses_is_a_decode_error() -> None:
+    """Two workers of one name come from a file as from anywhere: the error says where."""
     twice = dump(Pool(workers=(Worker(name="a", kind="x"),)))["workers"] * 2
     with pytest.raises(DecodeError, match="Pool: two workers have the name 'a'"):
         load(Pool, {"workers": twice})
@@ -127,7 +127,7 @@ def test_dumping_knows_containers_and_leaves_the_rest() -> None:
 
 
 @given(json_values, st.sampled_from([Plan, Limits, Pool, Usage, Sample]))
-def test_any_value_loads_or_is_refused_as_a_wire_error(data: Any, kind: type[Any]) -> None:
+def test_any_value_loads_or_raises_a_decode_error(data: Any, kind: type[Any]) -> None:
     """Files are not trusted: nothing else ever comes out."""
     try:
         loaded = load(kind, data)

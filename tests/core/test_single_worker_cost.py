@@ -34,14 +34,14 @@ def cost(price_in: int, price_out: int, written: int = 100) -> Decimal:
     return Decimal((10 + OVERHEAD) * price_in + written * price_out) / 1_000_000
 
 
-def test_the_dearest_worker_is_told() -> None:
+def test_the_most_expensive_worker_is_named() -> None:
     """One call: the question read, as many tokens written as the answering call wrote. It calls itself an estimate."""
     found = compare_with_single_worker(run(CHEAP, DEAR, LOCAL, UNPRICED, ITSELF))
     assert found is not None
     assert (found.dearest, found.best, found.estimate) == (WorkerCost(worker="dear", cost=cost(10, 20)), None, True)
 
 
-def test_the_best_worker_is_told_where_cards_say_who_that_is() -> None:
+def test_the_best_worker_is_named_if_cards_have_strengths() -> None:
     """One without a price has no cost, and is not taken to be free."""
     best = replace(UNPRICED, card=Card(strengths={"maths": 0.9}))
     found = compare_with_single_worker(run(CHEAP, best))
@@ -50,7 +50,7 @@ def test_the_best_worker_is_told_where_cards_say_who_that_is() -> None:
 
 
 def test_without_counted_tokens_the_answer_is_measured_by_its_length() -> None:
-    """Such as a step that was taken over from an earlier run."""
+    """Such as a step that was reused from an earlier run."""
     found = compare_with_single_worker(run(CHEAP, written=0))
     assert found is not None
     assert found.dearest.cost == cost(1, 2, written=10)

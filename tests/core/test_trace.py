@@ -49,7 +49,7 @@ def started(step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "
 
 
 def test_a_run_begins_as_its_first_event_says() -> None:
-    """Everything about the run is taken over, and it is planning."""
+    """All facts about the run are in the trace, and it is planning."""
     trace = folded(STARTED)
     assert (trace.run, trace.time, trace.question, trace.pool) == ("r1", STARTED.time, STARTED.question, STARTED.pool)
     assert (trace.limits, trace.mode, trace.conductor, trace.profile) == (STARTED.limits, "ultra", "qwen", "p")

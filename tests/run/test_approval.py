@@ -39,7 +39,7 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
     return run, events
 
 
-def test_nothing_starts_before_the_plan_is_taken() -> None:
+def test_nothing_starts_before_the_plan_is_approved() -> None:
     """Steps are planned, the plan is offered, and only after the word the first worker is asked; it is one run."""
     workers = {"ann": says("a"), "bob": says("b")}
     run, events = decided(setting(TWO, workers), Approve())
@@ -75,7 +75,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
     assert (run.trace.answer, workers["ann"].requests) == ("b", [])
 
 
-def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> None:
+def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
     """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
     model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
     run, events = decided(setting(model), Replan(feedback="Use bob."), Replan(feedback="No, ann."), Approve())
@@ -92,8 +92,8 @@ def test_planning_again_tells_the_conductor_the_old_plan_and_the_remark() -> Non
     assert [event.prompt for event in of(events, ev.PlanReady)] == [first, second, third]
 
 
-def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
-    """The repair turn stands behind the remark."""
+def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
+    """The repair comes after the feedback."""
     model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
     run, _ = decided(setting(model), Replan(feedback="Shorter."), Approve())
     assert [record.step.subtask for record in run.trace.steps] == ["other"]
@@ -102,7 +102,7 @@ def test_a_fault_in_the_second_plan_is_mended_as_in_the_first() -> None:
 
 
 def test_a_review_is_there_once() -> None:
-    """What `--recursion` puts behind a plan is offered with it and kept in an edited one."""
+    """What `--recursion` appends to a plan is offered with the plan and kept in an edited one."""
     edited = Edit(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
     model = ScriptedModel([["A | - | one"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Approve())
@@ -111,7 +111,7 @@ def test_a_review_is_there_once() -> None:
 
 
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
-    """It is told of its plan as it wrote it."""
+    """It is shown its plan as it wrote it."""
     model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), Replan(feedback="Again."), Approve())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
@@ -119,7 +119,7 @@ def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
 
 
 def test_the_user_may_take_the_review_out() -> None:
-    """An edited plan is run as it stands."""
+    """An edited plan is run unchanged."""
     edited = Edit(plan=plan_of(("ann", [])))
     run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Approve())
     assert [record.step.worker for record in run.trace.steps] == ["ann"]
@@ -136,7 +136,7 @@ def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
 
 
 def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
-    """A plan file needs no model; then nobody can plan again, and the plan can still be edited."""
+    """A plan file needs no model; then replanning is impossible, and the plan can still be edited."""
     offered: list[tuple[bool, bool]] = []
 
     async def main() -> Run:
@@ -170,7 +170,7 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     assert offered == [False]
 
 
-def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
+def test_an_edited_plan_is_checked_first() -> None:
     """A worker that is not there, too many steps and a worker that is left out are each told; a good plan is not."""
     gone = Failure(kind="key", message="no key")
     conductor = setting("A | - | one", limits=Limits(steps=2), absent={"cyd": gone})
@@ -197,7 +197,7 @@ def test_an_edited_plan_is_checked_before_it_is_taken() -> None:
     ]
 
 
-def test_a_word_that_nobody_waits_for_changes_nothing() -> None:
+def test_a_decision_without_an_offer_changes_nothing() -> None:
     """A decision before the offer, and one too many."""
 
     async def main() -> Run:

@@ -54,7 +54,7 @@ def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str]
 
 
 @pytest.mark.parametrize(("most", "wanted", "end"), [(1, ["a"], 20), (9, ["a", "no next token within 5 s"], 25)])
-def test_closing_takes_its_time_and_is_no_silence(most: int, wanted: list[str], end: float) -> None:
+def test_a_slow_close_is_not_a_timeout(most: int, wanted: list[str], end: float) -> None:
     """A stream that closes more slowly than a token may come is waited for; what was late is what was late before."""
     assert heard(slow_to_close(), most) == (wanted, end, [])
 

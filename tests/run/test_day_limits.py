@@ -62,7 +62,7 @@ def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
         play(over(book, price=None))
 
 
-def test_a_day_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+def test_a_day_limit_that_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
     """Before anything is called."""
     (tmp_path / "spending").write_text("a file")
     with pytest.raises(ConfigError, match="the limits per day cannot be enforced"):
@@ -70,7 +70,7 @@ def test_a_day_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room that cannot be written down is not held: the run ends with what it has, and nobody waits for it."""
+    """A reservation that cannot be stored is dropped: the run ends with what it has, and nothing waits for it."""
     book = DailySpend(tmp_path, DayLimits(calls=9))
     open_transaction, opened = book._transaction, []
 

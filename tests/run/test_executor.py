@@ -31,7 +31,7 @@ def test_the_prompt_that_was_sent_is_in_the_stream() -> None:
     assert of(events, ev.StepStarted)[0].prompt == ann.requests[0].messages
 
 
-def test_only_the_last_step_is_told_that_its_answer_goes_out() -> None:
+def test_only_the_last_step_knows_that_its_answer_goes_to_the_user() -> None:
     """And only there the schema of the answer is shown."""
     ann = says("yes")
     question = Question(text="6*7?", schema={"type": "integer"})
@@ -57,7 +57,7 @@ def test_a_workers_options_go_with_its_calls() -> None:
 
 
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
-    """Conductor and a small worker get the head and the tail of a long file, and the reader is told once of each."""
+    """Conductor and a small worker get the head and the tail of a long file, and one notice for each says so."""
     pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
     ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
@@ -80,7 +80,7 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
 
 
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
-    """A model that thinks and says nothing has failed, is asked again, and what it used is told."""
+    """A model that thinks and says nothing has failed, is asked again, and its usage is reported."""
     spent = Chunk(usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop")
     ann = ScriptedModel([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
@@ -99,7 +99,7 @@ def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
     assert (second.tokens_in > 0, second.tokens_out) == (True, 20)
 
 
-def test_a_step_that_was_stopped_tells_what_its_model_had_said() -> None:
+def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
     """Usage that came before the end is taken as it is, not estimated."""
     spent = Usage(tokens_in=5, tokens_out=7, calls=1)
 
@@ -113,7 +113,7 @@ def test_a_step_that_was_stopped_tells_what_its_model_had_said() -> None:
     assert of(events, ev.StepStopped)[0].usage.tokens == spent.tokens
 
 
-def test_a_worker_that_is_gone_is_replaced() -> None:
+def test_a_removed_worker_is_replaced() -> None:
     """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, events = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
@@ -121,8 +121,8 @@ def test_a_worker_that_is_gone_is_replaced() -> None:
     assert run.trace.answer == "yes"
 
 
-def test_nobody_is_left_to_do_a_step() -> None:
-    """A step whose worker is down, with nobody to take over, fails with the reason why it is down."""
+def test_a_step_fails_when_no_worker_is_left() -> None:
+    """A step whose worker is down, without a substitute, fails with the reason why it is down."""
     ann = ScriptedModel([[ModelError("auth", "key refused", hint="keys set ann")]])
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann}))
     assert len(ann.requests) == 1

@@ -129,7 +129,7 @@ def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
 
 
 def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
-    """Steps that were due in the same moment are stopped too, and nobody waits for them."""
+    """Steps that were due in the same moment are stopped too, and nothing waits for them."""
     ann = ScriptedModel([[ModelError("refused", "no")]])
     plan = "A | - | one\nA | - | two\nA | - | three\nA | 1 2 3 | four"
     run, events = play(setting(plan, {"ann": ann, "bob": says("x")}, limits=Limits(calls=1)))
@@ -203,7 +203,7 @@ def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
     assert run.trace.exit_code == 0
 
 
-def test_the_first_reason_to_end_is_the_one_that_is_told() -> None:
+def test_the_first_reason_to_end_is_reported() -> None:
     """A limit that is met while winding down after Ctrl-C does not hide the Ctrl-C."""
     ann = Counting(seconds=9)
     run, _ = play_and_stop(

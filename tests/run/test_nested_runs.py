@@ -35,7 +35,7 @@ TWO = {"ann": says("from ann"), "bob": says("from bob")}
 
 
 def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> None:
-    """The appended step sees all before it; its accept returns the answer at hand as it stands."""
+    """The appended step sees all before it; accept returns the existing answer unchanged."""
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     review = of(events, ev.StepPlanned)[-1]
@@ -75,7 +75,7 @@ def test_a_corrective_workflow_replaces_the_answer() -> None:
     ]  # fmt: skip
 
 
-def test_only_the_outermost_last_step_is_told_that_its_answer_goes_out() -> None:
+def test_only_the_outermost_last_step_knows_that_its_answer_goes_to_the_user() -> None:
     """Neither the step under review nor a nested run in the middle of a plan speaks to the user."""
     ann, bob = says("from ann"), says("from bob")
     planner = ScriptedModel([["C | - | think\nB | 1 | end"], ["A | - | one"]])
@@ -135,7 +135,7 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
 
 
 def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
-    """A nested trace that names `self` below the last level, taken over, fails that step alone."""
+    """A nested trace that names `self` below the last level, when reused, fails that step alone."""
     planner = ScriptedModel([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
     conductor = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
     earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
@@ -154,7 +154,7 @@ def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
     assert run.trace.error.message == "the conductor cannot plan: model gone"
 
 
-def test_a_review_that_cannot_plan_has_its_best_worker_see_the_answer_at_hand() -> None:
+def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:
     """The fallback of a nested run is given item 0."""
     planner = ScriptedModel([["A | - | one"], ["what?"]])
     ann = ScriptedModel([["first"], ["second"]])
@@ -176,7 +176,7 @@ def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("two", True, 7)
 
 
-def test_accepting_works_in_every_spelling_and_mode() -> None:
+def test_keeping_the_answer_works_in_every_plan_format_and_mode() -> None:
     """Each profile has its own way to let the answer stand, and is shown it; so has `mini`."""
     accepts = {
         "native": "accept",
@@ -201,7 +201,7 @@ def test_accepting_works_in_every_spelling_and_mode() -> None:
 
 
 def test_what_a_failed_step_left_is_not_given() -> None:
-    """Only answers that exist are at hand; without any, there is nothing to accept."""
+    """Only answers that exist are given; without any there is nothing to keep."""
     planner = ScriptedModel([["A | - | one"], ["accept"], ["B | - | do it"]])
     workers = {
         "ann": ScriptedModel([[ModelError("refused", "no")]]),
@@ -265,7 +265,7 @@ def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "from ann", 130)
 
 
-def test_a_nested_run_that_nobody_waits_for_is_stopped_as_that() -> None:
+def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
     """When the answering step is done, a nested run beside it ends with the same word on every level."""
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
@@ -275,7 +275,7 @@ def test_a_nested_run_that_nobody_waits_for_is_stopped_as_that() -> None:
     assert (run.trace.answer, run.trace.exit_code, run.trace.at) == ("end", 0, 5.0)
 
 
-def test_a_reader_that_leaves_ends_nested_runs_with_dependents_waiting() -> None:
+def test_leaving_the_stream_ends_nested_runs_with_waiting_steps() -> None:
     """Cancelling in the middle of two levels, with steps that wait for others, gives whole streams all the way down."""
 
     async def main(after: int) -> None:

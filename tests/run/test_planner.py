@@ -25,7 +25,7 @@ SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0
 WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
 
 
-def test_a_fault_is_shown_back_and_what_stands_keeps_running() -> None:
+def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
     """After a fault the conductor sees the valid steps and the problem, and only appends; step 1 runs meanwhile."""
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])
     workers: dict[str, Any] = {"ann": Counting(seconds=9), "bob": says("yes")}
@@ -56,7 +56,7 @@ def test_a_repair_keeps_the_prefix_that_a_local_model_has_cached() -> None:
 
 
 def test_after_two_faults_the_best_worker_answers() -> None:
-    """A plan that nobody wrote: the worker with the best card takes the question, seeing what stands."""
+    """The worker with the best card answers, and sees the valid steps."""
     pool = Pool(
         workers=(*pool_of("ann").workers, Worker(name="bob", kind="scripted", card=Card(strengths={"math": 0.9})))
     )
@@ -67,7 +67,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
 
-def test_a_repair_that_adds_nothing_ends_in_a_step_that_sees_what_stands() -> None:
+def test_a_repair_without_steps_ends_in_a_step_that_sees_the_valid_ones() -> None:
     """Standing steps alone have no answering step, so one is added for it."""
     for second in ("", "That is all.", "accept"):
         planner = ScriptedModel([["A | - | one\nB | - | two\nZ | - | three\n"], [second]])
@@ -78,7 +78,7 @@ def test_a_repair_that_adds_nothing_ends_in_a_step_that_sees_what_stands() -> No
         assert run.trace.exit_code == 0
 
 
-def test_a_fallback_takes_nobody_that_is_down() -> None:
+def test_a_fallback_avoids_workers_that_are_down() -> None:
     """With the first worker known to be down, the second one answers."""
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
@@ -94,7 +94,7 @@ def test_more_steps_than_allowed_are_a_fault_and_the_last_that_would_stand_does_
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "end"))
 
 
-def test_a_plan_cut_by_its_token_limit_is_not_taken_for_whole() -> None:
+def test_a_plan_cut_off_at_its_token_limit_is_not_complete() -> None:
     """The line that was being written is no last step: it is asked for again."""
     cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
     planner = ScriptedModel([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
@@ -103,7 +103,7 @@ def test_a_plan_cut_by_its_token_limit_is_not_taken_for_whole() -> None:
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
 
 
-def test_a_label_that_was_cut_behind_it_is_still_a_plan() -> None:
+def test_a_label_cut_off_after_it_is_still_a_plan() -> None:
     """In `mini` the first line says it all, however long the model goes on."""
     cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
     run, events = play(setting(["B\n", "Because bob", cut], mode="mini"))
@@ -131,7 +131,7 @@ def test_what_follows_a_whole_plan_is_not_waited_for() -> None:
     ],
 )  # fmt: skip
 def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kind: FailureKind, code: int) -> None:
-    """A fault that a second try will not mend is the run's end; only a key is told as a key."""
+    """A fault that a second try cannot fix ends the run; a refused key keeps its exit code."""
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
     assert run.trace.error == Failure(
@@ -141,7 +141,7 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kin
 
 
 @pytest.mark.parametrize("reason", ["rate", "overloaded", "connect", "timeout", "broken", "empty_answer"])
-def test_a_conductor_that_stumbles_is_asked_once_more(reason: ModelErrorReason) -> None:
+def test_a_failed_conductor_is_asked_once_more(reason: ModelErrorReason) -> None:
     """What may pass a moment later is a rejected plan, not the end; steps that stand are kept."""
     planner = ScriptedModel([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
     run, events = play(setting(planner, exact=True))
@@ -171,7 +171,7 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     assert 360.25 <= run.trace.at <= 360.75
 
 
-def test_a_conductor_that_dies_behind_a_step_leaves_the_rest_to_the_best_worker() -> None:
+def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
     """What stands is not thrown away: the best worker ends the plan, seeing it."""
     planner = ScriptedModel([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
     run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, exact=True))
@@ -205,7 +205,7 @@ def test_a_conductor_that_was_stopped_still_costs() -> None:
     assert run.trace.usage.tokens_in > 100
 
 
-def test_no_conductor_and_no_plan() -> None:
+def test_a_run_without_conductor_and_plan_fails() -> None:
     """A run that brings no plan needs a conductor."""
     run, _ = play(setting(None))
     assert (run.trace.error, run.trace.exit_code) == (
@@ -213,7 +213,7 @@ def test_no_conductor_and_no_plan() -> None:
     )  # fmt: skip
 
 
-def test_a_plan_file_is_held_to_the_rules() -> None:
+def test_a_plan_file_must_keep_the_rules() -> None:
     """A plan that was edited by hand fails as a usage error before anything is called."""
     ann = says("x")
     run, _ = play(setting(None, {"ann": ann}), plan=plan_of(("ann", ()), ("eve", (1,))))
@@ -263,7 +263,7 @@ def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 def test_every_profile_runs(profile: Profile) -> None:
-    """A plan in the profile's own spelling runs, and its first step starts before the last sign is there."""
+    """A plan in the profile's plan format runs, and its first step starts before the last character has come."""
     text = {
         "native": "A | - | one\nB | 1 | two\n",
         "published": 'model_id = [0, 1]\nsubtasks = ["one", "two"]\naccess_list = [[], ["all"]]',
@@ -313,7 +313,7 @@ def test_the_conductor_may_name_itself_while_depth_is_left() -> None:
     assert run.trace.answer == "yes"
 
 
-def test_an_accept_without_an_answer_at_hand_is_a_fault() -> None:
+def test_accept_without_an_existing_answer_is_a_fault() -> None:
     """At the top there is nothing to accept."""
     run, events = play(setting(ScriptedModel([["accept"], ["A | - | one"]])))
     assert of(events, ev.PlanRejected)[0].problem == "accept needs an existing answer, and there is none"
@@ -378,7 +378,7 @@ def test_a_question_that_does_not_fit_is_shown_in_part() -> None:
     assert (run.trace.answer, run.trace.exit_code) == ("yes", 0)
 
 
-def test_a_question_that_was_always_cut_says_so_without_a_refusal() -> None:
+def test_a_shortened_question_is_reported_once() -> None:
     """However large the context: above what a conductor is ever shown, the notice has the true numbers."""
     planner = Narrow(1 << 30)
     _, events = play(setting(planner), replace(QUESTION, text=LONG.text * 2))
@@ -415,7 +415,7 @@ def test_a_short_question_is_never_left_out(length: int) -> None:
     assert run.trace.exit_code == 5
 
 
-def test_a_long_answer_at_hand_is_shown_in_part_too() -> None:
+def test_a_long_existing_answer_is_shown_in_part() -> None:
     """A nested run whose question is short and whose material is long plans all the same, and says so once."""
     given = (Given(worker="ann", subtask="solve", answer=LONG.text),)
     planner = Narrow(2500, "accept", SPENT)
@@ -427,7 +427,7 @@ def test_a_long_answer_at_hand_is_shown_in_part_too() -> None:
     assert run.trace.plan == KeepAnswer()
 
 
-def test_what_a_refusal_cost_is_not_lost() -> None:
+def test_the_cost_of_a_refused_prompt_is_counted() -> None:
     """A server that takes money for prompts it cannot hold is paid for each of them; one that does not, for none."""
     price = Price(input=Decimal(1), output=Decimal(1))
     for refusal, tokens in ((None, 110), (Usage(tokens_in=1000, calls=1), 2110)):
@@ -440,7 +440,7 @@ def test_what_a_refusal_cost_is_not_lost() -> None:
         assert run.trace.planning.calls == (1 if refusal is None else 3)
 
 
-def test_a_text_that_breaks_off_behind_a_refusal_costs_what_was_written() -> None:
+def test_text_after_a_refused_prompt_is_counted() -> None:
     """The refused prompt before it says nothing of what the next one cost."""
     planner = Narrow(1500, "A | - | one\nB | 1 | t", ModelError("broken", "gone"))
     _, events = play(setting(planner, exact=True), LONG)
@@ -474,7 +474,7 @@ def test_a_choice_is_explained_by_its_shares() -> None:
     assert of(events, ev.PlanReady)[0].plan == run.trace.plan
 
 
-def test_who_is_absent_is_no_choice() -> None:
+def test_an_absent_worker_is_not_a_choice() -> None:
     """All workers are shown, in `mini` too; only those that can be asked may be chosen."""
     planner = ScriptedModel([["B"]])
     absent = {"ann": Failure(kind="key", message="no key")}

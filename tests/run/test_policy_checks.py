@@ -116,7 +116,7 @@ def check(text: str, policy: Policy, who: Party, question: Question, *, plans: b
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
 @unhurried
-def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from(
+def test_no_worker_is_sent_what_a_rule_forbids(
     policy: Policy,
     lines: list[tuple[str, str]],
     parties: Mapping[str, Party],
@@ -192,7 +192,7 @@ def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
 
 
 def test_files_are_left_out_of_the_prompts_of_others() -> None:
-    """A worker elsewhere does its step without them and is told so; the one here sees them; the conductor does not."""
+    """A worker elsewhere does its step without them; the one here sees them; the conductor does not."""
     planner = says("A | - | Read it.\nB | - | Say what a wage is.\nA | 1 2 | Answer.")
     _, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [FILED in text for text in prompts(events, "ann")] == [True, True]
@@ -204,7 +204,7 @@ def test_files_are_left_out_of_the_prompts_of_others() -> None:
     assert "B is not shown the attached files, nor answers that come from them." in told
 
 
-def test_an_access_list_that_would_carry_files_is_a_fault_of_the_plan() -> None:
+def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
     """The line is refused, shown back and repaired; what stood before it stands."""
     planner = ScriptedModel([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
@@ -225,7 +225,7 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
     assert notices(events) == ["the conductor did not write a valid plan; asking ann directly"]
 
 
-def test_a_substitute_sees_at_least_as_much_and_carries_no_more_than_may_be_seen() -> None:
+def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
     """A step on a local worker is not handed to one without the files; a step whose access grew dirty is handed on."""
     gone: Any = Parrot("here", gone=True)
     run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot("north")}), FILES)
@@ -260,7 +260,7 @@ def test_a_worker_that_never_sees_the_question_gets_its_subtask_and_its_access_l
         play(desk(None, policy), question, plan=plan_of(("bob", [], "Answer the question.")))
 
 
-def test_a_given_plan_is_held_to_the_rules_before_anything_is_called() -> None:
+def test_a_given_plan_is_checked_before_any_call() -> None:
     """Also one that a person wrote: with exit code 3, and the step and the rule in the message."""
     plan = plan_of(("ann", []), ("bob", [1]))
     with pytest.raises(PolicyError, match=r"step 2 shows bob the answer of step 1") as caught:
@@ -279,7 +279,7 @@ def test_a_given_plan_is_held_to_the_rules_before_anything_is_called() -> None:
         (Policy(no_question=("provider:north",)), "north", "policy.no_question names it"),
     ],
 )
-def test_a_conductor_is_held_to_the_rules_as_well(policy: Policy, recipient: str, said: str) -> None:
+def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
     """It reads the question: one that may not be asked ends the run before it began."""
     parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
@@ -292,7 +292,7 @@ def test_a_conductor_on_this_machine_needs_no_permission() -> None:
     assert run.trace.answer == "from bob"
 
 
-def test_with_files_that_nobody_may_see_nothing_is_called() -> None:
+def test_files_that_no_worker_may_see_are_an_error() -> None:
     """The reason comes before the first call."""
     with pytest.raises(PolicyError, match="no allowed worker may be shown the attached files"):
         play(desk("A | - | x", Policy(files_only=((),))), FILES)
@@ -308,8 +308,8 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
     assert notices(events)[0].startswith("no review was added: step 2 shows self the answer of step 1")
 
 
-def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> None:
-    """The conductor sees the answer at hand there, so what it writes may hold it."""
+def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() -> None:
+    """The conductor sees the existing answer there, so what it writes may hold it."""
     planner = ScriptedModel(
         [["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]]
     )
@@ -319,7 +319,7 @@ def test_in_a_nested_run_nobody_is_on_offer_who_may_not_see_what_was_given() -> 
     assert run.trace.exit_code == 0
 
 
-def test_a_plan_taken_over_is_held_to_the_rules_of_now() -> None:
+def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     """Steps of an earlier run go to somebody who may have them, and files tell on subtasks written before the rule."""
     plan = "A | - | Read it.\nB | - | Answer."
     stopped, _ = play_and_stop(
@@ -340,7 +340,7 @@ few_rules = st.builds(
 
 @given(st.lists(few_rules, min_size=3, max_size=3), lines, lines, parties, questions, st.sets(st.sampled_from(NAMES)))
 @unhurried
-def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from_in_a_run_that_is_resumed(
+def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
     question: Question, first: set[str],
 ) -> None:  # fmt: skip
@@ -374,7 +374,7 @@ def test_nothing_reaches_anybody_whom_a_rule_keeps_it_from_in_a_run_that_is_resu
         earlier = run.trace
 
 
-def test_what_a_subtask_may_tell_of_is_not_forgotten_by_resuming_twice() -> None:
+def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
     """The second run held the rules of now already, and its plan is still that of a conductor that saw the files."""
     plan = f"A | - | Read it.\nB | - | Check {FILED}."
     workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
@@ -388,7 +388,7 @@ def test_what_a_subtask_may_tell_of_is_not_forgotten_by_resuming_twice() -> None
     assert (first.trace.planner_inputs, third.trace.planner_inputs) == (("files",), ("files",))
 
 
-def test_a_plan_for_workers_that_all_see_the_files_tells_nobody_else_of_them() -> None:
+def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
     """The rules are the same, but more workers are on offer than when the conductor was shown the files."""
     alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
@@ -430,7 +430,7 @@ def begun_without_rules(*lines: str) -> Trace:
     return stopped.trace
 
 
-def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_them() -> None:
+def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
     """Steps planned under other rules for files are not written on: the best worker that may see them goes on."""
     begun = begun_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
     workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
@@ -445,8 +445,8 @@ def test_a_conductor_that_is_not_shown_files_reads_no_subtask_that_may_tell_of_t
     assert FILED in planner.heard[0]
 
 
-def test_a_step_on_the_conductor_itself_tells_of_files_only_those_that_may_see_them() -> None:
-    """Its subtask becomes the question of a nested run: there nobody else is on offer, or it is not done at all."""
+def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
+    """Its subtask becomes the question of a nested run: there only allowed workers are on offer, or it fails."""
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES

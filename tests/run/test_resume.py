@@ -63,7 +63,7 @@ def test_a_run_says_which_one_it_resumes() -> None:
     assert (earlier.resumed, run.trace.conductor) == ("", earlier.conductor)
 
 
-def test_what_was_taken_over_is_seen_by_later_steps() -> None:
+def test_later_steps_see_reused_answers() -> None:
     """A worker of the new run reads the text of the old one."""
     bob = says("two")
     play(setting(None, {"ann": says("x"), "bob": bob, "cyd": says("x")}), resume=stopped_after_one())
@@ -104,8 +104,8 @@ def test_a_plan_whose_last_step_was_known_is_whole() -> None:
     assert run.trace.plan is not None
 
 
-def test_a_run_that_never_planned_starts_anew() -> None:
-    """Nothing is taken over, and nothing is said of it."""
+def test_a_run_without_a_plan_starts_over() -> None:
+    """Nothing is reused, and there is no notice."""
     failed, _ = play(setting([ModelError("auth", "no key")]))
     run, events = play(setting(PLAN), resume=failed.trace)
     assert notices(events) == []
@@ -139,7 +139,7 @@ def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
     assert (run.trace.steps[0].step.worker, run.trace.steps[0].worker) == ("ann", "bob")
 
 
-def test_a_nested_run_is_taken_up_where_it_was() -> None:
+def test_a_nested_run_is_resumed_where_it_was() -> None:
     """Its plan and its finished steps count too: only the call that was cut is made again."""
     workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
@@ -153,7 +153,7 @@ def test_a_nested_run_is_taken_up_where_it_was() -> None:
     assert run.trace.answer == "checked"
 
 
-def test_a_nested_accept_is_taken_over() -> None:
+def test_a_nested_kept_answer_is_reused() -> None:
     """A nested run that had accepted, in a trace cut before its end, accepts again without being asked."""
     planner = ScriptedModel([["A | - | one"], ["accept"]])
     _, events = play(setting(planner, limits=Limits(recursion=1)))
@@ -167,7 +167,7 @@ def test_a_nested_accept_is_taken_over() -> None:
 
 
 def test_a_review_is_not_appended_twice() -> None:
-    """A plan that holds its review already is run as it stands."""
+    """A plan that holds its review already is run unchanged."""
     planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
     earlier, _ = play_and_stop(setting(planner, limits=Limits(recursion=1)), 5.0, "cancelled")
     run, _ = play(setting(says("accept"), limits=Limits(recursion=1)), resume=earlier.trace)
@@ -176,7 +176,7 @@ def test_a_review_is_not_appended_twice() -> None:
 
 
 def test_an_answer_that_was_cut_stays_partial() -> None:
-    """How a step ended is taken over with its text."""
+    """How a step ended is reused with its text."""
     cut = Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")
     earlier, _ = play(setting("A | - | one", {"ann": ScriptedModel([["a long ans", cut]])}))
     run, _ = play(setting(None, {"ann": says("x")}), resume=earlier.trace)

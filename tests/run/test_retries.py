@@ -51,7 +51,7 @@ def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None
     assert of(events, ev.StepStarted)[1].at == waited
 
 
-def test_a_retry_after_that_is_no_number_is_ignored() -> None:
+def test_a_retry_after_that_is_not_a_number_is_ignored() -> None:
     """Then the wait is our own."""
     ann = failing(ModelError("rate", "slow down", retry_after=float("nan")), then="yes")
     _, events = play(setting("A | - | one", {"ann": ann}))

@@ -107,8 +107,8 @@ def test_a_substitute_keeps_its_own_bound() -> None:
     assert [event.at for event in of(events, ev.StepStarted) if event.worker == "cyd"] == [0.0, 3.0, 6.0, 9.0]
 
 
-def test_what_nobody_waits_for_is_stopped() -> None:
-    """Once the answering step is done, a step that still runs is stopped as unneeded, and its cost is told."""
+def test_steps_that_are_not_needed_are_stopped() -> None:
+    """Once the answering step is done, a step that still runs is stopped as not needed, and its cost is reported."""
     workers = {"ann": ScriptedModel([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
     run, events = play(setting("A | - | one\nB | - | two", workers))
     (stopped,) = of(events, ev.StepStopped)
@@ -118,7 +118,7 @@ def test_what_nobody_waits_for_is_stopped() -> None:
     assert workers["ann"].closed == 1
 
 
-def test_a_failed_step_is_told_in_its_place() -> None:
+def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
     """A step whose source failed runs all the same; its prompt and one notice say what is missing."""
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("without it")}
     run, events = play(
@@ -284,7 +284,7 @@ def test_a_run_is_read_only_once() -> None:
     virtually(main())
 
 
-def test_a_slow_reader_holds_nobody_up_and_always_reaches_the_end() -> None:
+def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
     """The run ends while its reader sleeps, and the reader then gets thousands of pieces and the end."""
     ann = ScriptedModel([["word "] * 2000])
 
@@ -311,7 +311,7 @@ def test_a_run_can_stop_at_the_plan() -> None:
     assert run.trace.exit_code == 4
 
 
-def test_absent_workers_are_told_and_left_out() -> None:
+def test_absent_workers_are_reported_and_not_asked() -> None:
     """A worker that cannot be asked is named with its reason, shown to the conductor as away, and never asked."""
     bob, planner = says("x"), ScriptedModel([["A | - | one"]])
     absent = {"bob": Failure(kind="key", message="no key")}
@@ -380,14 +380,14 @@ def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
 
 
 def test_notes_of_models_become_notices() -> None:
-    """What an adapter had to leave out is told with the worker's name and step."""
+    """What an adapter had to leave out is a notice with the worker's name and step."""
     planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
     _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
     assert notices(events) == ["the conductor: no grammar here", "ann: temperature left out"]
     assert [event.step for event in of(events, ev.Notice)] == [0, 1]
 
 
-def test_thinking_is_told_apart_from_text() -> None:
+def test_thinking_is_separate_from_text() -> None:
     """Thinking is in the deltas and the record, never in the answer."""
     ann = ScriptedModel([[Chunk(thinking="6*7"), "42"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
@@ -456,7 +456,7 @@ def test_run_ids_sort_by_time_and_differ() -> None:
     assert len({new_run_id(first) for _ in range(100)}) > 1
 
 
-def test_what_cannot_work_is_refused_before_anything_is_called() -> None:
+def test_an_impossible_run_is_refused_before_any_call() -> None:
     """Limits that make no sense, an empty pool and a step on a model that is not there raise at once."""
     with pytest.raises(ConfigError):
         setting(CHAIN, limits=Limits(steps=9)).run(QUESTION)

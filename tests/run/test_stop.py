@@ -122,7 +122,7 @@ def test_stopping_from_the_readers_loop_works() -> None:
 
 
 def test_an_answer_that_was_done_stays_whole_when_a_stop_comes_late() -> None:
-    """Winding down while the answering step runs ends as if nobody had asked."""
+    """Winding down while the answering step runs ends as if it had not been stopped."""
     run, _ = play_and_stop(setting("A | - | one", {"ann": Counting("whole", 9)}), 5.0, "cancelled", "running")
     assert (run.trace.answer, run.trace.partial, run.trace.error, run.trace.exit_code) == ("whole", False, None, 0)
 
@@ -140,7 +140,7 @@ def test_every_reason_has_its_exit_code(reason: StopKind, step_reason: str, code
 
 
 def test_a_model_that_takes_its_time_to_close_is_waited_for() -> None:
-    """The end comes after every stream is closed, so that nothing is billed behind its back."""
+    """The end comes after every stream is closed, so that nothing is billed afterwards."""
     closed: list[float] = []
 
     class Slow(Counting):
@@ -201,7 +201,7 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 
 @unhurried
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
-def test_whenever_its_reader_leaves_the_stream_is_whole(
+def test_leaving_at_any_time_gives_a_complete_stream(
     plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], after: int, cancel: bool
 ) -> None:
     """The same when the reader is closed or cancelled after any number of events."""

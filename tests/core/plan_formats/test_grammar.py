@@ -93,7 +93,7 @@ def held(name: str, text: str, context: PlanFormatContext) -> None:
 def test_every_text_that_a_grammar_admits_is_a_valid_plan(
     name: str, data: st.DataObject, chance: random.Random
 ) -> None:
-    """Over 1 to 12 workers, some away, 1 to 5 steps, with reasoning, an answer at hand, standing steps, or without."""
+    """Over 1 to 12 workers, some away, 1 to 5 steps, with reasoning, an existing answer, standing steps, or without."""
     context = data.draw(terms_for_tests(style(name), exact=True))
     context = replace(context, first=data.draw(firsts(context)))
     grammar = Grammar(PLAN_FORMATS[name].grammar(context))
@@ -104,7 +104,7 @@ def test_every_text_that_a_grammar_admits_is_a_valid_plan(
 @unhurried
 @given(st.data(), chances)
 def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.DataObject, chance: random.Random) -> None:
-    """In `mini`: a worker that is up, or accept where there is an answer at hand."""
+    """In `mini`: a worker that is up, or accept where there is an existing answer."""
     context = data.draw(
         terms_for_tests(data.draw(st.sampled_from(["letters", "numbers"])), exact=True, single=True, reasoning=False)
     )
@@ -137,7 +137,7 @@ def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> None:
-    """The longest text that can be drawn has a length that is known beforehand."""
+    """The longest text that can be drawn has a length that is known in advance."""
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b")),
         labels=labels_of("ab", style(name)),  # type: ignore[arg-type]
@@ -153,8 +153,8 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
 @pytest.mark.parametrize("name", NAMES)
 @unhurried
 @given(st.data())
-def test_what_is_spelled_is_what_the_grammar_spells(name: str, data: st.DataObject) -> None:
-    """A spelled plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
+def test_rendered_plans_match_the_grammar(name: str, data: st.DataObject) -> None:
+    """A rendered plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
     context = data.draw(terms_for_tests(style(name), exact=True, reasoning=False))
     plan = data.draw(plans_for(context.rules, st.sampled_from(["Do it.", "a"])))
     if name == "published" and any(

@@ -33,8 +33,8 @@ def fault(text: str, context: PlanFormatContext = TERMS) -> PlanError:
 
 
 @given(st.data())
-def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
-    """Over any pool, with any reasoning and any subtask, whole or behind standing steps."""
+def test_a_rendered_plan_parses_back(data: st.DataObject) -> None:
+    """Over any pool, with any reasoning and any subtask, complete or after standing steps."""
     context = data.draw(terms_for_tests())
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     subtask = st.text(min_size=1).map(str.strip).filter(bool)
@@ -44,7 +44,7 @@ def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
 
 
 def test_accepts_read_back() -> None:
-    """Also behind reasoning."""
+    """Also after reasoning."""
     assert plan_in("json", JSON.render(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
     context = replace(GIVEN, reasoning=True)
     assert plan_in("json", JSON.render(KeepAnswer(reasoning="{fine}"), context), context) == KeepAnswer(
@@ -105,14 +105,14 @@ def test_any_text_in_any_pieces_gives_steps_or_a_plan_error(
             assert item.step.worker in context.rules.workers
 
 
-def test_depth_without_end_is_no_plan() -> None:
-    """A hostile text does not bring the reader down."""
+def test_endless_nesting_is_not_a_plan() -> None:
+    """A hostile text does not crash the parser."""
     assert fault('{"steps":[' + "[" * 100_000).message == "there is no complete JSON plan in the text"
     assert fault('{"reasoning":' + "[" * 100_000 + '"steps":[').message == "there is no complete JSON plan in the text"
     assert fault("{" * 100_000 + '"accept":true}', GIVEN).message == "there is no complete JSON plan in the text"
 
 
-def test_a_step_arrives_with_the_sign_behind_it() -> None:
+def test_a_step_arrives_with_the_character_after_it() -> None:
     """A comma says that another follows, a bracket that it was the last."""
     assert arrivals("json", TWO, TERMS) == [(1, f'{{"steps":[{ONE},'), (2, f'{{"steps":[{ONE},{OTHER}]')]
     spaced = json.dumps(json.loads(TWO), indent=2)
@@ -143,7 +143,7 @@ def test_what_models_write_around_a_plan_is_tolerated(text: str) -> None:
     assert [item.step for item in items if isinstance(item, ParsedStep)] == list(WANTED.steps)
 
 
-def test_reasoning_is_what_stands_in_it_or_before() -> None:
+def test_reasoning_is_read_from_the_object_or_before_it() -> None:
     """Inside the object its value, else the prose in front of it."""
     assert plan_in("json", '{"reasoning":"a \\"b\\"","steps":[' + ONE + "]}", TERMS).reasoning == 'a "b"'
     assert plan_in("json", f"Let me see.\n```\n{TWO}", TERMS).reasoning == "Let me see."
@@ -182,7 +182,7 @@ def test_a_fault_names_what_is_wrong(text: str, said: str) -> None:
 
 
 def test_steps_before_a_fault_stand_and_the_step_at_the_limit_does_not() -> None:
-    """As in every spelling."""
+    """As in every plan format."""
     items, error, _ = read("json", ['{"steps":[' + ONE + ',{"worker":"Z","subtask":"x"}]}'], TERMS)
     assert (len(items), error is None) == (1, False)
     context = replace(TERMS, rules=replace(TERMS.rules, steps=2))
@@ -231,7 +231,7 @@ def test_a_plan_goes_before_an_accept_and_standing_steps_too() -> None:
     )
 
 
-def test_behind_standing_steps_numbers_go_on() -> None:
+def test_numbers_continue_after_standing_steps() -> None:
     """The list then begins with the next step."""
     items, _, _ = read("json", ['{"steps":[{"worker":"B","access":[1,2],"subtask":"x"}]}'], replace(TERMS, first=3))
     assert [(item.number, item.step.access) for item in items if isinstance(item, ParsedStep)] == [(3, (1, 2))]
@@ -285,7 +285,7 @@ def test_what_the_grammar_admits_the_schema_admits_and_the_parser_reads(
         '{"accept":true,"steps":[]}',
     ],
 )
-def test_what_breaks_a_rule_the_schema_refuses(text: str) -> None:
+def test_the_schema_refuses_what_breaks_a_rule(text: str) -> None:
     """Workers that are not there, steps that never come earlier, more steps than allowed, other shapes."""
     jsonschema = pytest.importorskip("jsonschema")
     context = replace(TERMS, rules=replace(TERMS.rules, steps=3))
@@ -314,13 +314,13 @@ def test_the_schema_keeps_to_what_every_server_takes() -> None:
 
 @pytest.mark.parametrize("text", ['{"accept":true,"steps":[]}', '{"reasoning":"fine","accept":true,"steps":[ ]}'])
 def test_an_accept_beside_an_empty_list_accepts(text: str) -> None:
-    """So a conductor under the schema lets the answer at hand stand; an empty list alone is a fault."""
+    """So a conductor under the schema keeps the existing answer; an empty list alone is a fault."""
     assert isinstance(plan_in("json", text, GIVEN), KeepAnswer)
     assert fault('{"accept":false,"steps":[]}', GIVEN).message == "there is no complete JSON plan in the text"
     assert fault(text).message == "accept needs an existing answer, and there is none"
 
 
-def test_only_the_spelling_that_is_json_has_a_schema() -> None:
+def test_only_the_json_format_has_a_schema() -> None:
     """Lines and lists have none, and neither has one label."""
     assert [name for name, spelling in PLAN_FORMATS.items() if spelling.schema(TERMS) is not None] == ["json"]
     assert JSON.schema(replace(TERMS, single=True)) is None

@@ -45,8 +45,8 @@ def fault(text: str, context: PlanFormatContext = TERMS) -> PlanError:
 
 
 @given(st.data(), st.booleans())
-def test_what_is_spelled_reads_back(data: st.DataObject, exact: bool) -> None:
-    """Over any pool, any order of columns, with reasoning or without, whole or behind standing steps."""
+def test_a_rendered_plan_parses_back(data: st.DataObject, exact: bool) -> None:
+    """Over any pool, any order of columns, with reasoning or without, complete or after standing steps."""
     order: dict[str, Any] = {} if exact else {"order": ("worker", "access", "subtask")}
     context = data.draw(terms_for_tests(exact=exact, **order))
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
@@ -66,13 +66,13 @@ def test_a_label_reads_back(context: PlanFormatContext) -> None:
 
 
 def test_accepts_read_back() -> None:
-    """Also behind reasoning."""
+    """Also after reasoning."""
     reasoned = replace(GIVEN, reasoning=True)
     assert plan(NATIVE.render(KeepAnswer(), GIVEN), GIVEN) == KeepAnswer()
     assert plan(NATIVE.render(KeepAnswer(reasoning="- fine"), reasoned), reasoned) == KeepAnswer(reasoning="- fine")
 
 
-def test_a_break_inside_a_subtask_is_spelled_as_a_space() -> None:
+def test_a_line_break_in_a_subtask_becomes_a_space() -> None:
     """A newline means another step."""
     assert NATIVE.render(Plan(steps=(Step(worker="ann", subtask="one\n  two"),)), TERMS) == "A | - | one two"
 
@@ -147,7 +147,7 @@ def test_with_a_grammar_a_step_arrives_at_its_newline() -> None:
 
 
 def test_without_a_grammar_a_step_arrives_when_the_next_line_shows_itself() -> None:
-    """With the bar behind its access list."""
+    """With the bar after its access list."""
     assert arrivals("native", TWO, TERMS) == [(1, "A | - | one\nB | 1 |"), (2, TWO + "<end>")]
     text = "A | - | one\nmore of it\n\n**Step 2:** B | 1 | two"
     assert arrivals("native", text, TERMS)[0] == (1, "A | - | one\nmore of it\n\n**Step 2:** B | 1 |")
@@ -219,13 +219,13 @@ def test_code_marks_inside_a_subtask_stay() -> None:
     assert steps("A | - | Run `ls` and `pwd`") == [("ann", (), "Run `ls` and `pwd`")]
 
 
-def test_remarks_before_the_plan_are_kept_as_reasoning() -> None:
+def test_text_before_the_plan_is_reasoning() -> None:
     """They are not part of any step."""
     found = plan("First things first.\nA | - | one")
     assert found.reasoning == "First things first."
 
 
-def test_a_table_in_a_subtask_is_no_step() -> None:
+def test_a_table_in_a_subtask_is_not_a_step() -> None:
     """Unknown words with no readable access list are text."""
     assert steps("A | - | Fill this in:\nname | age | city") == [("ann", (), "Fill this in:\nname | age | city")]
 
@@ -291,7 +291,7 @@ def test_accept_is_a_line_of_its_own(word: str) -> None:
     assert plan(f"It is right.\n{word}\nA | - | one", GIVEN) == KeepAnswer(reasoning="It is right.")
 
 
-def test_a_word_in_a_sentence_accepts_nothing() -> None:
+def test_accept_inside_a_sentence_is_ignored() -> None:
     """Garbage is never an accept, and a plan that has begun is not taken back."""
     assert fault("I accept this.", GIVEN).message == "there is no plan in the text"
     assert steps("A | - | one\naccept", GIVEN) == [("ann", (), "one\naccept")]
@@ -309,7 +309,7 @@ def test_reasoning_ends_with_its_line() -> None:
     assert fault(f"- hm\nPlan:\n{TWO}", exact).message == "there is no plan in the text"
 
 
-def test_behind_standing_steps_numbers_go_on() -> None:
+def test_numbers_continue_after_standing_steps() -> None:
     """A repair may see what stands, and needs no reasoning."""
     context = replace(TERMS, first=3, reasoning=True)
     items, _, _ = read("native", ["C | 1 2 | three"], context)
@@ -340,7 +340,7 @@ def test_one_label_is_read_from_what_models_write(text: str, worker: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "A good choice is bob", "nobody", "accept"])
-def test_a_sentence_names_nobody(text: str) -> None:
+def test_a_sentence_names_no_worker(text: str) -> None:
     """A letter at the head of a sentence is no label."""
     assert fault(text, replace(TERMS, single=True)).message in (
         "there is no plan in the text", "accept needs an existing answer, and there is none",
@@ -391,7 +391,7 @@ def test_access_lists_are_read_in_any_punctuation(cell: str, wanted: tuple[int, 
 
 
 @pytest.mark.parametrize("cell", ["some", "1-2", "x1", "1/2", "-1", "one", "[[1], x]", "٣"])
-def test_what_is_no_access_list_is_a_fault(cell: str) -> None:
+def test_an_unreadable_access_list_is_an_error(cell: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(PlanError, match="step 4 has no readable access list"):
         parse_access(cell, 4, GIVEN)

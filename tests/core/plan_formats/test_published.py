@@ -54,8 +54,8 @@ plain = (
 
 
 @given(st.data())
-def test_what_is_spelled_reads_back(data: st.DataObject) -> None:
-    """Over any pool and any subtask, quotes, backticks and brackets in it too, whole or behind standing steps."""
+def test_a_rendered_plan_parses_back(data: st.DataObject) -> None:
+    """Over any pool and any subtask, quotes, backticks and brackets in it too, complete or after standing steps."""
     context = data.draw(terms_for_tests("numbers"))
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     drawn = data.draw(plans_for(context.rules, plain, context.first))
@@ -171,7 +171,7 @@ def test_a_damaged_plan_in_any_pieces_gives_the_same(changes: list[tuple[int, st
 
 
 def test_a_step_arrives_when_its_access_entry_is_closed() -> None:
-    """A bracket closes it, or the sign behind a bare word."""
+    """A bracket closes it, or the character after a bare word."""
     seen = [text.partition("access_list = ")[2] for _, text in arrivals("published", TWO, TERMS)]
     assert seen == ["[[]", '[[], ["all"]']
     bare = TWO.replace('[[], ["all"]]', '[none, "all"]')
@@ -248,7 +248,7 @@ def test_what_the_published_parser_tolerates_is_tolerated(text: str) -> None:
     ],
 )
 def test_strings_are_read_as_they_were_meant(first: str, wanted: str) -> None:
-    """Stray quotes behind a string, quotes inside it, escapes a text can mean, no quotes at all."""
+    """Stray quotes after a string, quotes inside it, escapes a text can mean, no quotes at all."""
     text = lists("[0, 1]", f'[{first}, "Then stop."]', "[[], []]")
     if wanted.endswith("stop."):
         assert "differ in length" in fault(text).message
@@ -265,7 +265,7 @@ def test_positions_count_from_0_and_name_earlier_steps() -> None:
 
 
 def test_all_opens_what_was_given_too() -> None:
-    """In a review the answer at hand has no position of its own."""
+    """In a review the existing answer has no position of its own."""
     found = plan(TWO, GIVEN)
     assert isinstance(found, Plan)
     assert [step.access for step in found.steps] == [(), (0, 1)]
@@ -328,7 +328,7 @@ def test_steps_before_a_fault_stand() -> None:
     assert error is not None
 
 
-def test_behind_standing_steps_numbers_go_on() -> None:
+def test_numbers_continue_after_standing_steps() -> None:
     """Positions still count from the plan's first step."""
     items, _, _ = read("published", [lists("[2]", '["c"]', "[[0, 1]]")], replace(TERMS, first=3))
     assert [(item.number, item.step.access, item.last) for item in items if isinstance(item, ParsedStep)] == [
@@ -338,7 +338,7 @@ def test_behind_standing_steps_numbers_go_on() -> None:
     assert fault(lists("[2, 2]", '["c", "d"]', "[[], []]"), limited).message == "the plan has more than 3 steps"
 
 
-def test_what_stands_in_front_is_reasoning() -> None:
+def test_text_before_the_lists_is_reasoning() -> None:
     """Without the marks that reading takes away."""
     found = plan(f"First `think`.\nThen act.\n{TWO}")
     assert found.reasoning == "First think.\nThen act."
