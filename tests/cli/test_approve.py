@@ -286,7 +286,7 @@ def test_a_project_file_may_ask_for_it(three: Stage, tmp_path: Path) -> None:
     assert three.run("ask", "hi", "--approve", cwd=tmp_path).code == 3
 
 
-def test_a_wrong_word_in_the_policy_is_told(three: Stage) -> None:
+def test_a_wrong_policy_setting_is_an_error(three: Stage) -> None:
     """It is a yes or a no."""
     three.config.write_text(three.config.read_text() + '\n[policy]\napprove = "sometimes"\n')
     done = three.inside("ask", "hi")
@@ -315,7 +315,7 @@ def test_plan_into_a_pipe_keeps_its_file_whole(three: Stage) -> None:
     assert "step 3: alpha" in done.err
 
 
-def test_the_flow_of_a_stored_run_is_told(three: Stage, tmp_path: Path) -> None:
+def test_the_flow_of_a_stored_run_is_shown(three: Stage, tmp_path: Path) -> None:
     """By reader, as text and as JSON; one step alone; a step that is not there is refused."""
     notes = tmp_path / "notes.txt"
     notes.write_text("There are three hills.\n")

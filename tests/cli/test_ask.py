@@ -204,7 +204,7 @@ def test_a_schema_reaches_the_answering_worker(stage: Stage, tmp_path: Path) -> 
     assert '"apples"' in question_of(stage)
 
 
-def test_an_answer_that_is_no_json_does_not_pass_for_one(stage: Stage, tmp_path: Path) -> None:
+def test_an_answer_that_is_not_json_exits_7(stage: Stage, tmp_path: Path) -> None:
     """With `--schema`, prose is printed all the same, and a script hears of it: 7."""
     schema = tmp_path / "schema.json"
     schema.write_text("{}")

@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("content", ["not json", "[1]", "", "[" * 100_000])
-def test_a_schema_that_is_none_is_refused(stage: Stage, tmp_path: Path, content: str) -> None:
+def test_an_invalid_schema_is_refused(stage: Stage, tmp_path: Path, content: str) -> None:
     """`--schema` with something that is no JSON object: 2."""
     file = tmp_path / "schema.json"
     file.write_text(content)

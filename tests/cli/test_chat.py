@@ -64,7 +64,7 @@ def test_a_line_that_names_no_command_is_a_question(line: str) -> None:
     assert find_command(line) is None
 
 
-def test_a_command_is_told_apart_from_what_stands_behind_it() -> None:
+def test_a_command_is_separated_from_its_arguments() -> None:
     """The name ends at the first space."""
     found = find_command("/redo 3  claude ")
     assert found is not None

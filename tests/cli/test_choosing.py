@@ -14,7 +14,7 @@ from tests.models.test_llama_model_info import lora
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1#m", "openai/gpt-9", "alpha"])
-def test_an_adapter_over_what_is_no_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
+def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
     """It is not left out without a word: nothing is asked, and the hint says how to go on."""
     adapter = lora(tmp_path / "lora.gguf")
     done = stage.inside("ask", "Why?", "--conductor", conductor, "--adapter", str(adapter))

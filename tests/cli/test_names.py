@@ -88,7 +88,7 @@ def test_files_are_where_the_settings_say(environ: dict[str, str], monkeypatch: 
     assert completion_names._directory("data", environ) == str(app_paths(environ).data)
 
 
-def test_a_name_that_a_shell_could_run_is_not_told(tmp_path: Path) -> None:
+def test_a_name_that_a_shell_could_run_is_not_printed(tmp_path: Path) -> None:
     """Bash expands the words that it is offered: a name in a settings file is no command."""
     tmp_path.joinpath("config.toml").write_text('[workers]\n"$(touch pwned)" = {}\n"a b" = {}\ngood = {}\n"`x`" = {}\n')
     assert completion_names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == ["good"]
@@ -107,7 +107,7 @@ def test_other_command_lines_are_left_to_the_command(words: list[str]) -> None:
     assert completion_names.names(words, {}) is None
 
 
-def test_another_file_stands_in_for_the_users(tmp_path: Path) -> None:
+def test_another_file_replaces_the_users(tmp_path: Path) -> None:
     """`--config` and its variable name the file whose workers are offered; the flag wins."""
     for name in ("one", "two"):
         tmp_path.joinpath(f"{name}.toml").write_text(f"[workers.{name}]\n")

@@ -139,7 +139,7 @@ def test_a_wrong_plan_is_refused_with_the_place(stage: Stage, tmp_path: Path, wh
 @pytest.mark.parametrize(
     "text", ["", "no json", "[]", '{"a": 1}', "null", "[" * 100_000, '{"steps": 1, "question": 2}']
 )
-def test_a_file_that_is_no_plan_is_refused(stage: Stage, text: str) -> None:
+def test_a_file_that_is_not_a_plan_is_refused(stage: Stage, text: str) -> None:
     """Anything else on stdin: 2."""
     done = stage.inside("run", "-", given=text)
     assert done.code == 2

@@ -105,7 +105,7 @@ def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, 
     assert "Not shown to you: the earlier turns, the attached files." in text
 
 
-def test_a_rule_that_a_conversation_keeps_is_told_as_such(stage: Stage) -> None:
+def test_a_rule_kept_from_a_conversation_is_named(stage: Stage) -> None:
     """It stands in no file: what ends it is a new conversation, and the hint says so."""
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "--deny", "beta", "What?").code == 0

@@ -173,7 +173,7 @@ def test_a_model_that_cannot_plan_is_not_chosen(stage: Stage, name: str) -> None
     assert not stage.own.exists()
 
 
-def test_no_name_is_no_model(stage: Stage) -> None:
+def test_an_empty_name_is_not_a_model(stage: Stage) -> None:
     """`model use ""`, as an unset variable in a script gives it: 2."""
     assert stage.inside("model", "use", "").code == 2
 
@@ -202,7 +202,7 @@ def test_a_setting_is_set_and_taken_out_again(stage: Stage) -> None:
     assert settings(stage) == {}
 
 
-def test_a_setting_without_effect_is_told(stage: Stage) -> None:
+def test_a_setting_without_effect_prints_a_notice(stage: Stage) -> None:
     """What config.toml says wins over what is set, and the command says so."""
     done = stage.inside("config", "set", "limits.attempts", "3")
     assert (done.code, done.out) == (0, "limits.attempts = 1\n")
@@ -249,7 +249,7 @@ def test_processes_that_change_settings_at_once_both_do(stage: Stage) -> None:
     assert settings(stage) == {"limits": dict.fromkeys(names, 2)}
 
 
-def test_settings_that_cannot_be_written_are_told(stage: Stage) -> None:
+def test_settings_that_cannot_be_written_are_an_error(stage: Stage) -> None:
     """A directory in the place of the file: 3, with its name, and nothing is left beside it."""
     stage.own.mkdir()
     done = stage.inside("config", "set", "limits.steps", "2")

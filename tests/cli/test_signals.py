@@ -80,7 +80,7 @@ def test_a_signal_before_the_run_ends_the_process_quietly(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_end_has_an_end(stage: Stage, number: signal.Signals) -> None:
+def test_a_terminated_run_has_an_end(stage: Stage, number: signal.Signals) -> None:
     """SIGTERM, or a terminal that closes: what is finished stands in the trace with its cost, and 143."""
     stage.plan = TWO
     stage.models["beta"] = stalls()

@@ -150,7 +150,7 @@ def test_continue_without_a_run_means_the_last_one(given: str, meant: str) -> No
     assert with_run_id(given.split()) == meant.split()
 
 
-def test_a_fault_of_ours_is_told_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception that nobody foresaw is one line and a request, not a traceback: 1."""
 
     def fail(*_: object) -> None:

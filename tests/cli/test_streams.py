@@ -73,7 +73,7 @@ def test_an_answer_that_nobody_reads_is_in_the_trace(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("form", ["answer", "json", "jsonl"])
-def test_a_full_standard_output_is_told(stage: Stage, form: str) -> None:
+def test_a_full_standard_output_is_an_error(stage: Stage, form: str) -> None:
     """Standard output on a full disk: the run has an end in the trace, the error says where, 1 or 130."""
     with Path("/dev/full").open("wb") as full:
         done = stage.run("ask", "hi", "--format", form, stdout=full)
@@ -84,7 +84,7 @@ def test_a_full_standard_output_is_told(stage: Stage, form: str) -> None:
     assert entry["state"] in ("finished", "failed")
 
 
-def test_a_full_standard_output_of_a_listing_is_told(stage: Stage) -> None:
+def test_a_full_standard_output_of_a_listing_is_an_error(stage: Stage) -> None:
     """A command that lists says what the system refused, 1."""
     with Path("/dev/full").open("wb") as full:
         done = stage.run("config", "show", stdout=full)
@@ -168,7 +168,7 @@ def small_disk(stage: Stage) -> Iterator[tuple[str, ...]]:
     subprocess.run(["umount", str(stage.traces)], check=True)
 
 
-def test_a_disk_that_is_really_full_is_told(stage: Stage, small_disk: tuple[str, ...]) -> None:
+def test_a_disk_that_is_really_full_is_an_error(stage: Stage, small_disk: tuple[str, ...]) -> None:
     """A file system without a free block: the answer comes, the error says why there is no whole trace."""
     stage.models["alpha"] = says("word " * 20_000)
     done = stage.run("ask", "hi", under=small_disk)
@@ -179,7 +179,7 @@ def test_a_disk_that_is_really_full_is_told(stage: Stage, small_disk: tuple[str,
     assert stage.inside("trace", "list", "--json").json[0]["state"] == "interrupted"
 
 
-def test_a_directory_for_traces_that_cannot_be_made_is_told(stage: Stage) -> None:
+def test_a_trace_directory_that_cannot_be_made_is_an_error(stage: Stage) -> None:
     """A file in the place of the state directory: 3 before anything is asked; `--no-trace` gets the answer."""
     (stage.home / "state").write_text("in the way")
     done = stage.inside("ask", "hi")
@@ -200,7 +200,7 @@ def test_a_slow_reader_gets_every_line(stage: Stage) -> None:
     assert len(head) + len(done.events) == len((stage.traces / f"{run}.jsonl").read_text().splitlines())
 
 
-def test_a_fault_in_a_view_ends_the_run_and_is_told() -> None:
+def test_a_bug_in_a_view_ends_the_run_and_is_raised() -> None:
     """A view that breaks must not leave the command waiting for it."""
 
     class Broken:

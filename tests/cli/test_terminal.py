@@ -231,7 +231,7 @@ def test_quiet_shows_the_answer_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("size", [(12, 5), (20, 3), (1, 1)], ids=["12x5", "20x3", "1x1"])
-def test_a_very_small_terminal_is_no_fault(stage: Stage, size: tuple[int, int]) -> None:
+def test_a_very_small_terminal_works(stage: Stage, size: tuple[int, int]) -> None:
     """However small the window, the run goes well and the cursor is back."""
     stage.plan = TWO
     with terminal(stage, "ask", "hi", size=size) as shown:
@@ -333,7 +333,7 @@ WORKING = re.compile(r"^ (\d) running .* tokens$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("lost", ["at once", "in two steps"])
-def test_nothing_stands_twice_after_tmux_took_columns_and_lines_away(
+def test_nothing_is_drawn_twice_after_tmux_shrinks_the_window(
     stage: Stage, tmux: Callable[..., str], lost: str
 ) -> None:
     """Five steps at work at 120x40, then 70x30, twice: each head once. tmux tells the second of two sizes late."""

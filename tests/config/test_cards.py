@@ -94,7 +94,7 @@ def test_a_worker_that_changed_has_no_card(changed: Worker) -> None:
     assert Cards(measured=(measured(),)).on(changed).card == Card()
 
 
-def test_a_worker_may_be_renamed_and_priced_anew() -> None:
+def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
     """Its name, what is said of it, its price, and how many calls it takes at once do not change what it writes."""
     same = replace(WORKER, name="beta", about="new", parallel=9, price=Price(input=Decimal(3), output=Decimal(3)))
     same = replace(same, options={**same.options, "key_env": "MY_KEY"})
@@ -146,7 +146,7 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
         ("[" * 100_000, "is damaged"),
     ],
 )
-def test_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: str, said: str) -> None:
+def test_a_damaged_file_is_reported_and_renamed(tmp_path: Path, text: str, said: str) -> None:
     """Reading never fails; writing gives the damaged file another name and loses nothing of it."""
     path = tmp_path / "cards.json"
     path.write_text(text)
@@ -210,7 +210,11 @@ def test_a_directory_and_a_device_are_no_file_of_cards(tmp_path: Path) -> None:
     inside.parent.mkdir()
     inside.write_text("mine")
     os.mkfifo(tmp_path / "pipe")
-    for path, said in ((inside.parent, "a directory"), (tmp_path / "pipe", "no regular file"), (inside / "x", "Not a")):
+    for path, said in (
+        (inside.parent, "a directory"),
+        (tmp_path / "pipe", "not a regular file"),
+        (inside / "x", "Not a"),
+    ):
         with pytest.raises(ConfigError, match=said):
             check_cards_file(path)
         assert said in read_cards(path).problem

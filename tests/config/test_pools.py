@@ -91,7 +91,7 @@ def test_a_name_or_key_that_is_given_twice_is_reported_with_its_line(tmp_path: P
         pools(tmp_path, text)
 
 
-def test_a_pool_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_pool_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     """The error names the pools, or how to make one."""
     found = pools(tmp_path, "[pools.x]\nworkers = ['a']")
     assert find_pool(found, "x").workers == ("a",)
@@ -103,7 +103,7 @@ def test_a_pool_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) ->
     assert "conductor pools add z" in caught.value.hint
 
 
-def test_a_pool_that_names_nobody_we_know_is_told_when_it_is_used(tmp_path: Path) -> None:
+def test_a_pool_with_an_unknown_worker_is_reported_when_it_is_used(tmp_path: Path) -> None:
     """File, line, the name, and the workers that there are."""
     (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'zeta']")
     with pytest.raises(ConfigError, match=r"config.toml, line 2: pool 'x' names 'zeta'") as caught:

@@ -54,7 +54,7 @@ def test_outside_a_repository_the_home_directory_is_the_end(tmp_path: Path, monk
     assert project_files(tmp_path) == ()
 
 
-def test_what_is_no_file_is_none(tree: Path) -> None:
+def test_what_is_not_a_file_is_ignored(tree: Path) -> None:
     """A directory of that name is left alone, and a working directory that is gone has none."""
     (tree / NAME).mkdir()
     assert project_files() == ()
@@ -130,7 +130,7 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
         ("[policy]\nallow = [[1]]", "policy.allow is [[1]]; expected a list of worker names"),
     ],
 )
-def test_values_that_make_no_sense_are_told_with_their_line(tree: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_values_are_reported_with_their_line(tree: Path, tmp_path: Path, text: str, said: str) -> None:
     """As in one's own file."""
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:

@@ -64,7 +64,7 @@ def test_an_empty_variable_says_nothing(files: dict[str, str]) -> None:
     assert load_settings(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps == 5
 
 
-def test_ultra_brings_a_review_unless_told_otherwise(files: dict[str, str]) -> None:
+def test_ultra_adds_a_review_unless_set_otherwise(files: dict[str, str]) -> None:
     """The mode's review is a default: a recursion that somebody set is kept."""
     ultra = {"conductor.mode": "ultra"}
     assert load_settings(files, ultra).limits.recursion == 1
@@ -107,7 +107,7 @@ def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
     assert WRONG[text] in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(files: dict[str, str]) -> None:
+def test_bytes_that_are_not_text_are_reported_with_their_line(files: dict[str, str]) -> None:
     """A file in another encoding is an error with its line; a mark at the head of UTF-8 is passed over."""
     path = write(files, "")
     path.write_bytes(b"[limits]\n# \xe9t\xe9\nsteps = 1\n")
@@ -117,7 +117,7 @@ def test_bytes_that_are_no_text_are_told_with_their_line(files: dict[str, str]) 
     assert load_settings(files).limits.steps == 1
 
 
-def test_a_directory_in_the_place_of_the_file_is_told(files: dict[str, str], tmp_path: Path) -> None:
+def test_a_directory_instead_of_the_file_is_an_error(files: dict[str, str], tmp_path: Path) -> None:
     """What cannot be read is named."""
     (tmp_path / "config.toml").mkdir()
     with pytest.raises(ConfigError, match=r"config.toml cannot be read"):

@@ -104,7 +104,7 @@ WRONG = {
     "kind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking_budget",
     "kind = 'gemini'\nthinking_budget = -1": "line 3: thinking_budget is -1; expected at least 0",
     "kind = 'gemini'\nreasoning_effort = 'low'\nthinking_budget = 9": "line 4: worker 'w': thinking_budget and",
-    "kind = 'anthropic'\ntemperature = 0.2\nreasoning_effort = 'low'": "line 3: worker 'w': temperature is 0.2 beside",
+    "kind = 'anthropic'\ntemperature = 0.2\nreasoning_effort = 'low'": "line 3: worker 'w': temperature is 0.2, and",
 }
 
 
@@ -172,7 +172,7 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["limits = 3", "workers = 3", "x = 1", "[workers]\nw = 3"])
-def test_a_broken_file_of_our_own_is_mended_or_told(tmp_path: Path, text: str) -> None:
+def test_a_broken_own_file_is_repaired_or_reported(tmp_path: Path, text: str) -> None:
     """What somebody wrote into settings.toml by hand never ends in a crash, and is never lost silently."""
     (tmp_path / "settings.toml").write_text(text)
     if not text.startswith("["):
@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["settings.toml"]
 
 
-def test_what_is_no_text_is_not_written(tmp_path: Path) -> None:
+def test_what_is_not_text_is_not_written(tmp_path: Path) -> None:
     """Bytes of a command line that are not UTF-8 are an error, and what stands in the file stays."""
     set_value(where(tmp_path), "limits.steps", 2)
     with pytest.raises(ConfigError, match="UTF-8"):

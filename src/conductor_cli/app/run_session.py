@@ -27,7 +27,7 @@ class PlanDecider(Protocol):
     """Decides about a plan that a run holds."""
 
     def decide(self, run: Run) -> Decision | None:
-        """What becomes of the plan; None drops it. Blocks, so it is called on a thread of its own."""
+        """What becomes of the plan; None drops it. Blocks, so it is called on its own thread."""
 
     def wake(self) -> None:
         """The run has ended: nobody waits for a decision any more. Called from any thread."""
@@ -122,7 +122,7 @@ def _cannot_store(directory: Path, error: OSError) -> ConfigError:
 
 
 class _ViewThread:
-    """Shows a run on a thread of its own, so that a reader who stops reading does not hold a worker's stream up.
+    """Shows a run on its own thread, so that a reader who stops reading does not hold a worker's stream up.
 
     The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """

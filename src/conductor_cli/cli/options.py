@@ -194,7 +194,7 @@ class RunOptions:
 
     @property
     def approved(self) -> bool:
-        """Whether `--yes` was given. That is no setting: it approves every plan, whoever asks for approval."""
+        """Whether `--yes` was given. It is not a setting: it approves every plan, also where a policy asks."""
         return self.approve is False
 
     def settings(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class RunOptions:
 
 
 def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option for each field of `RunOptions`, in place of its parameter `options`.
+    """Give a command one option for each field of `RunOptions`, instead of its parameter `options`.
 
     Typer reads a command's options from its signature, so the command gets one that lists them all.
     """

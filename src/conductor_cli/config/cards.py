@@ -29,7 +29,7 @@ from conductor_cli.models.disk import exclusive_lock, write_atomically
 FORMAT: Final = 1
 
 LARGEST: Final = 16 << 20
-"""Bytes of a file of cards; more is no such file."""
+"""Bytes of a file of cards; a larger file is something else."""
 
 WITHOUT_EFFECT: Final = frozenset({"threads", "gpu_layers", "repack", "mmap", "cache", "ca_file", "key_env"})
 """Options that change where and how fast a worker runs, not what it writes."""
@@ -46,7 +46,7 @@ class Strength:
 
     def __post_init__(self) -> None:
         if not 0 <= self.right <= self.n:
-            raise ConfigError(f"{self.right} of {self.n} is no share")
+            raise ConfigError(f"{self.right} of {self.n} is not a share")
 
     @property
     def share(self) -> float:
@@ -174,7 +174,7 @@ def _read(path: Path) -> Cards:
     except FileNotFoundError:
         return Cards()
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
+        raise OSError(errno.EINVAL, "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
     if found.st_size > LARGEST:
         return Cards(problem=f"{path} is larger than {LARGEST >> 20} MiB, so it holds no cards", foreign=True)
     try:

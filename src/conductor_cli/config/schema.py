@@ -69,20 +69,20 @@ class Setting:
         right = isinstance(value, _TYPES[self.type])
         if not right or (isinstance(value, bool) and self.type != "yes-no"):
             raise self._wrong(value)
-        kept: Any = value
+        checked: Any = value
         try:
             if self.type in {"number", "money"}:
-                kept = float(value) if self.type == "number" else Decimal(str(value))
+                checked = float(value) if self.type == "number" else Decimal(str(value))
             elif self.type in {"names", "groups"}:
                 if self.type == "groups" and isinstance(value, tuple) and all(isinstance(v, tuple) for v in value):
                     return value  # checked before
-                kept = tuple(dict.fromkeys(value))
-            fits = self._fits(kept)
+                checked = tuple(dict.fromkeys(value))
+            fits = self._fits(checked)
         except (ValueError, OverflowError, InvalidOperation, TypeError):  # TypeError: lists in a list
             fits = False
         if not fits:
             raise self._wrong(value)
-        return (kept,) if self.type == "groups" else kept
+        return (checked,) if self.type == "groups" else checked
 
     def _fits(self, value: Any) -> bool:  # noqa: ANN401 - a value of the right type
         match self.type:
@@ -118,60 +118,61 @@ SETTINGS: Final = (
             help="the model that plans: a GGUF file, a URL, or provider/model"),
     Setting(name="conductor.profile", type="text", default="auto",
             choices=("auto", "prompted", "prompted-json", "published"),
-            help="how the conductor reads and writes plans; auto goes by the model"),
+            help="how prompts and plans of the conductor are written; auto depends on the model"),
     Setting(name="conductor.adapter", type="text", default="",
-            help="a LoRA adapter in a GGUF file, laid over a local model"),
+            help="a LoRA adapter in a GGUF file, applied to a local model"),
     Setting(name="conductor.mode", type="text", default="auto", choices=("mini", "auto", "ultra"),
-            help="one worker; up to five steps; reasoning and recursion too"),
+            help="mini: one worker; auto: up to five steps; ultra: with reasoning and a review"),
     Setting(name="conductor.pool", type="text", default="",
-            help="the named pool whose workers are on offer; empty for every worker that is enabled"),
+            help="the named pool to use; empty for every enabled worker"),
     Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",
-            pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model on the GPU: auto, all or a number"),
+            pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model to put on the GPU: auto, all or a number"),
     Setting(name="conductor.context", type="whole", default=8192, least=512,
-            help="tokens of context for a local model"),
+            help="context size of a local model, in tokens"),
     Setting(name="conductor.threads", type="whole", default=0, least=0,
-            help="threads of a local model; 0 takes one a physical core"),
+            help="threads of a local model; 0 uses one per physical core"),
     Setting(name="conductor.prepare", type="yes-no", default=True,
             help="read the fixed part of the prompt at once after model pull, so that the first question is faster"),
-    Setting(name="limits.steps", type="whole", default=5, most=MAX_STEPS, help="most steps of a plan, 1 to 5"),
-    Setting(name="limits.parallel", type="whole", default=8, help="most steps at the same time"),
-    Setting(name="limits.attempts", type="whole", default=3, help="attempts of one worker at one step"),
+    Setting(name="limits.steps", type="whole", default=5, most=MAX_STEPS, help="maximum steps in a plan, 1 to 5"),
+    Setting(name="limits.parallel", type="whole", default=8, help="maximum steps at the same time"),
+    Setting(name="limits.attempts", type="whole", default=3, help="maximum attempts of one worker at one step"),
     Setting(name="limits.recursion", type="whole", default=0, least=0,
-            help="reviews by the conductor itself behind the plan"),
-    Setting(name="limits.seconds", type="number", default=None, help="most seconds a run"),
-    Setting(name="limits.cost", type="money", default=None, help="most US dollars a run"),
-    Setting(name="limits.tokens", type="whole", default=None, help="most tokens a run, in and out"),
-    Setting(name="limits.calls", type="whole", default=None, help="most worker calls a run"),
-    Setting(name="limits.cost_day", type="money", default=None, help="most US dollars a day, over all runs"),
-    Setting(name="limits.tokens_day", type="whole", default=None, help="most tokens a day, over all runs"),
-    Setting(name="limits.calls_day", type="whole", default=None, help="most worker calls a day, over all runs"),
-    Setting(name="timeouts.first_token", type="number", default=180.0, help="seconds to the first token of an attempt"),
-    Setting(name="timeouts.idle", type="number", default=90.0, help="seconds between two tokens"),
-    Setting(name="timeouts.total", type="number", default=900.0, help="seconds for one attempt"),
+            help="review steps to append: the conductor checks its own answer"),
+    Setting(name="limits.seconds", type="number", default=None, help="maximum seconds per run"),
+    Setting(name="limits.cost", type="money", default=None, help="maximum US dollars per run"),
+    Setting(name="limits.tokens", type="whole", default=None, help="maximum tokens per run, input and output"),
+    Setting(name="limits.calls", type="whole", default=None, help="maximum worker calls per run"),
+    Setting(name="limits.cost_day", type="money", default=None, help="maximum US dollars per day, over all runs"),
+    Setting(name="limits.tokens_day", type="whole", default=None, help="maximum tokens per day, over all runs"),
+    Setting(name="limits.calls_day", type="whole", default=None, help="maximum worker calls per day, over all runs"),
+    Setting(name="timeouts.first_token", type="number", default=180.0,
+            help="maximum seconds to the first token of an attempt"),
+    Setting(name="timeouts.idle", type="number", default=90.0, help="maximum seconds between two tokens"),
+    Setting(name="timeouts.total", type="number", default=900.0, help="maximum seconds for one attempt"),
     Setting(name="policy.allow", type="groups", default=(),
-            help="only these workers are asked, by name, tag:… or provider:…"),
-    Setting(name="policy.deny", type="names", default=(), help="these workers are never asked"),
+            help="ask only these workers: names, tag:… or provider:…"),
+    Setting(name="policy.deny", type="names", default=(), help="never ask these workers"),
     Setting(name="policy.local_only", type="yes-no", default=False,
-            help="nothing leaves this machine: neither workers nor the conductor may be elsewhere"),
+            help="use only models on this machine, for planning too"),
     Setting(name="policy.files_only", type="groups", default=(),
-            help="only these workers are shown attached files, and answers that may hold something of them"),
+            help="show attached files, and answers that may contain parts of them, only to these workers"),
     Setting(name="policy.no_question", type="names", default=(),
-            help="these workers never see the question, only their subtask and its access list"),
+            help="never show the question to these workers, only their subtask and the answers it needs"),
     Setting(name="policy.no_others", type="names", default=(),
-            help="these workers never see answers that somebody else had a hand in"),
+            help="never show these workers answers that others contributed to"),
     Setting(name="policy.approve", type="yes-no", default=False,
-            help="a plan is shown, and waits for a yes, before any worker is called"),
+            help="show each plan and wait for approval before any worker is called"),
     Setting(name="policy.project", type="yes-no", default=True,
-            help="heed the .conductor.toml of the working tree, which can only narrow"),
+            help="apply the .conductor.toml of the working tree, which can only narrow settings"),
     Setting(name="output.progress", type="text", default="auto", choices=("auto", "tree", "plain", "none"),
-            help="what is shown on stderr while a run goes on"),
+            help="progress display on stderr"),
     Setting(name="output.color", type="text", default="auto", choices=("auto", "always", "never"),
-            help="colour on a terminal"),
+            help="colours on a terminal"),
     Setting(name="output.markdown", type="yes-no", default=True,
-            help="render the answer as Markdown on a terminal that shows colours"),
-    Setting(name="output.brief", type="yes-no", default=False, help="a step that has ended is one line of the tree"),
+            help="render the answer as Markdown on a terminal with colours"),
+    Setting(name="output.brief", type="yes-no", default=False, help="show each finished step as one line"),
     Setting(name="chat.context", type="whole", default=8000, least=256,
-            help="tokens of earlier questions and answers that a chat sends along, about"),
+            help="approximate tokens of earlier questions and answers that a chat sends with a question"),
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
 )  # fmt: skip
 
