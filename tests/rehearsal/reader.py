@@ -71,7 +71,7 @@ def rows(text: str, it: str | None) -> Iterator[str]:
 def done(operation: str, x: str, k: int) -> str | None:
     """The operation, written once more and in another way."""
     if operation in {"reverse", "count", "sort", "first", "last"}:
-        if not x.isalpha():
+        if not x.isalpha() or len(x) not in range(3, 10):  # "the element whose symbol is O written backwards" is OXYGEN
             return None
         return {"reverse": "".join(reversed(x)), "count": f"{len(list(x))}", "sort": "".join(sorted(x)),
                 "first": x[:1], "last": x[-1:]}[operation]  # fmt: skip
