@@ -293,7 +293,7 @@ def test_what_was_exported_is_imported_and_plans(trained: Trained, tmp_path: Pat
         for command in (("model", "import", base), ("model", "use", "whole")):
             assert stage.inside(*command).code == 0
         alone, over = (
-            stage.run("ask", "How many?", "--seed", "3", "--format", "json", *more)
+            stage.inside("ask", "How many?", "--seed", "3", "--format", "json", *more)
             for more in ((), ("--adapter", str(adapter)))
         )
     assert (alone.code, over.code) == (0, 0), alone.err + over.err
