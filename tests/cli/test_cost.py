@@ -114,7 +114,7 @@ def test_an_absurd_limit_of_a_day_is_refused(stage: Stage, name: str, value: str
 
 
 def test_spending_that_cannot_be_recorded_stops_only_limits(stage: Stage, home: Path) -> None:
-    """With a limit the run is refused; without one it runs, and it is said that nothing was written down."""
+    """With a limit the run is refused; without one it runs, and a notice says that nothing was recorded."""
     (home / "state/conductor-llm").mkdir(parents=True)
     (home / "state/conductor-llm/spending").write_text("a file")
     priced(stage, "cost_day = 1")

@@ -85,7 +85,7 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
 
 
 def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gemini's key may stand under two names."""
+    """Gemini's key may have two variable names."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("GOOGLE_API_KEY", OTHER)
     states = [(row["source"], row["state"]) for row in stage.inside("keys", "list", "--json").json]
@@ -142,7 +142,7 @@ def test_a_key_that_replaces_one_for_another_address_is_reported(stage: Stage) -
 
 @pytest.mark.parametrize("words", [("openai", KEY), (KEY,), ("openai", "--key", KEY), ("openai", f"--key={KEY}")])
 def test_a_key_is_never_an_argument(stage: Stage, words: tuple[str, ...]) -> None:
-    """It would stand in the shell's history and in `ps`; the error does not repeat it."""
+    """It would be visible in the shell's history and in `ps`; the error does not repeat it."""
     done = stage.inside("keys", "set", *words)
     assert done.code == 2
     explained(done)
@@ -192,7 +192,7 @@ def test_a_key_that_is_not_stored_cannot_be_removed(stage: Stage) -> None:
 
 @pytest.fixture
 def lost(address: str, home: Path) -> Path:
-    """A list with a key in a keyring, where there is none."""
+    """A list with a key in a keyring that is gone."""
     kept = {"base_url": "https://api.openai.com/v1", "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
     path = home / "data/conductor-llm/keys.json"
     path.parent.mkdir(parents=True)
@@ -201,7 +201,7 @@ def lost(address: str, home: Path) -> Path:
 
 
 def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage, lost: Path) -> None:
-    """Exit 0; and it is said that the key itself may still be where nobody can look now."""
+    """Exit 0; a notice says that the key itself may still be in the keyring."""
     done = stage.inside("keys", "rm", "openai")
     assert (done.code, done.out) == (0, "removed the key of openai from the list of stored keys\n")
     assert done.err == ("no working keyring found: the key may still be in the keyring (SecretService Keyring)\n")

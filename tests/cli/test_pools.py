@@ -46,7 +46,7 @@ def test_a_pool_is_made_listed_used_and_removed(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
 def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
-    """`--workers` chooses among the pool's workers; one that is outside of it is told, with who is inside."""
+    """`--workers` chooses among the pool's workers; one outside of it is an error that lists them."""
     stage.inside("pools", "add", "both", "beta", "alpha")
     stage.inside("pools", "add", "small", "beta")
     assert stage.inside(command, "hi", "--pool", "both", "--workers", "alpha").code == 0
@@ -175,7 +175,7 @@ def test_a_shipped_pool_may_be_added_without_keys(stage: Stage, pool: str) -> No
 
 
 def test_a_shipped_pool_is_shown_with_its_sources(stage: Stage) -> None:
-    """Which models are the published ones, which stand in for others, and where each line is from."""
+    """Which models are the published ones, which replace others, and where each line is from."""
     data = stage.inside("pools", "show", "published", "--json").json
     assert data["source"].startswith("arXiv")
     assert [row["name"] for row in data["workers"] if not row["published"]] == ["claude-sonnet-4-6"]
@@ -189,7 +189,7 @@ def test_a_shipped_pool_is_shown_with_its_sources(stage: Stage) -> None:
 
 
 def test_workers_are_switched_by_several_names_and_by_pool(stage: Stage) -> None:
-    """Each is told; one that is not ours stops the command before anything is changed."""
+    """Each is reported; a worker that was not added by conductor stops the command before anything is changed."""
     own(stage, "alpha", "beta", "gamma")
     stage.inside("pools", "add", "two", "beta", "gamma")
     assert stage.inside("workers", "disable", "alpha", "beta").out == "disabled alpha\ndisabled beta\n"
@@ -218,7 +218,7 @@ def test_a_removed_worker_leaves_its_pools(stage: Stage) -> None:
 
 
 def test_a_pool_in_use_that_loses_its_last_worker_is_used_no_more(stage: Stage) -> None:
-    """Runs that name no pool go on with all workers; it is said."""
+    """Runs that name no pool continue with all workers; a notice says so."""
     own(stage, "alpha", "beta")
     stage.inside("pools", "add", "one", "alpha")
     stage.inside("pools", "use", "one")
@@ -256,7 +256,7 @@ def test_a_new_worker_needs_a_kind(stage: Stage) -> None:
 
 
 def test_who_reads_a_worker_and_what_it_costs_is_shown(stage: Stage) -> None:
-    """A server of one's own is read by this machine; what has no price says so, and an unknown name is told."""
+    """What a local server is sent stays on this machine; a missing price and an unknown name are reported."""
     shown = stage.inside("workers", "show", "alpha").out
     assert "this machine" in shown
     assert "unknown" in shown
@@ -295,7 +295,7 @@ def test_thinking_is_a_token_too(stage: Stage) -> None:
 
 
 def test_a_refused_setting_is_named(stage: Stage) -> None:
-    """Which setting, its value, why, and how to take it out; the other workers are tested all the same."""
+    """Which setting, its value, why, and how to remove it; the other workers are still tested."""
     cool = stage.worker("beta", "temperature = 0.2")
     stage.configure(f"[limits]\nattempts = 1\n{cool}", workers=("alpha",))
     stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")

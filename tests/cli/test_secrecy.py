@@ -44,7 +44,7 @@ TELLING = 10
 
 
 def told(text: str) -> str:
-    """The first part of a spelling of the key that is in `text`; empty where there is none."""
+    """The first part of a spelling of the key that is in `text`; empty if there is none."""
     for spelled in PLAN_FORMATS.values():
         core = spelled[6:-3]  # what stands around may be part of the first and last letters of base64
         for start in range(len(core) - TELLING):
@@ -194,7 +194,7 @@ def test_a_key_in_an_attached_file_is_not_stored(keyed: Stage, tmp_path: Path) -
 
 
 def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tmp_path: Path) -> None:
-    """Traces, outcomes, the kept replies, the report and what is shown: all but the copy of the user's own cases."""
+    """Traces, outcomes, cached replies, the report and the output: all but the copy of the user's own cases."""
     keyed.models = {"alpha": streamed(f"It is 7, your key is {everything()}", 3)}
     cases, report = tmp_path / "cases.jsonl", keyed.home / "report.html"
     case = {"id": "1", "question": f"Is {KEY} good?", "answer": "7", "scorer": "number", "tags": ["keys"]}

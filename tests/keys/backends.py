@@ -12,7 +12,7 @@ from keyring.errors import InitError, KeyringLocked, PasswordDeleteError, Passwo
 
 
 class Kept(KeyringBackend):  # type: ignore[misc]  # keyring is not looked into
-    """A keyring that works, kept in a directory of its own; for the faults below to spoil."""
+    """A keyring that works, with files in a directory of its own; the faults below build on it."""
 
     priority = 1
 
@@ -87,7 +87,7 @@ class Dying(Kept):
 
 
 class Hanging(Kept):
-    """Starts a helper that holds the output open, and both wait for ever."""
+    """Starts a helper that holds the output open, and both wait forever."""
 
     def get_password(self, service: str, username: str) -> str | None:
         waits = [sys.executable, "-c", "import sys, time; time.sleep(6)"]

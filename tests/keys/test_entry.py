@@ -94,7 +94,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 def test_an_address_holds_no_password() -> None:
-    """An address is shown; what stands before the @ would be, too."""
+    """An address is shown, and so would be what is before the @."""
     with pytest.raises(UsageError, match="user name or a password") as error:
         address("openai", "https://me:secret@llm.example.com/v1")
     assert "secret" not in str(error.value) + error.value.hint

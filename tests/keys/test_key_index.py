@@ -46,7 +46,7 @@ def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
 
 
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """A key that others may have had is told, with what to do."""
+    """A key that other users may have read is reported, with what to do."""
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
     path = key_index.index_path(tmp_path)
     path.chmod(0o640)
@@ -74,7 +74,7 @@ def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) ->
 
 
 def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """A file where the directory should be: nothing is kept, and the error names it."""
+    """A file where the directory should be: nothing is stored, and the error names it."""
     (tmp_path / "data").write_text("")
     with pytest.raises(ConfigError, match=r"keys\.json cannot be written"):
         safe(tmp_path / "data").set("openai", URL, KEY, plaintext=True)
@@ -89,7 +89,7 @@ def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 
 
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
-    """Setting it anew in a file does not depend on a keyring that has gone since."""
+    """Storing it again in a file does not depend on a keyring that has disappeared."""
     kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring", "backend": "x"}
     key_index.index_path(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)

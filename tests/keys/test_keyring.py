@@ -127,7 +127,7 @@ def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
 
 
 def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Path) -> None:
-    """A bus without a keyring, as in a container: what to do instead, in two lines, and nothing is kept."""
+    """A bus without a keyring, as in a container: two lines say what to do instead, and nothing is stored."""
     with pytest.raises(KeyringError, match="no working keyring found") as error:
         safe(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4

@@ -104,7 +104,7 @@ def test_the_key_is_never_echoed() -> None:
 
 
 def test_who_sent_no_key_is_reported_that_one_is_required() -> None:
-    """There is none to check: the hint says how to name one. A key that was refused is to be checked."""
+    """No key was sent, so the hint says how to name one. A key that was rejected has to be checked."""
     without, refused = refusal(401, {"error": "who are you"}), refusal(401, {"error": "no"}, ("sk-abcdef123",))
     assert str(without).startswith("host: a key is required, and none was sent (401)")
     assert "--key-env" in without.hint
@@ -354,7 +354,7 @@ def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any
     ],
 )  # fmt: skip
 def test_what_shortening_would_not_help_is_something_else(status: int, body: Any) -> None:
-    """Rates, bounds on replies, plans and other lengths are told as what they are."""
+    """Rate limits, limits on replies, and plans are not reported as a question that is too long."""
     assert refusal(status, body).reason != "length"
 
 

@@ -60,7 +60,7 @@ PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.co
 
 @pytest.mark.parametrize("kind", PRICED)
 def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dict[str, Any]) -> None:
-    """A preset's model stands in the price table under its exact name, answers questions, and is not about to go."""
+    """A preset's model is in the price table under its exact name, answers questions, and is not retired soon."""
     row = prices[price_name(worker(kind))]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
@@ -76,7 +76,7 @@ def test_only_a_provider_that_states_costs_begins_with_a_model_without_a_price()
 
 @pytest.mark.parametrize("kind", PRESETS)
 def test_each_preset_is_whole(kind: str) -> None:
-    """A preset that has a key has an address that is encrypted; one that has none is local or is told its address."""
+    """A preset with a key has an encrypted address; one without a key is local, or its user gives the address."""
     preset = PRESETS[kind]
     assert preset.base_url.startswith("https://") == bool(preset.keys)
     assert preset.local == preset.base_url.startswith("http://127.0.0.1:")
@@ -97,7 +97,7 @@ def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: 
 
 
 def test_the_first_variable_that_is_set_counts() -> None:
-    """Gemini's key may stand under two names, the first of which is preferred."""
+    """Gemini's key may have two variable names; the first one is preferred."""
     assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b"}) == "b"
     assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == "a"
 
@@ -176,7 +176,7 @@ def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
     ids=lambda value: value if isinstance(value, bool) else f"{value.kind}-{base_url_of(value)}",
 )
 def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: bool) -> None:
-    """What is local is told by the address, not by the name."""
+    """Whether a worker is local depends on its address, not on its name."""
     assert is_local(made) is local
 
 
@@ -200,7 +200,7 @@ def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: 
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_a_setting_gets_wrong_is_reported(made: Worker, words: str) -> None:
-    """A worker that cannot be opened as it is written is an error that says what is wrong, and what may stand there."""
+    """A worker with invalid settings is an error that says what is wrong and what is allowed."""
     with pytest.raises(ConfigError, match=re.escape(words)) as error:
         open_model(made, environ={})
     assert error.value.hint

@@ -25,7 +25,7 @@ KEY = {"TEST_KEY": "sk-test-123456"}
 
 
 def worker(kind: str, model: str, path: str) -> Callable[[str], Model]:
-    """What opens a worker of this kind whose server stands at an address."""
+    """Opens a worker of this kind whose server has this address."""
 
     def opened(url: str) -> Model:
         options = {"base_url": url + path, "key_env": "TEST_KEY"}
@@ -191,7 +191,7 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
-    """The seconds of Retry-After reach whoever decides when to ask again."""
+    """The seconds of Retry-After reach the code that decides when to ask again."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}

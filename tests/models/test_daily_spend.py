@@ -25,7 +25,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 class OneRun:
-    """A run with its ledger and the spending of the day; the clock stands where it is put."""
+    """A run with its ledger and the spending of the day; the clock is set by the test."""
 
     def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON) -> None:
         self.now = now
@@ -92,7 +92,7 @@ def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
 
 
 def test_tokens_and_calls_have_limits_too(place: Path) -> None:
-    """Each is told by its name."""
+    """Each limit is reported by its name."""
     OneRun(place, DayLimits(tokens=2000)).call()
     with pytest.raises(LimitReached, match="today's limit of 1200 tokens"):
         OneRun(place, DayLimits(tokens=1200)).reserve()

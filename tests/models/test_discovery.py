@@ -81,7 +81,7 @@ def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A llama-server is found by its list of models, of which the file's name is kept."""
+    """A llama-server is found by its list of models; the worker is named after the file."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})
@@ -134,7 +134,7 @@ def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(listed=JSON, kind=st.sampled_from(["ollama", "llama-server"]))
 def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> None:
-    """What a local server lists is not trusted: the workers of it can stand in a pool, and are few."""
+    """The list of a local server is not trusted: its workers have valid names, and are few."""
     found = with_unique_names(workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1"))
     assert len(Pool(workers=found)) <= 3
     assert all(WORKER_NAME.fullmatch(worker.name) for worker in found)

@@ -82,7 +82,7 @@ class Enough(Exception):
 
 
 def test_another_process_is_waited_for(tmp_path: Path) -> None:
-    """While it holds the lock, the waiting one is told each time, and may give up; afterwards it is free."""
+    """While the lock is held the waiting process is called back each time, and may give up; afterwards it is free."""
     path = tmp_path / "some/where/lock"
     command = [sys.executable, "-c", HOLD, str(path)]
     waited = []

@@ -58,7 +58,7 @@ FOREIGN = sorted({below for kind in NAMED for below in classes(kind)}, key=lambd
 
 @pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.__name__)
 def test_every_exception_of_httpx_has_a_meaning(kind: type[Exception]) -> None:
-    """Each exception class of httpx is in the table, or stands below one that is."""
+    """Each exception class of httpx is in the table, or a subclass of one that is."""
     reason, _ = reason_of(kind.__new__(kind))
     assert any(base.__name__ in REASONS for base in kind.__mro__)
     assert (
@@ -206,7 +206,7 @@ def test_an_error_status_is_read_no_further_than_anybody_reads() -> None:
 
 
 def test_an_answer_beyond_the_limit_is_left() -> None:
-    """More bytes than an answer may have are not kept."""
+    """No more bytes are kept than the limit for one answer."""
 
     async def long(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
@@ -266,7 +266,7 @@ def test_a_certificate_authority_of_ones_own_is_taken(
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
 def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None) -> None:
-    """A CA file that is not there, or is none, is the user's to correct."""
+    """A CA file that is missing or invalid is an error that names the file."""
     path = tmp_path / "ca.pem"
     if content:
         path.write_text(content)
@@ -285,7 +285,7 @@ def test_https_goes_through_the_proxy_of_the_environment(signed: Authority, monk
 
 
 def test_a_server_on_this_machine_is_never_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy in the environment is not told of questions to a local server."""
+    """Questions to a local server never go through a proxy."""
     with loopback(fine) as server, loopback(fine) as other:
         monkeypatch.setenv("HTTP_PROXY", other.url)
         monkeypatch.setenv("ALL_PROXY", other.url)

@@ -90,7 +90,7 @@ def test_openrouter_is_asked_about_the_key_itself() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data": []}', b'{"data": {"limit_remaining": null}}', b"[" * 100_000])
 def test_what_is_left_is_reported_only_where_it_is_known(body: bytes) -> None:
-    """A body that says nothing of it, or is none, leaves it open."""
+    """A body that says nothing about it, or is not JSON, leaves it open."""
     assert left_of("openrouter", {}, body) == ""
 
 

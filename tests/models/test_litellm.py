@@ -78,7 +78,7 @@ def foreign() -> list[type[Exception]]:
 
 
 def test_every_exception_of_litellm_has_a_meaning() -> None:
-    """Each exception class of litellm and of openai is in the table, or stands below one that is."""
+    """Each exception class of litellm and of openai is in the table, or a subclass of one that is."""
     kinds = foreign()
     assert len(kinds) > 40
     lost = [

@@ -127,7 +127,7 @@ def test_an_answer_in_one_piece_is_understood() -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/octet-stream"])
 def test_a_stream_under_a_wrong_name_is_a_stream(kind: str) -> None:
-    """What an answer is, is told by what stands in it."""
+    """The kind of an answer is decided by its content."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, kind)
@@ -330,7 +330,7 @@ def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str
 
 
 def test_a_bound_that_is_refused_by_both_names_is_an_error() -> None:
-    """What is wrong with the bound itself is told, and not asked again and again."""
+    """An invalid value of the limit itself is reported, and not retried again and again."""
     request = Request(messages=ASKED.messages, max_tokens=9)
     with pytest.raises(ModelError, match="max_completion_tokens") as error:
         replies(refusing("max_tokens", "max_completion_tokens"), request)

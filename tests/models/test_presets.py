@@ -58,7 +58,7 @@ def test_the_presets_are_a_table_like_any() -> None:
 
 @pytest.mark.parametrize("worker", WORKERS, ids=lambda worker: worker.name)
 def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices: dict[str, Any]) -> None:
-    """Its model stands in the price table of the day, with a price, and is not about to go; its settings fit it."""
+    """Its model is in the price table of the day, with a price, and is not retired soon; its settings are valid."""
     row = prices[price_name(worker.worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0

@@ -20,7 +20,7 @@ TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
 
 
 def table(place: Path, **rows: Any) -> Path:
-    """A table in litellm's form; a dot in a name stands for a dash."""
+    """A table in litellm's form."""
     path = place / "table.json"
     path.write_text(json.dumps(rows))
     return path

@@ -58,7 +58,7 @@ def text(chunks: list[Chunk]) -> str:
 
 
 def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
-    """A second time the reply comes from the book, whole, with what it took the first time, and says so."""
+    """The second time the reply comes from the cache, with what it took the first time, and is marked as cached."""
     model, book = says("one ", "two"), ResponseCache(tmp_path / "calls.jsonl")
     kept = CachedModel(model, book, "who")
     first, second = reply(kept, asked()), reply(kept, asked())
@@ -69,7 +69,7 @@ def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
 
 
 def test_a_cache_is_read_again(tmp_path: Path) -> None:
-    """What one process kept another one finds, thinking and odds too."""
+    """What one process stored another one finds, including thinking and odds."""
     whole = Chunk(text="B\u2028é", thinking="hm", odds={"A": 0.25, "B": 0.75})
     model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
     book = ResponseCache(tmp_path / "calls.jsonl")
@@ -120,7 +120,7 @@ def test_a_sampled_reply_without_a_seed_is_drawn_again(tmp_path: Path) -> None:
 
 
 def test_the_seconds_of_a_silent_model_are_measured(tmp_path: Path) -> None:
-    """A model that does not say how long it took is timed, and the book says the same later."""
+    """A model that does not say how long it took is timed, and the cache has the same time later."""
     kept = CachedModel(ScriptedModel(reply=lambda _: [0.02, "x"]), ResponseCache(tmp_path / "calls.jsonl"), "who")
     first, second = reply(kept, asked()), reply(kept, asked())
     assert first[-1].usage is not None
@@ -143,7 +143,7 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_a_reply_without_text_is_not_kept(tmp_path: Path, finish: Finish) -> None:
-    """Whoever is told nothing, or has heard only thoughts, asks again, and hears what the model says then."""
+    """A reply without an answer is not stored: the next request asks the model again."""
     blank = [Chunk(thinking="hm", text=" \n"), Chunk(usage=USED, finish=finish)]
     kept = CachedModel(ScriptedModel([blank, ["four"]]), ResponseCache(tmp_path / "calls.jsonl"), "who")
     assert [text(reply(kept, asked())) for _ in range(3)] == [" \n", "four", "four"]
@@ -192,7 +192,7 @@ def test_two_who_ask_the_same_at_once_ask_once(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_for_an_equal_request_hears_that_it_goes_on(tmp_path: Path) -> None:
-    """Empty chunks at a steady pace, so that no timeout ends; whoever stops waiting stands in nobody's way."""
+    """Empty chunks come at a steady pace, so that no timeout expires; a request that is cancelled blocks no other."""
     slow = ScriptedModel(reply=lambda _: [3.0, "x", Chunk(usage=USED, finish="stop")])
     kept = CachedModel(slow, ResponseCache(tmp_path / "calls.jsonl"), "who")
 
@@ -257,7 +257,7 @@ def _add(path: Path, name: str) -> None:
 
 
 def test_processes_share_a_cache(tmp_path: Path) -> None:
-    """Several processes write one book at the same time, and nothing of it is lost."""
+    """Several processes write one file at the same time, and nothing is lost."""
     context = multiprocessing.get_context("spawn")
     path = tmp_path / "calls.jsonl"
     processes = [context.Process(target=_add, args=(path, name)) for name in "xyz"]
@@ -270,7 +270,7 @@ def test_processes_share_a_cache(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_costs_the_memory_only(tmp_path: Path) -> None:
-    """A reply that cannot be written is given all the same, and the book says why it is not kept for ever."""
+    """A reply that cannot be written is still returned, and the cache says why it is not stored."""
     book = ResponseCache(tmp_path / "calls.jsonl")
     book.close()  # every write is refused from here on
     model = says("x")

@@ -89,7 +89,7 @@ def no(words: str, **more: Any) -> Script:
     ],
 )  # fmt: skip
 def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
-    """Effort, nucleus and thinking budget stand in the body as the provider's reference has them, and nothing else."""
+    """Effort, top_p and thinking budget are in the body as the provider's reference has them, and nothing else is."""
     _, plain = play(FINE, kind, "m")
     _, body = play(FINE, kind, "m", **options)
     assert body == plain | sent

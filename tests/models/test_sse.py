@@ -98,7 +98,7 @@ def test_an_event_that_has_begun_is_known() -> None:
     ids=["one-piece", "without-an-end", "many-lines", "whole"],
 )
 def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> None:
-    """Neither an endless line nor an endless event is kept."""
+    """Neither an endless line nor an endless event is kept in memory."""
     parser = Parser(limit=50)
     with pytest.raises(ModelError, match="more than 50 bytes") as error:
         [parser.feed(piece) for piece in pieces]
@@ -106,7 +106,7 @@ def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> No
 
 
 def test_a_line_of_many_small_pieces_is_not_copied_again_and_again() -> None:
-    """A line that comes byte by byte is kept in one buffer that grows."""
+    """A line that comes byte by byte is collected in one growing buffer."""
     parser = Parser()
     buffer = parser._pending
     for _ in range(10_000):

@@ -65,7 +65,7 @@ def joined(chunks: list[Chunk]) -> tuple[str, str]:
     ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts"],
 )
 def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> None:
-    """Thinking is told from text in each way that servers send it, and counted once."""
+    """Thinking is separated from text in every form that servers send, and counted once."""
     assert joined(played(*frames, delta(finish="stop"), usage())) == ("Yes.", "Let me see.")
 
 

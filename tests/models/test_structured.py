@@ -236,7 +236,7 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
     owner: str | None, quirks: ServerQuirks, hold: str, asked: int
 ) -> None:
-    """By its kind, or by one question that the calls need no more; a schema only where it is known to be kept."""
+    """By its preset, or by asking it once; a schema only if it is known to be enforced."""
 
     async def go(server: Loopback) -> list[str]:
         made = OpenAI("m", f"{server.url}/v1", quirks=quirks)
@@ -259,7 +259,7 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
     ],
 )
 def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(quirks: ServerQuirks, hold: str) -> None:
-    """The next best is told, or nothing."""
+    """The next best constraint is reported, or none."""
     field = "grammar" if quirks.form == "grammar" else "response_format"
 
     async def go(server: Loopback) -> str:

@@ -32,7 +32,7 @@ def over(daily_spend: DailySpend, pool: Pool | None = None, price: Price | None 
 
 
 def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
-    """What is finished is kept, the exit code is 6, and it is said when the day ends."""
+    """Finished work is kept, and the exit code is 6."""
     limits = DayLimits(calls=1)
     run, events = play(over(DailySpend(tmp_path, limits)))
     assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
