@@ -55,9 +55,8 @@ def main() -> None:
 
         limits = {"RLIMIT_CPU": job["cpu_seconds"], "RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
         for name, most in limits.items():
-            with suppress(
-                ValueError, OSError
-            ):  # there is a stricter limit already, or the system has none of this kind
+            # There may be a stricter limit already, and not every system has each of them.
+            with suppress(ValueError, OSError):
                 resource.setrlimit(getattr(resource, name), (most, most))
     try:
         result = {"text": render(job["source"], job["variables"])}
