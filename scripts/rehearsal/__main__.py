@@ -1,8 +1,8 @@
-"""`make rehearsal`: train all that ships with the rehearsal, from nothing. It can be killed and gone on with.
+"""`make rehearsal`: train all demo models from nothing. It can be killed and run again.
 
 What is missing is done next, two jobs of one thread side by side: the workers and the conductor's cold start, their
 table and cards, GRPO, the examination. A call of a stage takes at most 20 minutes; it keeps its state and exits with 3
-while there is more to do. What a stage was begun with is kept in `made.json`: with other files it begins anew. Each
+while there is more to do. `made.json` records the input files of a stage: if they change, it starts over. Each
 call is a line of `stages.jsonl`, with its seconds by the clock and of the processor.
 """
 
@@ -62,7 +62,7 @@ def well(work: Work, ended: Ended) -> bool:
     if ended.goes_on:
         say(f"{name}: more to do ({minutes})")
         return True
-    say(f"{name}: FAILED, exit code {ended.code} ({minutes}); what was kept stays: the same command again goes on")
+    say(f"{name}: FAILED, exit code {ended.code} ({minutes}); run the same command again to resume")
     return False
 
 
@@ -102,7 +102,7 @@ def main() -> int:
             report.minutes(work)
             return report.finished(work, given.seeds[0]) if code == 0 else code
     except Stopped as stopped:
-        say("stopped; the same command again goes on")
+        say("stopped; run the same command again to resume")
         return 128 + int(stopped.args[0])
 
 

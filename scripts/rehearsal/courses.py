@@ -70,7 +70,7 @@ COURSES: Final[Mapping[str, Course]] = MappingProxyType({
         Course(name="generalist", skills=SKILLS, steps=1100, whole=0.15),
     )
 })  # fmt: skip
-"""By the worker's name. The generalist's course is short on purpose: it is to be mediocre at everything."""
+"""By the worker's name. The generalist's course is short on purpose, so that it is mediocre at everything."""
 
 
 def course_of(name: str) -> Course:

@@ -1,6 +1,6 @@
 """How the rehearsal's conductor is trained by reward: what it practises on, and the settings of its course. Pure.
 
-An exercise is drawn by its number, so a training that was killed goes on with the very next one.
+An exercise is drawn by its number, so a training that was killed continues with exactly the next one.
 """
 
 from __future__ import annotations

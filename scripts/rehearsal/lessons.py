@@ -1,7 +1,7 @@
 """The world's training questions -> what a worker reads and what it should write. Pure.
 
 Every lesson is what a run would send: the same `render`, with the question whole or equal to the subtask, with none to
-two answers of others. Lessons are drawn by number, so a training that was killed goes on with the very next one.
+two answers of others. Lessons are drawn by number, so a training that was killed continues with exactly the next one.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _gain(name: str, trained: Path | None) -> None:
 
 
 def _gather(work: Work, seed: int) -> None:
-    """Put what is to be shipped of a seed beside the rest."""
+    """Copy the files of a seed that can be shipped beside the others."""
     trained = next(work.found(stage.makes) for stage in work.stages if stage.name == f"grpo-{seed}")
     for name in ("conductor.gguf", "curve.jsonl"):
         if trained is not None and (file := trained.with_name(name)).exists():

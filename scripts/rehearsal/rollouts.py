@@ -25,14 +25,14 @@ NOTHING: Final = "?"
 class PlaceholderModel:
     """A worker that says `NOTHING` where it would end without a word.
 
-    A run would give the step to another worker. Here whoever asks a worker for what it cannot do shall hear of it.
+    A run would give the step to another worker. In training, asking a worker for what it cannot do has to cost reward.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """What the worker says, and a word at the end where that is none."""
+        """The worker's reply, with the placeholder if it is empty."""
         silent = True
         async with aclosing(self._model.stream(request)) as chunks:
             async for chunk in chunks:

@@ -137,7 +137,7 @@ def keep(training: Training, path: Path) -> None:
 
 
 def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:
-    """The training whose state is at `path`, or a new one where there is none.
+    """The training whose state is at `path`, or a new one if there is no state.
 
     Raises `ConfigError` for a file that is damaged or belongs to another course or tokenizer.
     """
@@ -148,7 +148,7 @@ def resume(course: Course, tokenizer: Tokenizer, path: Path) -> Training:
     same = {"form": FORM, "course": course.as_dict(), "tokenizer": fingerprint(tokenizer)}
     for name, value in same.items():
         if state.get(name) != value:
-            hint = "remove it to begin anew, or name another --out"
+            hint = "remove it to start over, or choose another directory: --out"
             raise ConfigError(f"{path} was made with another {name}", hint=hint)
     try:
         training.model.load_state_dict(state["model"])
@@ -172,4 +172,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
     told = " ".join(str(error).split())[:120]
-    return ConfigError(f"{path} is damaged: {told}", hint="remove it to begin anew")
+    return ConfigError(f"{path} is damaged: {told}", hint="remove it to start over")

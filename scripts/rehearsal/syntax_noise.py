@@ -1,7 +1,7 @@
-"""Questions said in ways that nobody would, and their subtasks alike. Pure.
+"""Ungrammatical questions, with the same changes in their subtasks. Pure.
 
-A conductor has to find where a clause begins and ends and to copy it as it stands, not to understand it; people will
-say it in ways that nobody thought of. What it copies here cannot be written by habit. No held-out phrasing is made.
+A conductor has to find where a clause starts and ends and to copy it, not to understand it, since people phrase things
+in unexpected ways. These clauses cannot be recited from memory. No held-out phrasing is generated.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _other(random: Random, words: Sequence[str]) -> str:
 
 
 def _changed(random: Random, words: Sequence[str]) -> str:
-    """One word more, or in place of another, or fewer; short clauses keep theirs, which they need to be told apart."""
+    """Add, replace or remove one word. Short clauses keep theirs, or they could not be distinguished."""
     kept, place = list(words), random.randrange(len(words))
     way = random.choice(("in", "out", "other")) if len(kept) > 2 else "in"
     if way == "in":

@@ -35,7 +35,7 @@ _TEXTS: Final = 4000
 
 @cache
 def build() -> Tokenizer:
-    """The tokenizer, trained anew in each process: the same one every time."""
+    """The tokenizer. Each process trains it again, with the same result."""
     with require("tokenizers"):
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -104,7 +104,7 @@ class Work:
         """Keep what it begins with; what was begun with other files is taken away."""
         now, begun = self._needed(stage), self._begun()
         if begun.get(stage.name, now) != now:
-            say(f"{stage.name}: was begun with other files, so it begins anew")
+            say(f"{stage.name}: its input files have changed, so it starts over")
             if stage.leaves:
                 shutil.rmtree(self.out / stage.leaves, ignore_errors=True)
             if (old := self.found(stage.makes)) is not None:
@@ -194,7 +194,7 @@ def environment(out: Path) -> dict[str, str]:
 
 
 def say(line: str) -> None:
-    """A line, whole, whoever else writes."""
+    """Print a line, uninterrupted by other threads."""
     with SPEAKING:
         print(line, flush=True)
 

@@ -33,7 +33,8 @@ def test_an_adapter_that_is_set_for_good_is_named_by_its_setting(
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [("gone", "there is no file"), ("text", "is not a GGUF file"), ("model", "is no LoRA adapter")]
+    ("damage", "said"),
+    [("gone", "there is no file"), ("text", "is not a GGUF file"), ("model", "is not a LoRA adapter")],
 )
 def test_a_bad_adapter_is_what_is_blamed(stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str) -> None:
     """The model is whole, so the error names the adapter and no other file."""

@@ -276,12 +276,12 @@ def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Pa
     [
         ({"width": 32}, "it changes blk.0.attn_q.weight of 32 x 64, there it has 64 x 64"),
         ({"architecture": "llama"}, "is for the architecture 'llama', not for 'qwen2'"),
-        ({"kind": "control_vector"}, "is no LoRA adapter"),
+        ({"kind": "control_vector"}, "is not a LoRA adapter"),
         ({"target": "blk.9.attn_q.weight"}, "is for another model than tiny.gguf: it changes blk.9.attn_q.weight"),
         ({"target": "output.weight"}, "it changes output.weight of 64 x 64, there it has 64 x "),
-        ({"type": "model"}, "is no LoRA adapter"),
-        ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is no matrix"),
-        ({"target": "blk.0.ffn_norm.weight", "rows": 1}, "it changes blk.0.ffn_norm.weight, which is no matrix"),
+        ({"type": "model"}, "is not a LoRA adapter"),
+        ({"target": "blk.0.attn_q.bias", "rows": 1}, "it changes blk.0.attn_q.bias, which is not a matrix"),
+        ({"target": "blk.0.ffn_norm.weight", "rows": 1}, "it changes blk.0.ffn_norm.weight, which is not a matrix"),
     ],
     ids=["width", "architecture", "kind", "layer", "other-matrix", "type", "bias", "norm"],
 )
@@ -300,7 +300,8 @@ def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -
     (tmp_path / "peft").mkdir()
     (tmp_path / "peft" / "adapter_model.safetensors").write_bytes(b"{}")
     cases = {
-        tiny: "is no LoRA adapter", tmp_path / "text.gguf": "is not a GGUF file", tmp_path / "empty.gguf": "is empty",
+        tiny: "is not a LoRA adapter", tmp_path / "text.gguf": "is not a GGUF file",
+        tmp_path / "empty.gguf": "is empty",
         tmp_path / "peft": "is not a file", tmp_path / "nothing.gguf": "there is no file",
     }  # fmt: skip
     for path, problem in cases.items():

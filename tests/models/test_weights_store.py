@@ -721,7 +721,7 @@ def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp
 
 
 @pytest.mark.parametrize(
-    ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "no pairs")]
+    ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "not pairs")]
 )
 def test_an_adapter_that_does_not_fit_its_base_is_rejected(
     store: ModelStore, file: Path, tmp_path: Path, more: dict[str, str], problem: str

@@ -192,7 +192,7 @@ def test_a_changed_worker_repeats_the_stages_that_depend_on_it(desk: Desk) -> No
     assert code == 0, told
     assert {name for name, _ in desk.calls()[earlier:]} == {"table", "cards", "grpo-2", "exam-2"}
     assert [name for name, _ in desk.calls()[earlier:]].count("grpo-2") == 2
-    assert "grpo-2: was begun with other files, so it begins anew" in told
+    assert "grpo-2: its input files have changed, so it starts over" in told
 
 
 def test_a_signal_ends_running_stages_and_keeps_results(desk: Desk, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_signal_ends_running_stages_and_keeps_results(desk: Desk, tmp_path: Pa
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=30)[0]
     assert process.returncode == 128 + signal.SIGTERM
-    assert told.rstrip().endswith("stopped; the same command again goes on")
+    assert told.rstrip().endswith("stopped; run the same command again to resume")
     calls = desk.calls()
     assert sorted(calls[-2:]) == [("cold", -signal.SIGTERM), ("facts", -signal.SIGTERM)]
     assert {"numbers", "letters"} == {name for name, code in calls if code == 0}

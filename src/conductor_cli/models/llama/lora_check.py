@@ -1,4 +1,4 @@
-"""The check before llama.cpp may see a LoRA adapter: it aborts the process on some that are not what it expects.
+"""The check of a LoRA adapter before llama.cpp loads it: llama.cpp aborts the process on some that it does not expect.
 
 How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
 """
@@ -27,11 +27,13 @@ EMBEDDING: Final = "token_embd.weight"
 
 
 def check_adapter(path: Path, base: Header, base_path: Path) -> None:
-    """Whether `path` can be laid over a base. Raises `ModelError` of kind `file`."""
+    """Raise `ModelError` of kind `file` if the adapter `path` cannot be applied to the base model."""
     header, tensors = read_header_and_tensors(path)
     kind = header.values.get("general.type")
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
-        raise ModelError("file", f"{path} is no LoRA adapter", hint="one in PEFT form: conductor model import DIR")
+        raise ModelError(
+            "file", f"{path} is not a LoRA adapter", hint="import one in PEFT format: conductor model import DIR"
+        )
     if header.architecture != base.architecture:
         raise ModelError(
             "file",
@@ -41,7 +43,7 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
         )  # fmt: skip
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
-        raise _damaged(path, "it has no scale")
+        raise _damaged(path, "it has no alpha")
     if any(tensor.kind in UNUSABLE_TYPES for tensor in tensors.values()):
         raise _damaged(path, "its numbers are of a type that cannot be multiplied")
     _check_pairs(path, tensors)
@@ -51,26 +53,26 @@ def check_adapter(path: Path, base: Header, base_path: Path) -> None:
 def _check_targets(
     path: Path, tensors: Mapping[str, TensorInfo], base: Mapping[str, TensorInfo], base_path: Path
 ) -> None:
-    """Whether each pair changes a matrix of the base: of a norm or a bias llama.cpp takes one, and never uses it."""
+    """Check that each pair changes a matrix of the base model. llama.cpp ignores one for a norm or a bias."""
     for name in (name.removesuffix(FIRST) for name in tensors if name.endswith(FIRST)):
         if name not in base:
-            raise _of_another(path, base_path, f"it changes {short_line(name)}, which is not there")
+            raise _of_another(path, base_path, f"it changes {short_line(name)}, which it does not have")
         if not is_matrix(name, base[name]):
-            raise _damaged(path, f"it changes {short_line(name)}, which is no matrix: llama.cpp would leave that out")
+            raise _damaged(path, f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that")
         first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
         made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
         if made != (there := base[name].shape[:2]):
-            why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, there it has {there[0]} x {there[1]}"
+            why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has {there[0]} x {there[1]}"
             raise _of_another(path, base_path, why)
     if EMBEDDING + FIRST in tensors and "output.weight" not in base:
-        raise _damaged(path, "it changes the embedding of a model that writes with the same one")
+        raise _damaged(path, "it changes the embedding of a model that uses the same matrix for its output")
 
 
 def _check_pairs(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     firsts = {name.removesuffix(FIRST): tensor.shape for name, tensor in tensors.items() if name.endswith(FIRST)}
     seconds = {name.removesuffix(SECOND): tensor.shape for name, tensor in tensors.items() if name.endswith(SECOND)}
     if firsts.keys() != seconds.keys() or len(firsts) + len(seconds) != len(tensors) or not firsts:
-        raise _damaged(path, "its tensors are no pairs")
+        raise _damaged(path, "its tensors are not pairs")
     for name, first in firsts.items():
         second = seconds[name]
         rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
