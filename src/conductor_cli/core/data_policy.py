@@ -199,12 +199,14 @@ class DataPolicy:
             return ""
         name, number = step.worker, len(before) + 1
         denied = self._rights[name].denied if name in self._rights else self.pool_policy.denial_reason(name)
+        # The conductor may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
         if name == SELF and SELF in self.pool_policy.policy.deny:
             denied = f"policy.deny names {SELF}"
         if denied:
             return f"step {number} asks {name}, and {denied}"
         if name in self.excluded:
             return f"step {number} asks {name}, which may not be shown what this run is about"
+        # "Answer the question." is useless to a worker that is not shown the question.
         if step.subtask.strip() == ANSWER_DIRECTLY and "question" in self.withheld(name):
             return f"step {number} asks {name}, which never sees the question, and its subtask does not state it"
         return self._answers_violation(step, number, self.inputs_of_steps(before, asked)) if step.access else ""

@@ -72,6 +72,7 @@ def estimate_steps(
     A step on the conductor itself ranges from a kept answer to all steps of the most expensive worker; without a
     `planner` it is a call with an unknown price.
     """
+    # Without the workers' tokenizers, lengths are all there is to go by.
     asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
     workers = [_worker_of(step, pool) for step in plan.steps]
     longest = [_longest(worker, profile) for worker in workers]

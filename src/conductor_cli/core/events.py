@@ -293,6 +293,7 @@ def to_line(event: Event, secrets: Secrets | None = None) -> str:
     Whatever breaks lines or terminals is an escape in it.
     """
     line = escape_json(_ENCODE(to_json(event)))
+    # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is done only on a hit.
     if secrets is None or not secrets.holds(line):
         return line
     return escape_json(_ENCODE(secrets.redact_data(to_json(event))))

@@ -64,10 +64,12 @@ class Ledger:
         """
         if call:
             self._check_calls(today)
+        # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)
         bounds = self._bounds(_Call(tokens_in, least, price), today)
         room = min([answer, *(bound.room for bound in bounds)])
         if room < least:
+            # Running calls hold the most they may use; when they settle, some of that becomes free.
             if self._held:
                 return None
             tightest = next(bound for bound in bounds if bound.room < least)
@@ -80,6 +82,7 @@ class Ledger:
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
         """The call has ended and cost `usage`."""
+        # What was reserved beyond the real usage is free again from here on.
         self._held.remove(reservation)
         self._calls += reservation.call
         self.spent = self.spent + usage

@@ -93,6 +93,7 @@ def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bo
     value = value.lower()
     if value == LOCAL:
         return party.local
+    # A rule that forbids must not be avoided by a worker whose provider cannot be determined.
     if widely and party.recipient == UNKNOWN_PROVIDER:
         return True
     return value == party.recipient.lower() or (value == party.kind.lower() and (widely or party.local))
@@ -199,6 +200,7 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     """
     offered = (worker for worker in pool if worker.name not in excluded)
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
+    # If every worker is down, offering all of them gives the user the reasons why they fail.
     up = tuple(name for name in names if name not in down)
     return PlanRules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
 

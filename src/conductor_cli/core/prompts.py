@@ -173,6 +173,7 @@ def _changing_part(  # noqa: PLR0913, PLR0917 - all parts that change
     if not context.single:
         limit = context.rules.steps
         lines.append(f"At most {limit} step{'s' if limit > 1 else ''}.")
+    # All workers are listed in the fixed part, so that the cached prefix stays valid; who is down comes here.
     absent = [context.label(name) for name in pool.names if name not in context.rules.workers]
     if absent:
         lines.append(f"Not available now: {', '.join(absent)}.")

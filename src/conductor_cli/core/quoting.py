@@ -34,6 +34,7 @@ def shorten(text: str, limit: int) -> str:
     """`text` with its middle left out where it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
+    # 60 characters are for the note in the middle. The head gets two thirds: questions tend to begin with the task.
     keep = min(max(limit - 60, 0), len(text))
     head = text[: keep * 2 // 3]
     tail = text[len(text) - (keep - len(head)) :]

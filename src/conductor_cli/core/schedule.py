@@ -23,6 +23,7 @@ class Schedule:
 
     def add(self, number: int, worker: str, access: Sequence[int]) -> None:
         """A step of the plan is complete."""
+        # Item 0 is given from the start, so no step has to wait for it.
         self._access[number] = tuple(item for item in access if item > 0)
         self._worker[number] = worker
         self._waiting.append(number)
@@ -30,6 +31,7 @@ class Schedule:
     def take_ready(self) -> list[int]:
         """The steps to start now. They count as running from here on."""
         started = []
+        # Lower numbers first: with few slots, the steps that others wait for tend to come early in a plan.
         for number in sorted(self._waiting):
             if len(self._running) < self._parallel and self._ready(number):
                 self._waiting.remove(number)

@@ -29,6 +29,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 def dump(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The JSON value of a dataclass, container or scalar."""
+    # Most values are plain, and this runs for every field of every event.
     if type(value) in _PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -85,6 +86,7 @@ def _read_union(options: tuple[Any, ...], data: Any, where: str) -> Any:  # noqa
     if data is None and type(None) in options:
         return None
     options = tuple(option for option in options if option is not type(None))
+    # Several dataclasses fit an object only by the keys they require; the first whose keys are all there is taken.
     if isinstance(data, Mapping) and len(options) > 1:
         for option in options:
             if all(name in data for name, _, required in _fields(option) if required):
@@ -123,6 +125,7 @@ _READERS: Final[dict[Any, Callable[[tuple[Any, ...], Any, str], Any]]] = {
 def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - a class, any JSON value
     if hint in (Decimal, float):
         return _read_number(hint, data, where)
+    # In Python true is an int, in JSON it is not.
     if isinstance(data, hint) and (hint is bool or not isinstance(data, bool)):
         return data
     raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")

@@ -58,6 +58,7 @@ class ThinkingSplitter:
 
     def _begin(self) -> None:
         words = self._held.lstrip()
+        # White space before the tag is dropped only if the tag really comes.
         if words.startswith(OPEN):
             self._held, self._place = words[len(OPEN) :], "inside"
         elif not OPEN.startswith(words):

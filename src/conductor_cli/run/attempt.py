@@ -50,6 +50,7 @@ class Attempt:
         prompt = self._prompt()
         model = state.config.workers[self._worker.name]
         longest = int(self._worker.options.get("max_tokens") or state.config.worker_profile.max_tokens)
+        # Turn, slot, reservation: always in this order, so that no two calls wait for each other.
         async with resources.turn(model), resources.call_slots:
             reservation = await resources.reserve(estimated_tokens(prompt), longest, self._worker.price)
             began = state.now()

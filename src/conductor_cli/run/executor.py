@@ -99,6 +99,7 @@ class _WorkerStep:
                 state.add_error(self._number, failure)
                 if error.reason in FATAL:
                     state.resources.mark_down(name, failure)
+                # No retry once the run is ending, nor after text that the user has already seen as the answer.
                 if state.draining or call.text_is_out:
                     self._fail(failure, call.usage)
                     return None
@@ -196,6 +197,7 @@ class _NestedStep:
         if stopped_by is not None and stopped_by.kind == "limit":
             self._scheduler.stop("limit", "running", stopped_by)
         if trace.state == "finished":
+            # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
             state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
             state.emit(
                 ev.StepFinished(
@@ -208,6 +210,7 @@ class _NestedStep:
             state.stop_step(number, usage=trace.usage)
             return
         self._fail(failure, trace.usage)
+        # An error of our own in a nested run is one of the whole run.
         if failure.kind == "internal":
             self._scheduler.crash(failure)
 

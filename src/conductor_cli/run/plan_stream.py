@@ -141,6 +141,7 @@ class PlanStream:
             forbidden = policy_checks.step_violation(self._state, item.step)
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
+            # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last
             announce_parsed(self._state, self._scheduler, item)
             if item.last:

@@ -163,7 +163,7 @@ class Planner:
             standing = state.current_plan().steps
             context = self._context(first=len(standing) + 1)
             if context.first > context.rules.steps:
-                break
+                break  # the valid steps already fill the plan, so there is nothing left to write
             stream = PlanStream(state, self._scheduler, model, context)
             try:
                 await stream.read(standing, fault)

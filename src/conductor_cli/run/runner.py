@@ -83,6 +83,7 @@ class Run:
                 yield event
             await driver
         finally:
+            # Also when the reader leaves early: then nobody wants the rest of the run.
             driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await driver
@@ -94,6 +95,7 @@ class Run:
         self._drain(failure or Failure(kind=kind, message=_STOPPED[kind]))
         for nested in self._nested.values():
             nested.stop(kind, after, failure)
+        # Otherwise the run is over when the last running call has ended; see `start_ready`.
         if after == "now" or not self._schedule.running:
             self._over.set()
 
@@ -159,6 +161,7 @@ class Run:
             state.emit(
                 ev.StepFailed(at=state.now(), step=record.number, attempt=attempt, error=failure, usage=NO_USAGE)
             )
+        # The first error of our own is the cause; later ones usually follow from it.
         self._crash = self._crash or failure
         self._drain(failure)
         self._over.set()
@@ -209,6 +212,7 @@ class Run:
             self._announce_start()
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                # Planning is a task like a step, because steps start while the plan is still being written.
                 self._start(PLANNING, self._plan(), "plan")
                 await self._wait_until_over()
             self._finish()
@@ -251,6 +255,7 @@ class Run:
 
     async def _wait_until_over(self) -> None:
         """Wait until the run is over or its reader is gone; then cancel whatever still runs."""
+        # A nested run ends with the run around it, so only that one watches the clock.
         limit = None if self.state.nested else self.config.limits.seconds
         try:
             async with asyncio.timeout(limit) as self._time_limit:

@@ -70,7 +70,7 @@ class JsonParser:
         try:
             data, end = _DECODER.raw_decode(self._text, at)
         except (ValueError, RecursionError):
-            return None
+            return None  # not complete yet, or never; `end` reports the latter
         behind = _skip(self._text, end, " \t\r\n")
         sign = self._text[behind : behind + 1]
         if not sign:

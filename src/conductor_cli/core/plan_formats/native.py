@@ -65,6 +65,8 @@ class NativeParser:
             yield from self._read(line)
             if self._context.exact:
                 yield from self._release(line)
+        # Without a grammar a line may be followed by more of its subtask. Once the next line looks like a step, the
+        # one before it is complete and can start, long before that next line ends.
         if self._open and not self._context.exact and self._begins_step(self._rest):
             yield from self._release(self._rest)
 

@@ -57,6 +57,7 @@ class PublishedParser:
 
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         self._raw += text
+        # Only these characters can complete an element, and reading starts from the beginning of the text each time.
         if any(sign in text for sign in "],\"'”’"):
             yield from self._read()
 
