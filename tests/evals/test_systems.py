@@ -69,7 +69,7 @@ def test_a_system_that_cannot_run_has_the_reason() -> None:
     """A worker without a key, a missing conductor model, cases without a known decomposition."""
     absent = {"bob": Failure(kind="key", message="OPENAI_API_KEY is not set")}
     systems = {
-        s.name: s for s in select_systems("all", conductor(model=None, absent=absent), cases=[case(1, steps=())])
+        s.name: s for s in select_systems("all", conductor(model=None, unavailable=absent), cases=[case(1, steps=())])
     }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
     assert systems["conductor"].missing == "there is no conductor model"
@@ -84,7 +84,7 @@ def test_a_pool_without_available_workers_is_an_error() -> None:
     """There is nothing to compare."""
     absent = {name: Failure(kind="key", message="no key") for name in ("ann", "bob", "cyd")}
     with pytest.raises(UsageError, match="no worker of the pool is available"):
-        select_systems("all", conductor(absent=absent))
+        select_systems("all", conductor(unavailable=absent))
 
 
 def test_the_conductor_in_the_pool_is_not_a_single_worker() -> None:
@@ -195,11 +195,11 @@ def test_notes_say_how_the_best_worker_was_found() -> None:
         "without a card, so never the best worker: ann", "cards that were not measured: bob",
     )  # fmt: skip
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert ranking_notes(conductor({"bob": models["bob"]}, pool=bare, absent=absent)) == (
+    assert ranking_notes(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == (
         "no worker has a card, so the first one, bob, counts as the best",
     )
     nobody = absent | {"bob": absent["ann"]}
-    assert ranking_notes(conductor({}, pool=bare, absent=nobody)) == ()
+    assert ranking_notes(conductor({}, pool=bare, unavailable=nobody)) == ()
     known = Pool(workers=(Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),))
     assert ranking_notes(conductor({"bob": models["bob"]}, pool=known)) == ()
     timed = conductor({"bob": models["bob"]}, pool=known, limits=Limits(seconds=60))

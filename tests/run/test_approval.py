@@ -173,7 +173,7 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
 def test_an_edited_plan_is_checked_first() -> None:
     """A worker that is not there, too many steps and a worker that is left out are each told; a good plan is not."""
     gone = Failure(kind="key", message="no key")
-    conductor = setting("A | - | one", limits=Limits(steps=2), absent={"cyd": gone})
+    conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone})
     told: list[str] = []
 
     async def main() -> None:

@@ -228,7 +228,7 @@ def test_a_plan_file_must_keep_the_rules() -> None:
 def test_a_plan_file_that_names_an_absent_worker_fails_with_the_reason() -> None:
     """Nobody takes the place of a worker that the user named; the missing key decides the exit code."""
     absent = {"ann": Failure(kind="key", message="no key", hint="keys set")}
-    run, _ = play(setting(None, absent=absent), plan=plan_of(("ann", ())))
+    run, _ = play(setting(None, unavailable=absent), plan=plan_of(("ann", ())))
     assert run.trace.error == Failure(
         kind="key", message="the plan names ann, which cannot be used: no key", hint="keys set"
     )
@@ -478,6 +478,6 @@ def test_an_absent_worker_is_not_a_choice() -> None:
     """All workers are shown, in `mini` too; only those that can be asked may be chosen."""
     planner = ScriptedModel([["B"]])
     absent = {"ann": Failure(kind="key", message="no key")}
-    play(setting(planner, mode="mini", exact=True, absent=absent))
+    play(setting(planner, mode="mini", exact=True, unavailable=absent))
     assert planner.requests[0].choices == ("B", "C")
     assert "A  ann" in planner.requests[0].messages[0].content

@@ -315,7 +315,7 @@ def test_absent_workers_are_reported_and_not_asked() -> None:
     """A worker that cannot be asked is named with its reason, shown to the conductor as away, and never asked."""
     bob, planner = says("x"), ScriptedModel([["A | - | one"]])
     absent = {"bob": Failure(kind="key", message="no key")}
-    _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, absent=absent))
+    _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, unavailable=absent))
     assert notices(events) == ["bob is left out: no key"]
     assert "Not available now: B." in planner.requests[0].messages[1].content
     assert bob.requests == []
@@ -471,7 +471,7 @@ def test_an_impossible_run_is_refused_before_any_call() -> None:
 def test_the_values_of_own_headers_stay_out_of_the_stream() -> None:
     """They may be keys: the pool that a trace tells of names the headers only."""
     worker = Worker(name="ann", kind="x", options={"headers": {"Ocp-Apim-Subscription-Key": "topsecret"}})
-    _, events = play(setting("A | - | one", pool=Pool(workers=(worker,)), remarks=("found at hand",)))
+    _, events = play(setting("A | - | one", pool=Pool(workers=(worker,)), notices=("found at hand",)))
     assert "topsecret" not in "".join(ev.to_line(event) for event in events)
     assert "Ocp-Apim-Subscription-Key" in ev.to_line(events[0])
     assert of(events, ev.Notice)[0].text == "found at hand"

@@ -88,7 +88,8 @@ async def open_conductor(
     daily_spend = None if rehearsal else _open_daily_spend(settings, planner, limited=day_limits)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
-        workers=workers, absent=absent, remarks=remarks, streams_answer=streams, seed=seed, daily_spend=daily_spend,
+        workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
+        seed=seed, daily_spend=daily_spend,
         pool_policy=pool_policy,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip

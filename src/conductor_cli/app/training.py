@@ -143,8 +143,8 @@ class Training:
         self._opened = opened = self._runner.run(
             open_conductor(self._settings, only=request.workers, planning=False, seed=request.recipe.seed)
         )
-        if opened.conductor.absent:
-            name, failure = next(iter(opened.conductor.absent.items()))
+        if opened.conductor.unavailable:
+            name, failure = next(iter(opened.conductor.unavailable.items()))
             raise ConfigError(f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint)
         pool = self._pool()
         if len(pool) < 2:

@@ -98,7 +98,7 @@ def without_planner(
     # The limit of steps is meant for plans that a model writes.
     steps = max(conductor.limits.steps, TURNS, len(workers) + 1, steps)
     return replace(
-        conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, remarks=(),
+        conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, notices=(),
         limits=replace(conductor.limits, steps=steps, recursion=0),
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
 
 def with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
     """The conductor itself, in a mode."""
-    return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), remarks=())
+    return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=())
 
 
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:

@@ -82,7 +82,9 @@ def select_systems(
 
 def available_workers(conductor: Conductor) -> tuple[Worker, ...]:
     """The workers of the pool that can be called; the conductor itself is not one of them."""
-    return tuple(worker for worker in conductor.pool if worker.kind != SELF and worker.name not in conductor.absent)
+    return tuple(
+        worker for worker in conductor.pool if worker.kind != SELF and worker.name not in conductor.unavailable
+    )
 
 
 def ranking_notes(conductor: Conductor) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
 
 def _single_worker(worker: Worker, conductor: Conductor) -> System:
     """A single worker, which may be absent."""
-    reason = conductor.absent.get(worker.name)
+    reason = conductor.unavailable.get(worker.name)
     return System(
         name=f"{ALONE}:{worker.name}", plan=lambda _case, _random: baselines.direct_plan(worker),
         configure=partial(baselines.without_planner, workers=(worker,)),

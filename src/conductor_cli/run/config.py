@@ -29,12 +29,12 @@ class RunConfig:
 
     - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
       receives what it is sent, `price` its price (None: not known). `exact` says that its backend obeys grammars.
-    - `workers` holds a model for each name in `pool`. `absent` are workers of the pool that cannot be asked, and why.
+    - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
     - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
       to its limits.
     - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
       not tried again once it has written something.
-    - `seed` goes with every call. `remarks` become notices at the start of the run.
+    - `seed` goes with every call. `notices` are shown at the start of the run.
     - `turns` are semaphores by the `id` of a model, for several runs at once that share the models; None gives each
       run its own (see `resources.model_semaphores`).
     """
@@ -54,8 +54,8 @@ class RunConfig:
     price: Price | None = None
     streams_answer: bool = False
     seed: int | None = None
-    absent: Mapping[str, Failure] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
+    unavailable: Mapping[str, Failure] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
     turns: Mapping[int, asyncio.Semaphore] | None = None
     daily_spend: DailySpend | None = None
     clock: Callable[[], float] = time.monotonic

@@ -25,7 +25,7 @@ class RunResources:
         self.call_slots = asyncio.Semaphore(config.limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
         self._daily_spend = config.daily_spend
-        self._down = dict(config.absent)
+        self._down = dict(config.unavailable)
         self._settled = asyncio.Event()
         own = model_semaphores(config.pool, config.workers) if config.turns is None else config.turns
         self._model_semaphores = own

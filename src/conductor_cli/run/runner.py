@@ -248,9 +248,9 @@ class Run:
             )
         )
         if not state.nested:
-            for text in config.remarks:
+            for text in config.notices:
                 state.notice(text)
-            for worker, why in config.absent.items():
+            for worker, why in config.unavailable.items():
                 state.notice(f"{worker} is left out: {why.message}")
 
     async def _wait_until_over(self) -> None:

@@ -179,7 +179,7 @@ class ChatSession:
         conductor = self._with_new_remarks(await self.open())
         question, remark = self._make_question(text)
         if remark:
-            conductor = replace(conductor, remarks=(*conductor.remarks, remark))
+            conductor = replace(conductor, notices=(*conductor.notices, remark))
         result = await self._put(conductor, question)
         self._add_run(result.run.trace, new=True)
         return result.exit_code
@@ -239,9 +239,9 @@ class ChatSession:
 
     def _with_new_remarks(self, conductor: Conductor) -> Conductor:
         """The conductor without the remarks that this chat has shown already."""
-        remarks = tuple(text for text in conductor.remarks if text not in self._shown_remarks)
+        remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
         self._shown_remarks.update(remarks)
-        return replace(conductor, remarks=remarks)
+        return replace(conductor, notices=remarks)
 
     def status(self, *, narrow: bool = False) -> list[str]:
         """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
