@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,6 @@ import pytest
 import conductor_cli
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from tests.cli.stage import TWO, Stage, refuses, says, stalls
-
-
-@pytest.fixture
-def stage(home: Path) -> Iterator[Stage]:
-    """A server with a planner and two workers, and settings that name them."""
-    stage = Stage(home)
-    with stage.server:
-        stage.configure()
-        yield stage
 
 
 def test_a_run_is_iterated_answered_stored_and_replayed(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Which model plans, what it is called, and adapters that have nothing to lie over."""
+"""Which model plans, how it is described, and adapters without a model file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.models.test_llama_model_info import lora
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1#m", "openai/gpt-9", "alpha"])
 def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_path: Path, conductor: str) -> None:
-    """It is not left out without a word: nothing is asked, and the hint says how to go on."""
+    """The adapter is not silently ignored: no model is called, and the hint says what to do."""
     adapter = lora(tmp_path / "lora.gguf")
     done = stage.inside("ask", "Why?", "--conductor", conductor, "--adapter", str(adapter))
     assert (done.code, stage.server.requests) == (3, [])
@@ -24,10 +24,10 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_
     explained(done)
 
 
-def test_an_adapter_that_is_set_for_good_is_named_by_its_setting(
+def test_an_adapter_from_the_settings_is_named_by_its_setting(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hint is the command that takes it out."""
+    """The hint is the command that removes the setting."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_ADAPTER", str(lora(tmp_path / "lora.gguf")))
     assert "conductor config set conductor.adapter default" in stage.inside("ask", "Why?").err
 
@@ -36,8 +36,8 @@ def test_an_adapter_that_is_set_for_good_is_named_by_its_setting(
     ("damage", "said"),
     [("gone", "there is no file"), ("text", "is not a GGUF file"), ("model", "is not a LoRA adapter")],
 )
-def test_a_bad_adapter_is_what_is_blamed(stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str) -> None:
-    """The model is whole, so the error names the adapter and no other file."""
+def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Path, damage: str, said: str) -> None:
+    """The model file is good, so the error names the adapter and no other file."""
     adapter = tmp_path / "lora.gguf"
     if damage != "gone":
         adapter.write_bytes(tiny.read_bytes() if damage == "model" else b"Dear sir or madam,\n")
@@ -51,8 +51,8 @@ def test_a_bad_adapter_is_what_is_blamed(stage: Stage, tiny: Path, tmp_path: Pat
     assert "the conductor model cannot be used" not in done.err
 
 
-def test_a_key_that_is_missing_is_known_before_anything_is_asked(stage: Stage, tiny: Path) -> None:
-    """Named by its variable; a file and an address of one's own need none."""
+def test_a_missing_key_is_noticed_before_any_model_is_called(stage: Stage, tiny: Path) -> None:
+    """The notice names the variable; a file and an own server need no key."""
     for conductor, said in (("openai/gpt-9", "OPENAI_API_KEY is not set"), (f"{stage.url}#m", ""), (str(tiny), "")):
         settings = load_settings(stage.environ(), {"conductor.model": conductor})
         told = missing_key_notice(resolve_planner(settings), settings)
@@ -60,8 +60,8 @@ def test_a_key_that_is_missing_is_known_before_anything_is_asked(stage: Stage, t
         assert bool(told) == bool(said)
 
 
-def test_a_trace_calls_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
-    """The name under which it was imported, with the hash of its bytes: its file may be called anything."""
+def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
+    """The trace has the name of the stored model and the hash of its file, whatever the file is called."""
     stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
     assert stage.inside("model", "import", str(tiny), "--name", "mine", "--use").code == 0
     done = stage.inside("ask", "Why?", "--seed", "3", "--format", "json")
@@ -70,8 +70,8 @@ def test_a_trace_calls_the_conductor_as_the_model_store_does(stage: Stage, tiny:
 
 
 @pytest.mark.parametrize("name", ["conductor.model", "conductor.adapter"])
-def test_a_file_is_set_by_its_whole_path(stage: Stage, tiny: Path, name: str) -> None:
-    """A setting holds in every directory; what names no file stays as it is written."""
+def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Path, name: str) -> None:
+    """A setting applies in every directory; a value that names no file is stored unchanged."""
     (stage.home / "my.gguf").symlink_to(tiny)
     with stage.start("config", "set", name, "my.gguf", cwd=stage.home) as process:
         assert finished(process).code == 0
@@ -81,8 +81,8 @@ def test_a_file_is_set_by_its_whole_path(stage: Stage, tiny: Path, name: str) ->
     assert tomllib.loads(stage.own.read_text())[section][key] == "other.gguf"
 
 
-def test_a_name_is_set_as_it_is_also_beside_a_file_of_that_name(stage: Stage) -> None:
-    """A listed worker is found first when it is used, so it is what was meant."""
+def test_a_worker_name_is_stored_unchanged_also_if_a_file_has_that_name(stage: Stage) -> None:
+    """A configured worker is found first when the setting is used, so it is what was meant."""
     (stage.home / "alpha").write_text("no model")
     with stage.start("config", "set", "conductor.model", "alpha", cwd=stage.home) as process:
         assert finished(process).code == 0
