@@ -514,7 +514,7 @@ def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("other", "problem"), [({"architecture": "llama"}, "architecture"), ({"width": 32}, "it has 64 x 64")]
+    ("other", "problem"), [({"architecture": "llama"}, "architecture"), ({"width": 32}, "that has 64 x 64")]
 )
 def test_an_adapter_that_does_not_fit_is_not_imported(
     desk: Stage, tmp_path: Path, other: dict[str, Any], problem: str
