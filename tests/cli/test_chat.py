@@ -19,8 +19,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from conductor_cli.app.loaded_models import LoadedModels
-from conductor_cli.cli import signals
 from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
+from conductor_cli.cli.repl import prompt as prompt_module
 from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import find_command, run_command
 from conductor_cli.cli.repl.completer import SlashCompleter
@@ -302,7 +302,7 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
             return await prompt.read("Why?" if editor else "", editor=editor)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signals, "TWICE", 3600)
+        patch.setattr(prompt_module, "TWICE", 3600)
         return asyncio.run(read())
 
 

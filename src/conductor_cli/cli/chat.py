@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.cli.repl.loop import run_chat
 from conductor_cli.core.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from conductor_cli.cli.repl.chat_session import ChatSession
 

@@ -8,11 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
+from conductor_cli.app.run_session import RunResult
 from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
@@ -23,14 +24,12 @@ from conductor_cli.core.conversation import continue_conversation, first_turn_to
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.run import Conductor
 
 TERMINATED: Final = 143
-
-if TYPE_CHECKING:
-    from conductor_cli.app.run_session import RunResult
-    from conductor_cli.core.trace import Trace
-    from conductor_cli.run import Conductor
+"""The exit code of a process that SIGTERM ended."""
 
 
 class ChatSession:

@@ -11,6 +11,7 @@ from prompt_toolkit.document import Document
 from conductor_cli.cli.options import Mode
 from conductor_cli.cli.repl.commands import COMMANDS, LIMITS
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.store import fast_list
 
 if TYPE_CHECKING:
     from conductor_cli.cli.repl.chat_session import ChatSession
@@ -70,8 +71,6 @@ class SlashCompleter(Completer):
         return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
 
     def _runs(self) -> list[tuple[str, str]]:
-        from conductor_cli.store import fast_list
-
         try:
             return [(name, "") for name in fast_list.run_names(str(self._desk.session.settings.paths.traces))]
         except OSError:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.question import File
 from conductor_cli.core.rerun import check_step_exists
-from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import recipient_of
+from conductor_cli.run import Conductor, Run
+from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.run_text import describe_access, question_line
 from conductor_cli.views.text_layout import BLANK
 from conductor_cli.views.trace_text import step_text, trace_text
-
-if TYPE_CHECKING:
-    from conductor_cli.core.question import File
-    from conductor_cli.core.trace import Trace
-    from conductor_cli.core.usage import Usage
-    from conductor_cli.run import Conductor, Run
-    from conductor_cli.views import OutputContext
 
 KEYS: Final = (
     ("Enter", "ask"),

@@ -24,7 +24,7 @@ from prompt_toolkit.styles import Style
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.repl.history import open_history
-from conductor_cli.cli.signals import ENDING, on_signal
+from conductor_cli.cli.signals import ENDING, TWICE, on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,8 +139,6 @@ class Prompt:
     def _was_just_stopped(self) -> bool:
         if self.chat is None:
             return False
-        from conductor_cli.cli.signals import TWICE
-
         return time.monotonic() - self.chat.stopped < TWICE
 
     # What is shown
