@@ -33,26 +33,26 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 
-def at_desk(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
-    """A desk with a conductor that opens; what is done at it."""
+def in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
+    """A chat with an open conductor, after `work` was done in it."""
     own = {name: how.pop(name) for name in ("only", "system") if name in how}
-    desk = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none, **how), **own)
+    chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none, **how), **own)
 
     async def all_of_it() -> None:
-        desk.begin()
+        chat.begin()
         try:
-            await work(desk)
+            await work(chat)
         finally:
-            await desk.close()
+            await chat.close()
 
     asyncio.run(all_of_it())
-    return desk
+    return chat
 
 
-async def entered(desk: ChatSession, line: str) -> str | None:
+async def entered(chat: ChatSession, line: str) -> str | None:
     found = find_command(line)
     assert found is not None
-    return await run_command(desk, *found)
+    return await run_command(chat, *found)
 
 
 # Lines
@@ -87,30 +87,30 @@ def test_the_conductor_and_the_workers_are_given_the_conversation(
 ) -> None:
     """The second question goes with the first and its answer, to the model that plans and to the worker."""
 
-    async def work(desk: ChatSession) -> None:
-        await desk.ask("Why is the sky blue?")
-        await desk.ask("And at night?")
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("Why is the sky blue?")
+        await chat.ask("And at night?")
 
-    desk = at_desk(work)
+    chat = in_chat(work)
     for model in ("planner", "alpha"):
         sent = stage.asked(model)[-1].body.decode()
         assert "Why is the sky blue?" in sent
         assert "alpha answers" in sent
-    assert [trace.question.parent for trace in desk.turns] == [None, desk.turns[0].run]
+    assert [trace.question.parent for trace in chat.turns] == [None, chat.turns[0].run]
     assert capsys.readouterr().out == "alpha answers\nalpha answers\n"
 
 
 def test_what_was_taken_back_goes_along_no_more(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """After /undo the next question knows nothing of the last one."""
 
-    async def work(desk: ChatSession) -> None:
-        await desk.ask("Why is the sky blue?")
-        await entered(desk, "/undo")
-        await desk.ask("And at night?")
-        await entered(desk, "/undo")
-        await entered(desk, "/undo")
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("Why is the sky blue?")
+        await entered(chat, "/undo")
+        await chat.ask("And at night?")
+        await entered(chat, "/undo")
+        await entered(chat, "/undo")
 
-    at_desk(work)
+    in_chat(work)
     assert "sky" not in stage.asked("planner")[-1].body.decode()
     said = capsys.readouterr().err
     assert "removed: Why is the sky blue?" in said
@@ -122,13 +122,13 @@ def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> 
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
 
-    async def work(desk: ChatSession) -> None:
+    async def work(chat: ChatSession) -> None:
         for number in range(3):
-            await desk.ask(f"Question {number}?")
+            await chat.ask(f"Question {number}?")
 
-    desk = at_desk(work)
-    assert [turn.question for turn in desk.runs[-1].question.history] == ["Question 1?"]
-    assert any("its first 1 turn are no longer sent" in notice.text for notice in desk.runs[-1].notices)
+    chat = in_chat(work)
+    assert [turn.question for turn in chat.runs[-1].question.history] == ["Question 1?"]
+    assert any("its first 1 turn are no longer sent" in notice.text for notice in chat.runs[-1].notices)
 
 
 def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp_path: Path) -> None:
@@ -138,29 +138,29 @@ def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp
     stage.models["alpha"] = refuses(400)
     stage.models["beta"] = refuses(400)
 
-    async def work(desk: ChatSession) -> None:
-        await entered(desk, f"/file {file}")
-        await desk.ask("Where?")
+    async def work(chat: ChatSession) -> None:
+        await entered(chat, f"/file {file}")
+        await chat.ask("Where?")
         stage.models.clear()
-        await desk.ask("Where is it?")
-        await desk.ask("Sure?")
+        await chat.ask("Where is it?")
+        await chat.ask("Sure?")
 
-    desk = at_desk(work)
-    assert [len(run.question.files) for run in desk.runs] == [1, 1, 1]
-    assert desk.files == []
+    chat = in_chat(work)
+    assert [len(run.question.files) for run in chat.runs] == [1, 1, 1]
+    assert chat.files == []
 
 
 def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """/save writes Markdown and never over a file that is there."""
     target = tmp_path / "talk.md"
 
-    async def work(desk: ChatSession) -> None:
-        await entered(desk, f"/save {target}")
-        await desk.ask("Why?")
-        await entered(desk, f"/save {target}")
-        await entered(desk, f"/save {target}")
+    async def work(chat: ChatSession) -> None:
+        await entered(chat, f"/save {target}")
+        await chat.ask("Why?")
+        await entered(chat, f"/save {target}")
+        await entered(chat, f"/save {target}")
 
-    at_desk(work)
+    in_chat(work)
     assert "## Question 1\n\nWhy?\n\n## Answer 1\n\nalpha answers" in target.read_text()
     said = capsys.readouterr().err
     assert "there is nothing to save yet" in said
@@ -173,21 +173,21 @@ def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pyte
 def test_other_settings_leave_the_models_open(stage: Stage) -> None:
     """A change of mode or workers makes another conductor of the same models; `all` takes the choice back."""
 
-    async def work(desk: ChatSession) -> None:
-        first = await desk.open()
-        await entered(desk, "/mode mini")
-        await entered(desk, "/workers beta")
-        second = await desk.open()
+    async def work(chat: ChatSession) -> None:
+        first = await chat.open()
+        await entered(chat, "/mode mini")
+        await entered(chat, "/workers beta")
+        second = await chat.open()
         assert (second.mode, second.pool.names) == ("mini", ("beta",))
         assert second.model is first.model
         assert second.workers["beta"] is first.workers["beta"]
-        await entered(desk, "/workers all")
-        assert (await desk.open()).pool.names == ("alpha", "beta")
-        await desk.ready()
-        assert desk.status() == ["mini", "2 workers", "$0.00"]
-        assert desk.status(narrow=True) == ["mini", "2", "$0.00"]
+        await entered(chat, "/workers all")
+        assert (await chat.open()).pool.names == ("alpha", "beta")
+        await chat.ready()
+        assert chat.status() == ["mini", "2 workers", "$0.00"]
+        assert chat.status(narrow=True) == ["mini", "2", "$0.00"]
 
-    at_desk(work)
+    in_chat(work)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ def test_a_wrong_command_changes_nothing(
 ) -> None:
     """It is told, in as few lines as any error, and the chat goes on as it was."""
 
-    async def work(desk: ChatSession) -> None:
-        await desk.open()
-        before = (desk.flags, desk.only, desk.files)
-        await entered(desk, line)
-        assert (desk.flags, desk.only, desk.files) == before
+    async def work(chat: ChatSession) -> None:
+        await chat.open()
+        before = (chat.flags, chat.only, chat.files)
+        await entered(chat, line)
+        assert (chat.flags, chat.only, chat.files) == before
 
-    at_desk(work)
+    in_chat(work)
     told = capsys.readouterr().err
     assert said in told
     assert told.startswith("conductor: ")
@@ -224,13 +224,13 @@ def test_a_wrong_command_changes_nothing(
 def test_a_limit_holds_until_it_is_taken_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """A limit that is set here shows where it is from; `-` gives it back to the settings."""
 
-    async def work(desk: ChatSession) -> None:
-        await entered(desk, "/limits calls 3")
-        assert desk.session.settings.limits.calls == 3
-        await entered(desk, "/limits calls -")
-        assert desk.session.settings.limits.calls is None
+    async def work(chat: ChatSession) -> None:
+        await entered(chat, "/limits calls 3")
+        assert chat.session.settings.limits.calls == 3
+        await entered(chat, "/limits calls -")
+        assert chat.session.settings.limits.calls is None
 
-    at_desk(work)
+    in_chat(work)
     assert "this chat" in capsys.readouterr().out
 
 
@@ -243,16 +243,16 @@ def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
     """/redo 2 beta calls beta alone; the conversation holds the new answer, not both."""
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
 
-    async def work(desk: ChatSession) -> None:
-        await desk.ask("Why?")
-        await entered(desk, "/redo 2 beta")
-        await entered(desk, "/redo 2 gamma")
-        await entered(desk, "/redo")
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("Why?")
+        await entered(chat, "/redo 2 beta")
+        await entered(chat, "/redo 2 gamma")
+        await entered(chat, "/redo")
 
-    desk = at_desk(work)
+    chat = in_chat(work)
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
-    assert [trace.answer for trace in desk.turns] == ["beta answers"]
-    assert len(desk.runs) == 2
+    assert [trace.answer for trace in chat.turns] == ["beta answers"]
+    assert len(chat.runs) == 2
     said = capsys.readouterr().err
     assert "gamma" in said
     assert "the last run is complete" in said
@@ -262,16 +262,16 @@ def test_a_plan_is_shown_first_and_run_by_redo(stage: Stage, capsys: pytest.Capt
     """/plan calls no worker; /redo runs that very plan."""
     stage.plan = TWO
 
-    async def work(desk: ChatSession) -> None:
-        await entered(desk, "/plan Why?")
+    async def work(chat: ChatSession) -> None:
+        await entered(chat, "/plan Why?")
         assert not stage.asked("alpha")
-        assert not desk.turns
-        await entered(desk, "/redo")
-        await entered(desk, "/cost")
+        assert not chat.turns
+        await entered(chat, "/redo")
+        await entered(chat, "/cost")
 
-    desk = at_desk(work)
+    chat = in_chat(work)
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 1, 1]
-    assert desk.turns[0].answer == "beta answers"
+    assert chat.turns[0].answer == "beta answers"
     assert "Check it and answer." in capsys.readouterr().out
 
 
@@ -279,13 +279,13 @@ def test_edit_begins_with_the_last_question(stage: Stage) -> None:
     """/edit gives what was asked last, or what stands behind it."""
     stage.plan = ONE
 
-    async def work(desk: ChatSession) -> None:
-        assert await entered(desk, "/edit") == ""
-        await desk.ask("Why?")
-        assert await entered(desk, "/edit") == "Why?"
-        assert await entered(desk, "/edit How?") == "How?"
+    async def work(chat: ChatSession) -> None:
+        assert await entered(chat, "/edit") == ""
+        await chat.ask("Why?")
+        assert await entered(chat, "/edit") == "Why?"
+        assert await entered(chat, "/edit How?") == "How?"
 
-    at_desk(work)
+    in_chat(work)
 
 
 # Keys
@@ -352,17 +352,17 @@ def test_a_tab_offers_what_may_stand_there(stage: Stage, tmp_path: Path) -> None
     (tmp_path / "notes.txt").write_text("x")
     found: dict[str, list[str]] = {}
 
-    async def work(desk: ChatSession) -> None:
-        await desk.ask("Why?")
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("Why?")
         for text in (
             "/re", "/mode u", "/workers alpha,b", "/redo ", "/redo 1 a", "/trace ", f"/file {tmp_path}/no",
             "/limits co", "Why", "/re\n",
         ):  # fmt: skip
-            offered = SlashCompleter(desk).get_completions(Document(text), CompleteEvent())
+            offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
 
-    desk = at_desk(work)
-    runs = ["1", "last", desk.runs[0].run]
+    chat = in_chat(work)
+    runs = ["1", "last", chat.runs[0].run]
     assert list(found.values()) == [
         ["/redo"], ["ultra"], ["beta"], ["1"], ["alpha"], runs, ["tes.txt"], ["cost"], [], [],
     ]  # fmt: skip
@@ -393,17 +393,17 @@ def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
     """What is mended meanwhile, in another terminal, is found at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
-    desk = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none))
-    desk.failed = failed.append
+    chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none))
+    chat.failed = failed.append
 
     async def work() -> None:
-        desk.begin()
+        chat.begin()
         with pytest.raises(Exception, match="nowhere"):
-            await desk.ready()
+            await chat.ready()
         stage.configure()
-        desk.session = desk._session(desk.flags)
-        await desk.ready()
-        await desk.close()
+        chat.session = chat._session(chat.flags)
+        await chat.ready()
+        await chat.close()
 
     asyncio.run(work())
     assert len(failed) == 1
