@@ -1,4 +1,4 @@
-"""An estimate of what a plan will use, before it runs: calls, tokens and money, each as a range.
+"""Estimates: what a plan will use before it runs (calls, tokens and money, each as a range), and tokens by length.
 
 The upper end is what reservations hold the calls to: the longest answer, every token at its highest price. Failed
 attempts and repaired plans come on top. Local workers are free.
@@ -6,16 +6,18 @@ attempts and repaired plans come on top. Local workers are free.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
+from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import question_text
-from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price
+from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
@@ -158,3 +160,18 @@ def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
         return Decimal(0)
     rate = price.at(tokens_in)
     return (tokens_in * rate.input + tokens_out * rate.output) / MILLION
+
+
+def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
+    """Tokens by length, for a call that ended before its model reported any."""
+    return Usage(tokens_in=estimated_tokens(messages), tokens_out=_tokens(written), calls=1)
+
+
+def estimated_tokens(messages: Iterable[Message]) -> int:
+    """Tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
+    return _tokens("".join(message.content for message in messages))
+
+
+def _tokens(text: str) -> int:
+    # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
+    return int(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)

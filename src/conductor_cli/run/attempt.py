@@ -9,6 +9,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import ModelError, PolicyError
+from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
@@ -16,8 +17,8 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.run.calls import estimated_tokens, estimated_usage, with_timeouts
 from conductor_cli.run.policy_checks import call_violation
+from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
 
 

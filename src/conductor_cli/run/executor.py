@@ -17,8 +17,8 @@ from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.attempt import Attempt, steps_seen_by
-from conductor_cli.run.calls import wait_before
 from conductor_cli.run.policy_checks import call_violation, step_provenance
+from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import NestedRun, RunState, Scheduler
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
@@ -109,7 +109,7 @@ class _WorkerStep:
                     substitute = self._substitute()
                     self._fail(failure, call.usage, substitute=substitute)
                     return substitute
-                wait = wait_before(turn + 1, error.retry_after, state.config.random)
+                wait = retry_wait(turn + 1, error.retry_after, state.config.random)
                 self._fail(failure, call.usage, retry_in=wait)
                 await asyncio.sleep(wait)
             else:

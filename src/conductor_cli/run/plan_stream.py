@@ -9,6 +9,7 @@ from typing import Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
+from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.plan import SELF, KeepAnswer, Plan, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import CONDUCTOR_CHARS, conductor_notice, conductor_request, plan_format_for
@@ -17,7 +18,7 @@ from conductor_cli.core.quoting import question_text
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run import policy_checks
-from conductor_cli.run.calls import estimated_tokens, estimated_usage, with_timeouts
+from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState, Scheduler
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."

@@ -21,8 +21,8 @@ from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.base import Model
 from conductor_cli.run import policy_checks
-from conductor_cli.run.calls import wait_before
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed, plan_ready
+from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import RunState, Scheduler
 
 TRIES: Final = 2
@@ -181,7 +181,7 @@ class Planner:
                 if attempt == TRIES and error.reason in UNREACHABLE and not state.trace.steps:
                     return _cannot_plan(error)
                 if attempt < TRIES:
-                    await asyncio.sleep(wait_before(attempt + 1, error.retry_after, state.config.random))
+                    await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
             else:
                 stream.finish()
                 return None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import LimitReached, ModelError
+from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -18,7 +19,6 @@ from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.models.response_cache import HEARTBEAT
-from conductor_cli.run.calls import estimated_tokens, estimated_usage
 
 
 class TrainingBudget:

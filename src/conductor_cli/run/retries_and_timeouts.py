@@ -1,19 +1,21 @@
-"""One call to one model: timeouts on its stream, waits before the next attempt, and estimates of what it used."""
+"""Timeouts on the stream of a call, and the wait before it is retried, which honours a server's `Retry-After`.
+
+`executor` and `planner` decide whether a call is retried at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from conductor_cli.core.chat import Chunk, Message
+from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts
-from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 
 BACKOFF: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""
@@ -101,23 +103,8 @@ def _encodable(chunk: Chunk) -> Chunk:
     return replace(chunk, text=text, thinking=thinking)
 
 
-def wait_before(turn: int, retry_after: float | None, chance: random.Random) -> float:
-    """Seconds before attempt `turn` (2 or more): what the server asks for, else a backoff; at most `LONGEST_WAIT`."""
+def retry_wait(attempt: int, retry_after: float | None, chance: random.Random) -> float:
+    """Seconds before the attempt (2 or more): the server's `Retry-After`, else a backoff; at most `LONGEST_WAIT`."""
     if retry_after is not None and not math.isnan(retry_after):
         return min(max(retry_after, 0.0), LONGEST_WAIT)
-    return round(min(BACKOFF * 2.0 ** (turn - 2) * chance.uniform(0.5, 1.5), LONGEST_WAIT), 3)
-
-
-def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
-    """Tokens by length, for a call that ended before its model reported any."""
-    return Usage(tokens_in=estimated_tokens(messages), tokens_out=_tokens(written), calls=1)
-
-
-def estimated_tokens(messages: Iterable[Message]) -> int:
-    """Tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
-    return _tokens("".join(message.content for message in messages))
-
-
-def _tokens(text: str) -> int:
-    # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
-    return int(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)
+    return round(min(BACKOFF * 2.0 ** (attempt - 2) * chance.uniform(0.5, 1.5), LONGEST_WAIT), 3)
