@@ -134,7 +134,7 @@ def test_a_limit_suggests_an_amount_that_is_enough() -> None:
     for limits, expected in cases:
         with pytest.raises(LimitReached) as caught:
             Ledger(limits).reserve(100, 1000, DEAR)
-        assert (caught.value.reason, caught.value.suggested) == expected
+        assert (caught.value.reason, caught.value.suggested_limit) == expected
 
 
 def test_a_day_is_held_beside_the_run() -> None:

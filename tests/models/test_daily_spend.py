@@ -66,7 +66,7 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     assert later.call(written=900).answer == 980
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02 leaves no room for another call") as caught:
         later.reserve()
-    assert (caught.value.reason, caught.value.suggested) == ("limit_cost_day", "0.04")
+    assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
 
 
 def test_what_others_hold_is_not_there(place: Path) -> None:

@@ -13,14 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from conductor_cli.core.data_flow import (
-    NO_PROVENANCE,
-    Provenance,
-    StepInputs,
-    Visibility,
-    inputs_of_steps,
-    provenance_of,
-)
+from conductor_cli.core import data_flow
+from conductor_cli.core.data_flow import NO_PROVENANCE, Provenance, StepInputs, Visibility, provenance_of
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.plan import SELF, Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, PlanFormatContext
@@ -209,10 +203,7 @@ class DataPolicy:
         # "Answer the question." is useless to a worker that is not shown the question.
         if step.subtask.strip() == ANSWER_DIRECTLY and "question" in self.withheld(name):
             return f"step {number} asks {name}, which never sees the question, and its subtask does not state it"
-        return self._answers_violation(step, number, self.inputs_of_steps(before, asked)) if step.access else ""
-
-    def _answers_violation(self, step: Step, number: int, inputs: Sequence[StepInputs]) -> str:
-        name = step.worker
+        inputs = self.inputs_of_steps(before, asked) if step.access else ()
         for item in step.access:
             why = self.hidden_reason(name, provenance_of((item,), inputs, self.given))
             if why:
@@ -239,7 +230,7 @@ class DataPolicy:
         """What reaches each of the steps; see `data_flow.inputs_of_steps`."""
         names = {step.worker for step in steps}.union(*(asked or {}).values())
         visibility = {name: self.visibility.get(name, UNRESTRICTED) for name in names}
-        return inputs_of_steps(steps, self.question, visibility, asked, self.given)
+        return data_flow.inputs_of_steps(steps, self.question, visibility, asked, self.given)
 
     def without_hidden(
         self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None
@@ -248,10 +239,9 @@ class DataPolicy:
         if self.is_empty:
             return step
         inputs = self.inputs_of_steps(before, asked)
-        hidden = {
-            item for item in step.access if self.hidden_reason(step.worker, provenance_of((item,), inputs, self.given))
-        }
-        return replace(step, access=tuple(item for item in step.access if item not in hidden))
+        held = {item: provenance_of((item,), inputs, self.given) for item in step.access}
+        visible = [item for item, provenance in held.items() if not self.hidden_reason(step.worker, provenance)]
+        return replace(step, access=tuple(visible))
 
     def may_replace(self, name: str, planned: str) -> bool:
         """Whether a worker sees of the question all that the planned one would."""

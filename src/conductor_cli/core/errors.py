@@ -16,7 +16,7 @@ Exceptions stop a command before or outside a run. Inside a run a failure is a v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from conductor_cli.core.usage import Usage
 
@@ -109,7 +109,8 @@ class Failure:
 class ConductorError(Exception):
     """The root. `str()` is the message; `failure` is the same as a value."""
 
-    kind: ClassVar[FailureKind] = "internal"
+    kind: FailureKind = "internal"
+    suggested_limit: str = ""
 
     def __init__(self, message: str, *, hint: str = "", reason: FailureReason = "") -> None:
         super().__init__(message)
@@ -119,11 +120,14 @@ class ConductorError(Exception):
 
     @property
     def failure(self) -> Failure:
-        return Failure(kind=self.kind, message=self.message, hint=self.hint, reason=self.reason)
+        return Failure(
+            kind=self.kind, message=self.message, hint=self.hint, reason=self.reason,
+            suggested_limit=self.suggested_limit,
+        )  # fmt: skip
 
     @property
     def exit_code(self) -> int:
-        return self.failure.exit_code
+        return EXIT_CODES[self.kind]
 
 
 class UsageError(ConductorError):
@@ -165,17 +169,7 @@ class LimitReached(ConductorError):
         self, message: str, *, hint: str = "", reason: LimitReason | Literal[""] = "", suggested: str = ""
     ) -> None:
         super().__init__(message, hint=hint, reason=reason)
-        self.suggested = suggested
-
-    @property
-    def failure(self) -> Failure:
-        return Failure(
-            kind=self.kind,
-            message=self.message,
-            hint=self.hint,
-            reason=self.reason,
-            suggested_limit=self.suggested,
-        )
+        self.suggested_limit = suggested
 
 
 class PlanError(ConductorError):
@@ -191,19 +185,14 @@ class PlanError(ConductorError):
 class ModelError(ConductorError):
     """One call to one model failed. Every foreign exception becomes one of these in its adapter."""
 
-    kind = "worker"
     reason: ModelErrorReason
 
     def __init__(
-        self,
-        reason: ModelErrorReason,
-        message: str,
-        *,
-        hint: str = "",
-        retry_after: float | None = None,
+        self, reason: ModelErrorReason, message: str, *, hint: str = "", retry_after: float | None = None,
         usage: Usage | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint, reason=reason)
+        self.kind = _KIND_OF_REASON.get(reason, "worker")
         self.usage = usage
         self.retry_after = retry_after
 
@@ -211,8 +200,3 @@ class ModelError(ConductorError):
     def retryable(self) -> bool:
         """Whether the same call may succeed a moment later."""
         return self.reason in RETRYABLE
-
-    @property
-    def failure(self) -> Failure:
-        kind = _KIND_OF_REASON.get(self.reason, "worker")
-        return Failure(kind=kind, message=self.message, hint=self.hint, reason=self.reason)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.chat import Message
-from conductor_cli.core.plan import MAX_STEPS, SELF, Plan, Step
+from conductor_cli.core.plan import MAX_STEPS, SELF, Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -76,7 +76,8 @@ def estimate_steps(
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
     asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
-    workers = [_worker_of(step, pool) for step in plan.steps]
+    # None stands for the conductor, and for a worker that is not in the pool.
+    workers = [pool[step.worker] if step.worker in pool and step.worker != SELF else None for step in plan.steps]
     longest = [_longest(worker, profile) for worker in workers]
     found = []
     for step, worker in zip(plan.steps, workers, strict=True):
@@ -87,11 +88,6 @@ def estimate_steps(
         else:
             found.append(_estimate_call(fixed, worker, profile, seen))
     return tuple(found)
-
-
-def _worker_of(step: Step, pool: Pool) -> Worker | None:
-    """The worker of a step, None for the conductor and for one that is not in the pool."""
-    return pool[step.worker] if step.worker in pool and step.worker != SELF else None
 
 
 def _longest(worker: Worker | None, profile: WorkerProfile) -> int:

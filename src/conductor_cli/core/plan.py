@@ -7,7 +7,6 @@ The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its `"all"
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,21 +90,15 @@ def check_step(step: Step, number: int, rules: PlanRules) -> None:
     if number > rules.steps:
         raise PlanError(f"step {number} exceeds the limit of {rules.steps} steps")
     if step.worker not in rules.workers:
-        known = ", ".join(rules.workers)
-        raise PlanError(
-            f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=f"known: {known}"
-        )
+        known = f"known: {', '.join(rules.workers)}"
+        raise PlanError(f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=known)
     if not step.subtask.strip():
         raise PlanError(f"step {number} has an empty subtask")
-    _check_access(step.access, number, range(GIVEN if rules.given else 1, number))
-
-
-def _check_access(access: Collection[int], number: int, visible: range) -> None:
-    for item in access:
-        if item not in visible:
+    for item in step.access:
+        if item not in range(GIVEN if rules.given else 1, number):
             what = "itself or a later step" if item >= number else "a step that does not exist"
             raise PlanError(f"step {number} cannot see {what}: {item}")
-    if len(set(access)) != len(access):
+    if len(set(step.access)) != len(step.access):
         raise PlanError(f"step {number} names a step twice in its access list")
 
 

@@ -77,7 +77,11 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
         raise DecodeError(f"limits: unknown {', '.join(sorted(unknown))}")
     if not all(isinstance(step, Step) for step in plan.steps):
         raise DecodeError("steps: expected objects with worker, subtask and access")
-    return PlanFile(question=question, plan=plan, limits=_limits(limits))
+    # The limits as settings by name. Money is a text in JSON, so that no digit is lost.
+    settings = {f"limits.{name}": value for name, value in limits.items()}
+    if limits.get("cost") is not None:
+        settings["limits.cost"] = Decimal(str(limits["cost"]))
+    return PlanFile(question=question, plan=plan, limits=settings)
 
 
 def _with_step_numbers(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -90,14 +94,6 @@ def _with_step_numbers(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
         else step
         for number, step in enumerate(steps, start=1)
     ]
-
-
-def _limits(limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits as settings by name, money as `Decimal`."""
-    return {
-        f"limits.{name}": Decimal(str(value)) if name == "cost" and value is not None else value
-        for name, value in limits.items()
-    }
 
 
 def line_of_step(text: str, problem: str) -> int:

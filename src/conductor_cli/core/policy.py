@@ -7,13 +7,13 @@ machine). What must not leak along access lists is decided in `data_policy`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
-from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.pool import Limits, Pool
 
 LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""
@@ -59,9 +59,8 @@ class Policy:
         found = first_match(self.deny, party)
         if found:
             unknown = party.recipient == UNKNOWN_PROVIDER and found.startswith("provider:")
-            return f"policy.deny names {found}" + (
-                f", and the provider of {party.name} is not known" if unknown else ""
-            )
+            why = f", and the provider of {party.name} is not known" if unknown else ""
+            return f"policy.deny names {found}{why}"
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
@@ -135,25 +134,27 @@ def check_selectors(policy: Policy, parties: Collection[Party], providers: Colle
             said = ", ".join(group)
             reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
             raise PolicyError(f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list")
+    selectors = [(name, one) for name in ("allow", "files_only") for group in getattr(policy, name) for one in group]
+    selectors += [(name, one) for name in ("deny", "no_question", "no_others") for one in getattr(policy, name)]
     return tuple(
         f"policy.{name}: no worker matches {selector}"
-        for name, selector in _selectors(policy)
+        for name, selector in selectors
         if selector.lower() not in known
         and not any(selector_matches(selector, party, widely=True) for party in parties)
     )
 
 
-def _selectors(policy: Policy) -> Iterator[tuple[str, str]]:
-    for name in ("allow", "files_only"):
-        yield from ((name, selector) for group in getattr(policy, name) for selector in group)
-    for name in ("deny", "no_question", "no_others"):
-        yield from ((name, selector) for selector in getattr(policy, name))
-
-
 def check_pool(pool: Pool, limits: Limits) -> None:
     """Raise unless a run over `pool` can keep `limits`."""
     for worker in pool:
-        _check_worker(worker)
+        if worker.parallel < 1:
+            raise ConfigError(f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}")
+        if (worker.name == SELF) != (worker.kind == SELF):
+            raise ConfigError(
+                f"worker {worker.name!r} has kind {worker.kind!r}, "
+                f"but {SELF!r} as name or kind means the conductor itself",
+                hint="give it another name",
+            )
     if not [worker for worker in pool if worker.kind != SELF]:
         raise PolicyError("the pool has no workers", hint="add one with: conductor workers add NAME --kind KIND")
     if limits.cost is not None:
@@ -164,16 +165,6 @@ def check_pool(pool: Pool, limits: Limits) -> None:
                 f"the cost limit cannot be enforced: {', '.join(unpriced)} {verb} no price",
                 hint="set a price for each (conductor workers add), leave these workers out, or limit tokens instead",
             )
-
-
-def _check_worker(worker: Worker) -> None:
-    if worker.parallel < 1:
-        raise ConfigError(f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}")
-    if (worker.name == SELF) != (worker.kind == SELF):
-        raise ConfigError(
-            f"worker {worker.name!r} has kind {worker.kind!r}, but {SELF!r} as name or kind means the conductor itself",
-            hint="give it another name",
-        )
 
 
 def check_limits(limits: Limits, *, planned: bool = True) -> None:

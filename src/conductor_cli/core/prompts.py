@@ -73,48 +73,35 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
 
     It shows `room` characters of the question. `rules`: who may see what (`DataPolicy.rules_for_planner`).
     """
+    plan_format, choices = plan_format_for(profile, context), ()
     if profile.render is None:
-        messages, cuts = _plain_messages(question, pool, profile, context, room, rules)
-        plan_format, form = plan_format_for(profile, context), _form(profile, context)
-        messages += replan_messages(rejected, form, plan_format, context)
-        messages += repair_messages(standing, fault, form, plan_format, context) if standing or fault else []
+        fixed = _fixed_part(profile, context) + "\n\n"
+        cards = [_card_line(label, pool[name], profile) for label, name in context.labels.items()]
+        prefix = fixed + "The workers:\n" + "\n".join(cards)
+        cuts: tuple[int, ...] = (len(fixed), len(prefix))
+        changing = _changing_part(question, pool, plan_format, context, room, rules)
+        messages = [Message(role="system", content=prefix), Message(role="user", content=changing)]
+        form = _form(plan_format, context)
+        messages += _replan_messages(rejected, form, plan_format, context)
+        messages += _repair_messages(standing, fault, form, plan_format, context) if standing or fault else []
     else:
         text, cuts = profile.render(question, pool, context, room), ()
         # It continues the steps that stand: such a model was not trained to be told of faults.
-        text += (
-            plan_format_for(profile, context).render(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
-        )
+        text += plan_format.render(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
         messages = [Message(role="user", content=text)]
+    if context.single:
+        # All replies of a conductor that names one worker.
+        accept = (plan_format.render(KeepAnswer(), context),) if context.may_accept else ()
+        choices = (*map(context.label, context.rules.workers), *accept)
     return Request(
         messages=tuple(messages),
         max_tokens=profile.sampling.max_tokens,
         temperature=profile.sampling.temperature,
-        grammar=plan_format_for(profile, context).grammar(context),
-        schema=plan_format_for(profile, context).schema(context),
+        grammar=plan_format.grammar(context),
+        schema=plan_format.schema(context),
         cuts=cuts,
-        choices=_choices(profile, context) if context.single else (),
+        choices=choices,
     )
-
-
-def _plain_messages(  # noqa: PLR0913, PLR0917 - all parts of a prompt
-    question: Question, pool: Pool, profile: Profile, context: PlanFormatContext, room: int, rules: Sequence[str]
-) -> tuple[list[Message], tuple[int, ...]]:
-    """The messages of a profile without a template of its own, and where their fixed parts end."""
-    fixed = _fixed_part(profile, context) + "\n\n"
-    cards = "The workers:\n" + "\n".join(
-        _card_line(label, pool[name], profile) for label, name in context.labels.items()
-    )
-    messages = [
-        Message(role="system", content=fixed + cards),
-        Message(role="user", content=_changing_part(question, pool, profile, context, room, rules)),
-    ]
-    return messages, (len(fixed), len(fixed + cards))
-
-
-def _choices(profile: Profile, context: PlanFormatContext) -> tuple[str, ...]:
-    """All replies of a conductor that names one worker."""
-    accept = (plan_format_for(profile, context).render(KeepAnswer(), context),) if context.may_accept else ()
-    return (*map(context.label, context.rules.workers), *accept)
 
 
 def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
@@ -127,15 +114,15 @@ def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
     return f"the conductor reads {room} of {length} characters of the {what}; workers get all that fits them"
 
 
-def _form(profile: Profile, context: PlanFormatContext) -> str:
+def _form(plan_format: PlanFormat, context: PlanFormatContext) -> str:
     """The instructions on what the conductor writes."""
     if context.single:
         return "Write only the label of the one worker that should answer."
-    return plan_format_for(profile, context).instructions(context)
+    return plan_format.instructions(context)
 
 
 def _fixed_part(profile: Profile, context: PlanFormatContext) -> str:
-    parts = [_RULES, _form(profile, replace(context, first=1))]
+    parts = [_RULES, _form(plan_format_for(profile, context), replace(context, first=1))]
     if profile.fewshots:
         parts += [_example(example, profile, context) for example in FEWSHOTS]
     return "\n\n".join(parts)
@@ -167,8 +154,9 @@ def _card_line(label: str, worker: Worker, profile: Profile) -> str:
 
 
 def _changing_part(  # noqa: PLR0913, PLR0917 - all parts that change
-    question: Question, pool: Pool, profile: Profile, context: PlanFormatContext, room: int, rules: Sequence[str]
-) -> str:
+    question: Question, pool: Pool, plan_format: PlanFormat, context: PlanFormatContext, room: int,
+    rules: Sequence[str],
+) -> str:  # fmt: skip
     lines = []
     if not context.single:
         limit = context.rules.steps
@@ -179,7 +167,7 @@ def _changing_part(  # noqa: PLR0913, PLR0917 - all parts that change
         lines.append(f"Not available now: {', '.join(absent)}.")
     lines += rules
     if question.given:
-        accept = plan_format_for(profile, context).render(KeepAnswer(), replace(context, reasoning=False))
+        accept = plan_format.render(KeepAnswer(), replace(context, reasoning=False))
         lines += [
             "There is an answer at hand, item 0, which workers may see through their access list.",
             f"If it stands, write this in place of a plan:\n{accept}",
@@ -211,12 +199,11 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     if len(asked) + sum(len(item.answer or "") for item in seen) > room:
         asked = question_text(question, max(room // 2 if seen else room, 0))
         share = max(room - len(asked), 0) // max(len(seen), 1)
-        seen = [_shortened_seen(item, share) for item in seen]
+        seen = [item if item.answer is None else replace(item, answer=shorten(item.answer, share)) for item in seen]
         notice = too_long
-    hidden = bool(withheld) and not question.text
-    head = [_INTRODUCTION_WITHOUT_QUESTION, fence("files", asked.strip()) if question.files else "", withheld]
-    if not hidden:
-        head = [_INTRODUCTION, fence("question", asked), withheld]
+    head = [_INTRODUCTION, fence("question", asked), withheld]
+    if withheld and not question.text:
+        head = [_INTRODUCTION_WITHOUT_QUESTION, fence("files", asked.strip()) if question.files else "", withheld]
     blocks = [*head, *[_seen_part(item) for item in seen], task]
     messages = [Message(role="user", content="\n\n".join(filter(None, blocks)))]
     if question.system:
@@ -246,15 +233,9 @@ def _task_part(question: Question, step: Step, *, final: bool) -> str:
 
 
 def _seen_part(item: SeenStep) -> str:
-    origin = {"step": str(item.number), "worker": item.worker, "subtask": item.subtask}
     if item.answer is None:
         return f"Step {item.number} ({item.subtask}) failed; there is no answer from it."
-    return fence("answer", item.answer, **origin)
-
-
-def _shortened_seen(item: SeenStep, share: int) -> SeenStep:
-    answer = None if item.answer is None else shorten(item.answer, share)
-    return SeenStep(number=item.number, worker=item.worker, subtask=item.subtask, answer=answer)
+    return fence("answer", item.answer, step=str(item.number), worker=item.worker, subtask=item.subtask)
 
 
 def _room(worker: Worker, profile: WorkerProfile) -> int:
@@ -264,7 +245,7 @@ def _room(worker: Worker, profile: WorkerProfile) -> int:
     return int((context - answer) * CHARS_PER_TOKEN)
 
 
-def repair_messages(
+def _repair_messages(
     standing: Sequence[Step], fault: str, form: str, plan_format: PlanFormat, context: PlanFormatContext
 ) -> list[Message]:
     """The messages that show the steps that stand and ask for the rest. `form` says how to write them."""
@@ -277,7 +258,7 @@ def repair_messages(
     return [Message(role="assistant", content=written), Message(role="user", content=text)]
 
 
-def replan_messages(
+def _replan_messages(
     rejected: Sequence[RejectedPlan], form: str, plan_format: PlanFormat, context: PlanFormatContext
 ) -> list[Message]:
     """For each plan that the user did not approve: the plan, their feedback, and the request for another."""

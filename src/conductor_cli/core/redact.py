@@ -74,9 +74,8 @@ class Secrets:
         """Where an incomplete encoding may begin at the end of `text`; the length of `text` if none does."""
         for start in range(max(0, len(text) - len(self.forms[0])) if self.forms else len(text), len(text)):
             tail = text[start:]
-            after = bisect_right(
-                self._sorted, tail
-            )  # a longer encoding that begins with the tail sorts directly after it
+            # A longer encoding that begins with the tail sorts directly after it.
+            after = bisect_right(self._sorted, tail)
             if after < len(self._sorted) and self._sorted[after].startswith(tail):
                 return start
         return len(text)
@@ -152,15 +151,10 @@ def encodings_of(secret: str) -> Iterator[str]:
     yield "".join(f"\\u{ord(letter):04x}" for letter in secret)
     yield html.escape(secret)
     data = secret.encode("utf-8", "surrogatepass")
-    yield from _hexadecimal(data)
+    yield from (data.hex(), data.hex().upper())
     yield from ("".join(form.format(byte) for byte in data) for form in _ESCAPES)
     for form in (secret, *_base64(data)):
         yield from _escaped(form)
-
-
-def _hexadecimal(data: bytes) -> Iterator[str]:
-    yield data.hex()
-    yield data.hex().upper()
 
 
 def _escaped(text: str) -> Iterator[str]:
