@@ -169,9 +169,9 @@ def test_a_damaged_manifest_affects_no_other_model(store: ModelStore, file: Path
     assert str(path) in caught.value.message
     assert "conductor model rm a" in caught.value.hint
     assert [found.name for found in store.manifests()] == ["whole"]
-    assert [(found.name, found.problem) for found in store.damaged()] == [("a", caught.value.message)]
+    assert store.damaged() == {"a": caught.value.message}
     store.delete("a")
-    assert (len(store.manifests()), store.damaged()) == (1, ())
+    assert (len(store.manifests()), store.damaged()) == (1, {})
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", "x" * 81, "manifest.toml", "a\n"])

@@ -32,7 +32,7 @@ from conductor_cli.models.weights.memory_estimate import file_memory, manifest_m
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelStore
 from conductor_cli.models.weights.problems import repair_hint
 from conductor_cli.models.weights.progress import Report
-from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
+from conductor_cli.models.weights.registry import RegistryModel, find_model, listed_model, load_registry
 from conductor_cli.models.weights.removal import Removal, bytes_freed, plan_removal, remove_model, unfinished_files
 from conductor_cli.models.weights.verify import CheckedFile, verify_model, verify_unknown_file
 
@@ -88,7 +88,7 @@ def list_models(settings: Settings) -> list[ModelRow]:
     """The registry's models, then other stored ones, then the model that plans if it is neither."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
     manifests = {manifest.name: manifest for manifest in store.manifests()}
-    damaged = {found.name: found.problem for found in store.damaged()}
+    damaged = store.damaged()
     registry = {model.name: model for model in load_registry(settings.environ)}
     memory = {model.name: model.memory for model in registry.values()}
     chosen, planner = settings["conductor.model"], None
@@ -236,7 +236,7 @@ def is_planner(name: str, settings: Settings) -> bool:
     """Whether the stored model of this name plans."""
     chosen = settings["conductor.model"]
     # Without a readable manifest only the setting says which model plans.
-    if any(found.name in {name, chosen} for found in open_model_store(settings).damaged()):
+    if {name, chosen} & open_model_store(settings).damaged().keys():
         return bool(chosen == name)
     manifest = planner_manifest(settings)
     return manifest is not None and manifest.name == name
@@ -342,8 +342,8 @@ class RemovalResult:
 def plan_model_removal(name: str, settings: Settings) -> RemovalPlan:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
-    removal = plan_removal(name, store, _registry_model(name, settings), cache)
-    installed = [found.name for found in store.manifests()] + [found.name for found in store.damaged()]
+    removal = plan_removal(name, store, listed_model(name, settings.environ), cache)
+    installed = [*(found.name for found in store.manifests()), *store.damaged()]
     if name not in installed and not removal.names:
         hint = f"installed: {', '.join(installed)}" if installed else "conductor model list"
         raise UsageError(f"no model {name!r} is installed", hint=hint)
@@ -357,19 +357,13 @@ def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
     manifest = next((found for found in store.manifests() if found.name == plan.name), None)
     # First the prompt states: they are found by reading the model file.
     freed = 0 if manifest is None else _forget_prompt_states(manifest, store, settings)
-    removal = remove_model(plan.name, store, _registry_model(plan.name, settings), cache)
+    removal = remove_model(plan.name, store, listed_model(plan.name, settings.environ), cache)
     origin = settings.origins["conductor.model"] if plan.plans and settings["conductor.model"] else ""
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
     if origin == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
         origin = ""
     return RemovalResult(freed=freed + removal.freed, kept=removal.kept, named_by=origin)
-
-
-def _registry_model(name: str, settings: Settings) -> RegistryModel | None:
-    with suppress(ConductorError):  # without a readable registry a model can still be removed
-        return next((model for model in load_registry(settings.environ) if model.name == name), None)
-    return None
 
 
 def _forget_prompt_states(manifest: Manifest, store: ModelStore, settings: Settings) -> int:

@@ -175,9 +175,8 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     names = ", ".join(manifest.name for manifest in store.manifests())
     if names:
         return ConductorUnusable(f"no conductor model is chosen; stored: {names}", hint="conductor model use NAME")
-    for damaged in store.damaged():
-        hint = f"conductor model rm {damaged.name}; then pull or import it again"
-        return ConductorUnusable(damaged.problem, hint=hint)
+    for name, problem in store.damaged().items():
+        return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
     first = load_registry(settings.environ)[0]
     pull = f"conductor model pull ({first.name}, {format_size(first.size) if first.size else 'size unknown'})"
     own = "conductor model use FILE.gguf | URL | provider/model"

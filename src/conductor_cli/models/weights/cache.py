@@ -15,9 +15,10 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,10 @@ def _invalid_name(kind: str, name: str) -> ConductorUnusable:
 
 def _expand(text: str | os.PathLike[str]) -> Path:
     return Path(os.path.expandvars(text)).expanduser()
+
+
+hold_lock: Final = partial(exclusive_lock, mode=0o664)
+"""Holds one of the cache's locks, which whoever shares the cache may hold, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +144,11 @@ class Cache:
 
     def commits(self, repo: str, revision: str) -> tuple[str, ...]:
         """The commits that are there, at least in part; first the one that the revision was last known to be at."""
-        if _COMMIT.fullmatch(revision):
-            first = revision
-        else:
-            first = _read_small_file(self.folder(repo).joinpath("refs", *revision.split("/"))).strip()
-        try:
-            found = sorted(path.name for path in (self.folder(repo) / "snapshots").iterdir())
-        except OSError:
-            found = []
-        others = (name for name in found if name != first)
-        return tuple(name for name in (first, *others) if _COMMIT.fullmatch(name))
+        folder, first = self.folder(repo), revision
+        if not _COMMIT.fullmatch(revision):
+            first = _read_small_file(folder.joinpath("refs", *revision.split("/"))).strip()
+        found = sorted(path.name for path in folder.glob("snapshots/*"))
+        return tuple(name for name in dict.fromkeys([first, *found]) if _COMMIT.fullmatch(name))
 
     def partial(self, repo: str, file: str, etag: str = "") -> PartialDownload:
         # A file's own name may contain slashes or be too long for a directory.
@@ -161,11 +161,10 @@ class Cache:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.temporary_path(path) as new:
-            try:
-                if not self.links:
-                    raise OSError  # noqa: TRY301 - as on a system that has none
-                new.symlink_to(os.path.relpath(blob, path.parent))
-            except OSError:
+            if self.links:
+                with suppress(OSError):  # a system without links
+                    new.symlink_to(os.path.relpath(blob, path.parent))
+            if not new.is_symlink():
                 if move:
                     blob.replace(new)
                 else:
@@ -187,13 +186,6 @@ class Cache:
     def blob_lock(self, repo: str, key: str) -> Path:
         """The lock file of a blob, which the hub's library takes, too."""
         return self.directory / ".locks" / self.folder(repo).name / f"{key}.lock"
-
-
-@contextmanager
-def hold_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold one of these locks. Whoever shares the cache may hold it, too; `wait` is called meanwhile."""
-    with exclusive_lock(path, wait, mode=0o664):
-        yield
 
 
 def _read_small_file(path: Path) -> str:

@@ -34,19 +34,15 @@ def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
         header = read_header(path, brief=True)
     except ModelError:
         return 0
-    per_token = _bytes_per_token(header)
-    trained = _header_number(header, "context_length") or tokens
-    return memory_needed(size, per_token, min(tokens, trained)) if per_token else 0
-
-
-def _bytes_per_token(header: Header) -> int:
-    """A token's keys and values: 16 bits for each layer, head, and element of a head."""
     heads = _header_number(header, "attention.head_count")
     width = _header_number(header, "embedding_length") // max(1, heads)
     keys = _header_number(header, "attention.key_length") or width
     values = _header_number(header, "attention.value_length") or width
     key_heads = _header_number(header, "attention.head_count_kv") or heads
-    return 2 * _header_number(header, "block_count") * key_heads * (keys + values)
+    # A token's keys and values: 16 bits for each layer, head, and element of a head.
+    per_token = 2 * _header_number(header, "block_count") * key_heads * (keys + values)
+    trained = _header_number(header, "context_length") or tokens
+    return memory_needed(size, per_token, min(tokens, trained)) if per_token else 0
 
 
 def _header_number(header: Header, key: str) -> int:

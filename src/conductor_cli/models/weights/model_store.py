@@ -84,14 +84,6 @@ class Manifest:
         return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableManifest:
-    """A manifest that cannot be read, and why."""
-
-    name: str
-    problem: str
-
-
 class ModelStore:
     """The directory of manifests. Nothing here touches a model file."""
 
@@ -107,28 +99,29 @@ class ModelStore:
 
     def manifests(self) -> tuple[Manifest, ...]:
         """Every manifest that can be read, by name."""
-        return tuple(found for found in self._all() if isinstance(found, Manifest))
+        return tuple(found for found in self._read_all().values() if isinstance(found, Manifest))
 
-    def damaged(self) -> tuple[UnreadableManifest, ...]:
-        """The manifests that cannot be read, by name."""
-        return tuple(found for found in self._all() if isinstance(found, UnreadableManifest))
+    def damaged(self) -> dict[str, str]:
+        """Why a manifest cannot be read, by the model's name."""
+        return {name: found for name, found in self._read_all().items() if isinstance(found, str)}
 
-    def _all(self) -> Iterator[Manifest | UnreadableManifest]:
+    def _read_all(self) -> dict[str, Manifest | str]:
+        """Each model's manifest, or why it cannot be read."""
         try:
             names = sorted(path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name))
         except FileNotFoundError:
-            return
+            return {}
         except OSError as error:
             hint = "check the path and its permissions"
             raise ConductorUnusable(f"cannot read {self.directory}: {error.strerror}", hint=hint) from None
+        found: dict[str, Manifest | str] = {}
         for name in names:
             try:
-                found = self.find(name)
+                if (manifest := self.find(name)) is not None:
+                    found[name] = manifest
             except ConductorUnusable as error:
-                yield UnreadableManifest(name=name, problem=error.message)
-            else:
-                if found is not None:
-                    yield found
+                found[name] = error.message
+        return found
 
     def find(self, name: str) -> Manifest | None:
         """The manifest of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
@@ -155,7 +148,10 @@ class ModelStore:
         import tomli_w  # only where something is written
 
         folder = self.folder(manifest.name)
-        files = [{**dump(file), "path": _stored_path(file.path, folder)} for file in manifest.files]
+        files = [
+            {**dump(file), "path": file.path.name if file.path.parent == folder else str(file.path.absolute())}
+            for file in manifest.files
+        ]
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
         with self._lock():
             try:
@@ -191,10 +187,6 @@ class ModelStore:
             except OSError as error:
                 raise _unwritable(self.directory, error) from None
             yield
-
-
-def _stored_path(path: Path, folder: Path) -> str:
-    return path.name if path.parent == folder else str(path.absolute())
 
 
 def _unreadable(path: Path, problem: str) -> ConductorUnusable:

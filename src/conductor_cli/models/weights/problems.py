@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
-from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.registry import listed_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +22,10 @@ class ModelProblem:
 
 def find_problems(store: ModelStore, environ: Mapping[str, str]) -> tuple[ModelProblem, ...]:
     """Manifests that cannot be read, and files that are missing or have another size."""
-    found = []
-    for damaged in store.damaged():
-        hint = f"conductor model rm {damaged.name}; then pull or import it again"
-        found.append(ModelProblem(name=damaged.name, problem=damaged.problem, hint=hint))
-    found += [
+    found = [
+        ModelProblem(name=name, problem=problem, hint=f"conductor model rm {name}; then pull or import it again")
+        for name, problem in store.damaged().items()
+    ] + [
         ModelProblem(name=manifest.name, problem=fault, hint=repair_hint(manifest, environ))
         for manifest in store.manifests() if (fault := manifest.fault())
     ]  # fmt: skip
@@ -39,7 +37,7 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     kind, _, source = manifest.source.partition(":")
     if kind == "file" and _can_repair(Path(source), manifest):
         return _import_command(shlex.quote(source), manifest)
-    if _is_in_registry(manifest.name, environ):
+    if listed_model(manifest.name, environ) is not None:
         return f"conductor model pull {manifest.name}"
     if kind == "file":
         return f"restore {source}, then: {_import_command(shlex.quote(source), manifest)}"
@@ -59,11 +57,4 @@ def _can_repair(source: Path, manifest: Manifest) -> bool:
         same = manifest.path.exists() and manifest.path.samefile(source)
         return source.stat().st_size == manifest.files[0].size and not same
     except OSError:
-        return False
-
-
-def _is_in_registry(name: str, environ: Mapping[str, str]) -> bool:
-    try:
-        return any(model.name == name for model in load_registry(environ))
-    except ConfigError:
         return False

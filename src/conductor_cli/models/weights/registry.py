@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -119,6 +120,13 @@ def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
     raise ConductorUnusable(f"unknown model {name!r}", hint=f"conductor model list shows all{meant}")
+
+
+def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:
+    """The model of exactly this name, None also where the registry cannot be read."""
+    with suppress(ConfigError):
+        return next((model for model in load_registry(environ) if model.name == name), None)
+    return None
 
 
 def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:

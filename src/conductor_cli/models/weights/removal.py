@@ -7,18 +7,16 @@ in the model store. What another tool downloaded stays, and so does a file that 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable
 from conductor_cli.models.weights.cache import Cache, hold_lock
 from conductor_cli.models.weights.model_store import MANIFEST, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel
-
-_REPO_PREFIX: Final = "models--"
-"""How the directory of a repository begins in the hub's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,13 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cach
         removal = plan_removal(name, store, model, cache)
         for part in parts:
             cache.partial(repo, part.file).delete()
-        _delete_files(removal)
+        for path in removal.names:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                problem = f"cannot delete {error.filename}: {error.strerror}"
+                raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
+        _delete_empty_directories(removal.names)
     store.delete(name)
     return removal
 
@@ -104,16 +108,9 @@ def _cache_names(path: Path) -> list[Path]:
     return [*links, real]
 
 
-def _delete_files(removal: Removal) -> None:
-    """Delete files under all their names, and directories of the hub's cache that are empty then."""
-    try:
-        for path in removal.names:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConductorUnusable(
-            f"cannot delete {error.filename}: {error.strerror}", hint="close what uses it, or fix its permissions"
-        ) from None
-    for repo in {repo for path in removal.names if (repo := _repo_folder(path)) is not None}:
+def _delete_empty_directories(deleted: Sequence[Path]) -> None:
+    """Delete the directories of the hub's cache that are empty without these files."""
+    for repo in {repo for path in deleted if (repo := _repo_folder(path)) is not None}:
         for folder in sorted((path for path in repo.glob("snapshots/**/*") if path.is_dir()), reverse=True):
             with suppress(OSError):  # not empty
                 folder.rmdir()
@@ -124,4 +121,4 @@ def _delete_files(removal: Removal) -> None:
 
 def _repo_folder(path: Path) -> Path | None:
     """The directory of the repository in whose cache a file is."""
-    return next((parent for parent in path.parents if parent.name.startswith(_REPO_PREFIX)), None)
+    return next((parent for parent in path.parents if parent.name.startswith("models--")), None)
