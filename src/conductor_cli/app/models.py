@@ -168,7 +168,7 @@ class PullPlan:
 
 def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
     """The stored model if its files are there and it is still what the registry means."""
-    manifest = next((found for found in open_model_store(settings).manifests() if found.name == model.name), None)
+    manifest = open_model_store(settings).find_readable(model.name)
     if manifest is None or manifest.fault() or len(manifest.files) != len(model.parts):
         return None
     pairs = zip(model.parts, manifest.files, strict=True)
@@ -354,7 +354,7 @@ def plan_model_removal(name: str, settings: Settings) -> RemovalPlan:
 def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
     """Remove a model, its prompt states, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
-    manifest = next((found for found in store.manifests() if found.name == plan.name), None)
+    manifest = store.find_readable(plan.name)
     # First the prompt states: they are found by reading the model file.
     freed = 0 if manifest is None else _forget_prompt_states(manifest, store, settings)
     removal = remove_model(plan.name, store, listed_model(plan.name, settings.environ), cache)

@@ -39,7 +39,6 @@ _HASH: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class PullEstimate:
     """What a pull needs: bytes still to download, as far as sizes are known, and the bytes free where they go."""
 
-    model: RegistryModel
     missing: int
     free: int
     directory: Path
@@ -51,9 +50,13 @@ def estimate_pull(model: RegistryModel, environ: Mapping[str, str]) -> PullEstim
     _check_model_names(model)
     cache = Cache.from_environment(environ)
     cached = bool(_find_commit(cache, model, [part.sha256 for part in model.parts]))
-    missing = 0 if cached else sum(_missing_bytes(cache, model, part) for part in model.parts)
+    missing = 0
+    for part in () if cached else model.parts:
+        if not (part.sha256 and _is_file(cache.blob(model.repo, part.sha256), part.size)):
+            partial = cache.partial(model.repo, part.file).part
+            missing += max(0, part.size - (partial.stat().st_size if partial.exists() else 0))
     free = disk.free_bytes(cache.directory)
-    return PullEstimate(model=model, missing=missing, free=free, directory=cache.directory, cached=cached)
+    return PullEstimate(missing=missing, free=free, directory=cache.directory, cached=cached)
 
 
 def pull_model(
@@ -75,7 +78,15 @@ def pull_model(
     except BrokenPipeError:  # whoever reads the progress is gone
         raise
     except OSError as error:
-        raise _cannot_store(downloader.cache.directory, error) from None
+        if error.errno in disk.DISK_FULL_ERRORS:
+            raise ConductorUnusable(
+                f"the disk of {downloader.cache.directory} is full, or limits the size of files",
+                hint="free some space, or set HF_HOME to another disk; the next pull continues where this one stopped",
+            ) from None
+        raise ConductorUnusable(
+            f"cannot write {error.filename or downloader.cache.directory}: {error.strerror}",
+            hint="check its permissions, or set HF_HOME to another directory",
+        ) from None
     store.write(manifest)
     # From here on the manifest says which files conductor downloaded; the notes in the cache have done their duty.
     for part in model.parts:
@@ -109,13 +120,6 @@ class FileSpec:
 def _check_model_names(model: RegistryModel) -> None:
     for part in model.parts:
         check_names(model.repo, model.revision, part.file)
-
-
-def _missing_bytes(cache: Cache, model: RegistryModel, part: RegistryFile) -> int:
-    if part.sha256 and _is_file(cache.blob(model.repo, part.sha256), part.size):
-        return 0
-    partial = cache.partial(model.repo, part.file).part
-    return max(0, part.size - (partial.stat().st_size if partial.exists() else 0))
 
 
 def _find_commit(cache: Cache, model: RegistryModel, hashes: Sequence[str]) -> str:
@@ -155,7 +159,7 @@ def _file_specs(model: RegistryModel, downloader: FileDownloader) -> list[FileSp
 
 def _saved_manifest(model: RegistryModel, store: ModelStore) -> Manifest | None:
     """The manifest that an earlier pull of the same files wrote. Its hashes count from then on."""
-    found = next((manifest for manifest in store.manifests() if manifest.name == model.name), None)
+    found = store.find_readable(model.name)
     if found is None or not found.source.startswith(f"hub:{model.repo}@") or len(found.files) != len(model.parts):
         return None
     names = zip(found.files, (PurePosixPath(part.file).parts for part in model.parts), strict=True)
@@ -275,19 +279,17 @@ class FileDownloader:
                 remote = retry(ask, self._policy, meter.note)
             except HubRefusal as error:
                 # An expired browser login is refused even for public files.
-                if error.status != 401 or not self._renewed_login():
+                if error.status != 401 or not self.hub.token:
+                    raise
+                refused = self.hub
+                renew_login()
+                self.hub = Hub.from_environment(self._environ)
+                if self.hub == refused:
                     raise
                 remote = retry(ask, self._policy, meter.note)
         except (HubRefusal, ModelError) as error:
             raise explain_error(error, self.hub, spec.repo, spec.revision, spec.file) from None
         return remote if remote.size else replace(remote, size=spec.size)
-
-    def _renewed_login(self) -> bool:
-        if not self.hub.token:
-            return False
-        renew_login()
-        before, self.hub = self.hub, Hub.from_environment(self._environ)
-        return self.hub != before
 
     def _check_remote(self, spec: FileSpec, remote: RemoteFile) -> None:
         """Compare what the hub has with what is known, before a byte is downloaded or replaced."""
@@ -368,15 +370,3 @@ class FileDownloader:
             message = error.message.replace(str(path), f"{spec.file} of {spec.repo}, as {self.hub.host} has it,")
             hint = "its checksum was not saved: check HF_ENDPOINT, and what the registry says of this model"
             raise ConductorUnusable(message, hint=hint) from None
-
-
-def _cannot_store(directory: Path, error: OSError) -> ConductorUnusable:
-    if error.errno in disk.DISK_FULL_ERRORS:
-        return ConductorUnusable(
-            f"the disk of {directory} is full, or limits the size of files",
-            hint="free some space, or set HF_HOME to another disk; the next pull continues where this one stopped",
-        )
-    return ConductorUnusable(
-        f"cannot write {error.filename or directory}: {error.strerror}",
-        hint="check its permissions, or set HF_HOME to another directory",
-    )

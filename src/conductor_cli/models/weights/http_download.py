@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -136,7 +136,10 @@ class _Transfer:
             self._download.part.unlink(missing_ok=True)
             return ModelError("broken", f"{host} has fewer bytes of {file} than were downloaded")
         if answer.status not in {200, 206}:
-            body = await self._error_text(answer)
+            body = b""
+            with suppress(TimeoutError, ModelError):  # the status says enough
+                async with asyncio.timeout(self._policy.stall):
+                    body = (await answer.piece())[:4096]
             return HubRefusal(host, answer.status, answer.headers, clean_excerpt(body, (self._download.hub.token,)))
         first, size = _content_range(answer)
         expected = remote.size or size
@@ -149,13 +152,6 @@ class _Transfer:
         self._etag = "" if etag.startswith("W/") else etag
         return await self._write(answer, first, expected, host)
 
-    async def _error_text(self, answer: HttpResponse) -> bytes:
-        try:
-            async with asyncio.timeout(self._policy.stall):
-                return (await answer.piece())[:4096]
-        except (TimeoutError, ModelError):
-            return b""
-
     async def _write(self, answer: HttpResponse, start: int, size: int, host: str) -> Exception | None:
         part, done = self._download.part, start
         try:
@@ -163,7 +159,11 @@ class _Transfer:
                 file.seek(start)
                 file.truncate()
                 # Each piece is written at once, so that a killed process loses almost nothing.
-                while piece := await self._next_piece(answer):
+                while True:
+                    async with asyncio.timeout(self._policy.stall):
+                        piece = await answer.piece()
+                    if not piece:
+                        break
                     file.write(piece)
                     done += len(piece)
                     self._meter.update(done)
@@ -176,10 +176,6 @@ class _Transfer:
         if size and done != size:
             return ModelError("broken", f"{host} sent {done:,} of {size:,} bytes")
         return None
-
-    async def _next_piece(self, answer: HttpResponse) -> bytes:
-        async with asyncio.timeout(self._policy.stall):
-            return await answer.piece()
 
     def _stalled(self, host: str) -> ModelError:
         return ModelError("timeout", f"no data from {host} for {self._policy.stall:.0f} s")

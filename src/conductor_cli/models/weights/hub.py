@@ -67,7 +67,11 @@ class Hub:
     def from_environment(cls, environ: Mapping[str, str]) -> Hub:
         """As the hub's own library reads the environment. Raises `ConductorUnusable` for an invalid address."""
         endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or OFFICIAL
-        if not _is_valid_url(endpoint):
+        try:
+            scheme, host, _ = _origin(endpoint)
+        except ValueError:
+            scheme = host = ""
+        if scheme not in {"http", "https"} or not host or not endpoint.isprintable() or " " in endpoint:
             raise ConductorUnusable(
                 f"HF_ENDPOINT is not a valid URL: {endpoint.rpartition('@')[2]!r:.80}",
                 hint="set it to https://HOST or http://HOST:PORT, or unset it",
@@ -256,14 +260,6 @@ def _explain_status(error: HubRefusal, hub: Hub) -> tuple[str, str]:
 def _origin(url: str) -> tuple[str, str, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _is_valid_url(url: str) -> bool:
-    try:
-        scheme, host, _ = _origin(url)
-    except ValueError:
-        return False
-    return scheme in {"http", "https"} and bool(host) and url.isprintable() and " " not in url
 
 
 def _read_token(environ: Mapping[str, str]) -> str:

@@ -63,18 +63,18 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     path = request.path.absolute()
     base = _check_file(request, store, environ)
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
-    files = tuple(_hashed_file(part, report) for part in part_files(path))
+    files = tuple(_hash_model_file(part, report) for part in part_files(path))
     known = recognise_model(files, environ, strict=not request.name)
     name = request.name or (known.name if known else derive_name(path))
     _check_name_is_free(name, known, environ)
     existing = _find_existing(name, files, base, store, report)
-    # With --copy, a model that only shares its bytes with another file counts as not stored yet.
+    # With `copy`, a model that only shares its bytes with another file counts as not stored yet.
     if existing is not None and not (request.copy and not _owns_files(existing, store, alone=True)):
         return ImportResult(manifest=existing, existed=True, stored=_owns_files(existing, store))
 
     replaced = store.find(name)
     stored, created = _store_files(files, store.folder(name), copy=request.copy)
-    manifest = replace(_build_manifest(name, stored or files, request, known), base=base)
+    manifest = _build_manifest(name, stored or files, request, known, base)
     try:
         store.write(manifest)
     except ConductorError:
@@ -147,7 +147,7 @@ def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[st
     return (str(path) if manifest is None else manifest.name), path
 
 
-def _hashed_file(path: Path, report: Report) -> ModelFile:
+def _hash_model_file(path: Path, report: Report) -> ModelFile:
     hashes = hash_file(path, report)
     return ModelFile(path=path, size=hashes.size, sha256=hashes.sha256)
 
@@ -199,7 +199,7 @@ def _owns_files(manifest: Manifest, store: ModelStore, *, alone: bool = False) -
 
 
 def _build_manifest(
-    name: str, files: tuple[ModelFile, ...], request: ImportRequest, known: RegistryModel | None
+    name: str, files: tuple[ModelFile, ...], request: ImportRequest, known: RegistryModel | None, base: str
 ) -> Manifest:
     verified = known is not None and all(part.sha256 for part in known.parts)
     own_licence = str(gguf.read_header(files[0].path).values.get("general.license", ""))
@@ -207,7 +207,7 @@ def _build_manifest(
         name=name, files=files, source=f"file:{request.path.absolute()}",
         hash_source="registry" if verified else "file",
         licence=known.licence if known else gguf.short_line(own_licence, 60),
-        profile=known.profile if known else "prompted", at=datetime.now(UTC).isoformat(timespec="seconds"),
+        profile=known.profile if known else "prompted", base=base, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 
@@ -224,7 +224,12 @@ def _store_files(
             target = folder / file.path.name
             existed = target.exists()
             if copy or not (existed and target.samefile(file.path)):
-                (_copy_file if copy else _link_file)(file, target)
+                with disk.temporary_path(target) as new:
+                    if copy:
+                        _copy_file(file, new)
+                    else:
+                        os.link(file.path.resolve(), new)
+                    new.replace(target)
                 created += [] if existed else [target]
     except (OSError, ModelError) as error:
         _delete_files(created, folder)
@@ -242,26 +247,17 @@ def _delete_files(created: Sequence[Path], folder: Path) -> None:
         folder.rmdir()
 
 
-def _link_file(file: ModelFile, target: Path) -> None:
-    """A second name for the file. Raises `OSError` where the file system has none."""
-    with disk.temporary_path(target) as new:
-        os.link(file.path.resolve(), new)
-        new.replace(target)
-
-
-def _copy_file(file: ModelFile, target: Path) -> None:
-    """A copy, which gets its name once it is complete and is what was hashed. Raises `OSError` or `ModelError`."""
+def _copy_file(file: ModelFile, new: Path) -> None:
+    """Copy a file and check that the copy is what was hashed. Raises `OSError` or `ModelError`."""
     digest = hashlib.sha256()
-    with disk.temporary_path(target) as new:
-        with new.open("xb") as copy:
-            for piece in read_pieces(file.path):
-                digest.update(piece)
-                copy.write(piece)
-            copy.flush()
-            os.fsync(copy.fileno())
-        if digest.hexdigest() != file.sha256:
-            raise ModelError("file", f"{file.path} was changed while it was copied", hint="import it again")
-        new.replace(target)
+    with new.open("xb") as copy:
+        for piece in read_pieces(file.path):
+            digest.update(piece)
+            copy.write(piece)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if digest.hexdigest() != file.sha256:
+        raise ModelError("file", f"{file.path} was changed while it was copied", hint="import it again")
 
 
 def _cannot_store(folder: Path, error: OSError) -> ConductorUnusable:
@@ -304,7 +300,7 @@ def _import_peft_adapter(
     finally:
         with suppress(OSError):  # it is in use
             folder.rmdir()
-    manifest = replace(_build_manifest(name, (replace(converted, path=target),), request, None), base=base)
+    manifest = _build_manifest(name, (replace(converted, path=target),), request, None, base)
     try:
         store.write(manifest)
     except ConductorError:

@@ -101,6 +101,12 @@ class ModelStore:
         """Every manifest that can be read, by name."""
         return tuple(found for found in self._read_all().values() if isinstance(found, Manifest))
 
+    def find_readable(self, name: str) -> Manifest | None:
+        """The manifest of this name if there is one that can be read."""
+        with suppress(ConductorUnusable):
+            return self.find(name)
+        return None
+
     def damaged(self) -> dict[str, str]:
         """Why a manifest cannot be read, by the model's name."""
         return {name: found for name, found in self._read_all().items() if isinstance(found, str)}
