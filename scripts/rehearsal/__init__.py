@@ -8,6 +8,13 @@ workspace       the directory of a training: its files, what each stage was star
 report          the minutes of each stage, what was reached, how the files get into the package
 train           the commands that the stages call: `python -m scripts.rehearsal.train --help`
 
+The questions:
+
+words, operations    what there is to ask about, and what can be done with it
+phrasings            how people ask for it
+world                questions with their answers and their hops, drawn from a seed
+questions            writes the files of questions that ship with the package
+
 Supervised training, of the workers and of the conductor before GRPO:
 
 courses         how long, how fast and on what mixture each model is trained

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.operations import SKILLS, Skill
+from conductor_cli.rehearsal.normalize import Skill
+from scripts.rehearsal.operations import SKILLS
 
 NOT_OVER: Final = 3
 """The exit code of a stage whose minutes ended before the course did: run it again to go on."""

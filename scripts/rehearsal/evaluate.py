@@ -16,12 +16,12 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.conductor_model import PROFILE, rehearsal_conductor
 from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.exercises import EVERYBODY, Offer, RehearsalExercise, draw_exercises
+from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.worker_table import Row
+from scripts.rehearsal.world import draw_problems
 
 
 def evaluate_conductor(

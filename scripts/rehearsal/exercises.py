@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 from conductor_cli.rehearsal import workers
-from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import Problem, ProblemSettings, draw_problem
+from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
 
 GENERALIST: Final = "generalist"
 

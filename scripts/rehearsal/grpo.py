@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.pool import Pool
-from conductor_cli.rehearsal import conductor_model
-from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
@@ -24,6 +22,7 @@ from scripts.rehearsal.rollouts import load_workers, open_rollouts
 from scripts.rehearsal.sft_data import COURSE
 from scripts.rehearsal.supervised import use_threads
 from scripts.rehearsal.tokenizer import END, PAD, build
+from scripts.rehearsal.world import draw_problems
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model that is needed was made on this machine
 with require("torch"):
@@ -52,7 +51,7 @@ def train_seed(  # noqa: PLR0913 - one for each option
     """A stage in a directory for this seed and length. Without `start` and `pool`, the shipped files are used."""
     practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
     return run_stage(
-        practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or conductor_model.conductor_path("cold"),
+        practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or Path(__file__).with_name("cold.gguf"),
         pool=pool or load_workers(), minutes=minutes, threads=threads, say=say,
     )  # fmt: skip
 

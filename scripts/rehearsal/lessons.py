@@ -13,13 +13,13 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.operations import LENGTHS, SKILLS
-from conductor_cli.rehearsal.phrasings import fill_phrasing
-from conductor_cli.rehearsal.words import WORDS
 from conductor_cli.rehearsal.workers import render
-from conductor_cli.rehearsal.world import Hop, Problem, ProblemSettings, draw_problem, is_test_word
 from scripts.rehearsal.courses import Course
+from scripts.rehearsal.operations import LENGTHS, SKILLS
+from scripts.rehearsal.phrasings import fill_phrasing
 from scripts.rehearsal.word_noise import add_word_noise
+from scripts.rehearsal.words import WORDS
+from scripts.rehearsal.world import Hop, Problem, ProblemSettings, draw_problem, is_test_word
 
 CHUNK: Final = 32
 """Batches that are drawn together, so that lessons of like length can share one."""

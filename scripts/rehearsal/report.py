@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.rehearsal.stages import CARDS, WORKERS
+from scripts.rehearsal.stages import CARDS, COLD, WORKERS
 from scripts.rehearsal.workspace import MISSED, NOT_OVER, OVER, Work, say
 
 MEANS: Final = ("four workers", "held-out phrasings")
@@ -87,10 +87,11 @@ def _gather(work: Work, seed: int) -> None:
 
 
 def _tell(out: Path) -> None:
-    names = ",".join((*WORKERS, "cold", "conductor"))
+    names = ",".join((*WORKERS, "conductor"))
     say(f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal 'capital of Japan?'")
     say(f"ship it   cp {out}/{{{names}}}.gguf {PACKAGE}/models/")
     say(f"          cp {out}/{CARDS} {PACKAGE}/")
+    say(f"          cp {out}/{COLD} scripts/rehearsal/")
 
 
 def status(work: Work) -> int:

@@ -15,11 +15,11 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import CONDUCTOR_CHARS, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.conductor_model import PROFILE, render
-from conductor_cli.rehearsal.operations import SKILLS
-from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
+from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.syntax_noise import add_syntax_noise
+from scripts.rehearsal.world import ProblemSettings, draw_problem
 
 COURSE: Final = Course(name="cold", skills=SKILLS, steps=4500, rate=2e-3, size=Size(layers=6))
 

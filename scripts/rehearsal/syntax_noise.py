@@ -13,8 +13,8 @@ from random import Random
 from typing import Final
 
 from conductor_cli.rehearsal.normalize import find_operands, normalize
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, PRONOUNS, WAYS, PhrasingForm, fill_phrasing
-from conductor_cli.rehearsal.world import Problem
+from scripts.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, PRONOUNS, WAYS, PhrasingForm, fill_phrasing
+from scripts.rehearsal.world import Problem
 
 PLAIN: Final = 0.3
 """The share of questions that are left as they are."""

@@ -14,8 +14,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.world import ProblemSettings, draw_problem
 from conductor_cli.train.dependencies import require
+from scripts.rehearsal.world import ProblemSettings, draw_problem
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, WAYS
+from scripts.rehearsal.phrasings import HELD_FRAMES, WAYS
 
 _SMALL: Final = frozenset(
     {"a", "can", "does", "give", "is", "me", "of", "please", "tell", "that", "the", "what", "you"}

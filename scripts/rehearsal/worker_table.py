@@ -15,9 +15,10 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.rehearsal.operations import SKILLS, Skill
+from conductor_cli.rehearsal.normalize import Skill
 from conductor_cli.rehearsal.workers import MOST_TOKENS, NAMES, clean_answer, model_path, rehearsal_workers, render
-from conductor_cli.rehearsal.world import Problem, draw_problems
+from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.world import Problem, draw_problems
 
 COUNT: Final = 500
 """Questions for each row."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.rehearsal.normalize import CAPABILITIES, find_operands, find_skills, is_known, normalize
-from conductor_cli.rehearsal.world import draw_problems
+from scripts.rehearsal.world import draw_problems
 
 SPELLED = "spell the capital of FRANCE backwards"
 

@@ -20,7 +20,6 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import check_options, open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.rehearsal import conductor_model
-from conductor_cli.rehearsal.operations import SKILLS
 from conductor_cli.rehearsal.workers import (
     CONTEXT,
     MOST_TOKENS,
@@ -32,8 +31,9 @@ from conductor_cli.rehearsal.workers import (
     rehearsal_workers,
     render,
 )
-from conductor_cli.rehearsal.world import Problem, draw_problems
 from conductor_cli.run.planner import FINISH
+from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.world import Problem, draw_problems
 
 ASKED = Question(text="Spell the capital of France backwards.")
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import Model
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.world import Hop, Problem
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import best_routing, planned
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.rollouts import PlaceholderModel, build_rollouts
+from scripts.rehearsal.world import Hop, Problem
 from tests.scripts.rehearsal.solvers import solvers
 
 PROBLEM = Problem(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
-from conductor_cli.app.rehearsal import CALIBRATION_CASES, draw_training_cases, rehearsal_pool
+from conductor_cli.app.rehearsal import CALIBRATION_CASES, practice_cases, rehearsal_pool
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, cards_file, check_cards_file, worker_key, write_cards
@@ -72,7 +72,7 @@ def plan_calibration(
         check_cards_file(out)
     if rehearsal:
         check_no_pool(settings)
-        name, cases = "rehearsal practice", draw_training_cases(count or CALIBRATION_CASES, seed)
+        name, cases = "rehearsal practice", practice_cases(count or CALIBRATION_CASES, seed)
         pool = rehearsal_pool(workers)
     else:
         name, cases = load_cases(source or builtin.NAME, form=None, count=count, seed=seed)

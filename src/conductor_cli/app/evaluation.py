@@ -30,7 +30,7 @@ from conductor_cli.models.response_cache import model_identity
 from conductor_cli.run.conductor import new_run_id
 
 MAX_BUILTIN: Final = 20_000
-"""The most cases of a built-in set: more take long to make and measure nothing better."""
+"""The most cases of `basics`: more take long to make and measure nothing better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,16 +280,15 @@ def resume_request(evaluation: Evaluation) -> EvaluationRequest:
 
 
 def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -> tuple[str, tuple[Case, ...]]:
-    """The set's name and its cases. `seed` makes those of a built-in set, and chooses `count` from a file.
+    """The set's name and its cases. `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
 
     `form` is the published set that a file contains. Raises `UsageError`, with the line if a file is wrong.
     """
-    builtin = source in (rehearsal.NAME, NAME) and form is None
-    if builtin and (count or 0) > MAX_BUILTIN:
-        raise UsageError(f"--n {count}: {source} has at most {MAX_BUILTIN:,} cases", hint="ask for fewer")
-    if builtin and source == rehearsal.NAME:
-        return source, rehearsal.draw_test_cases(count or rehearsal.EVAL_CASES, seed)
-    if builtin:
+    if source == rehearsal.NAME and form is None:
+        return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
+    if source == NAME and form is None:
+        if (count or 0) > MAX_BUILTIN:
+            raise UsageError(f"--n {count}: {source} has at most {MAX_BUILTIN:,} cases", hint="ask for fewer")
         try:
             return source, make_basics(count or COUNT, seed)
         except ValueError as error:

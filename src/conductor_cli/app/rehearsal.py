@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.config.cards import read_cards
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.evals.cases import Case, GoldStep
+from conductor_cli.evals.cases import Case, read_cases
 from conductor_cli.rehearsal import conductor_model, workers
 from conductor_cli.rehearsal.normalize import CAPABILITIES, KEYWORDS, is_known
-from conductor_cli.rehearsal.world import Problem, draw_problems
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -103,31 +102,20 @@ def skill_keywords() -> Mapping[str, Sequence[str]]:
     return {str(skill): words for skill, words in KEYWORDS.items()}
 
 
-def draw_test_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """New problems of one to three hops, in words and phrasings that no model was trained on."""
-    return _draw_cases(count, seed, "test")
+def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
+    """Questions of one to three hops, in words and phrasings that no model was trained on."""
+    return _shipped_cases("held_out.jsonl", count, seed)
 
 
-def draw_training_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """New problems of one hop, in the phrasings of training: skills are measured on them, apart from any test."""
-    return _draw_cases(count, seed, "train")
+def practice_cases(count: int, seed: int) -> tuple[Case, ...]:
+    """Questions of one hop, in the phrasings of training: skills are measured on them, apart from any test."""
+    return _shipped_cases("practice.jsonl", count, seed)
 
 
-def _draw_cases(count: int, seed: int, split: Literal["train", "test"]) -> tuple[Case, ...]:
-    try:
-        problems = (
-            draw_problems(count, seed, split="test") if split == "test" else draw_problems(count, seed, hops=(1,))
-        )
-    except ValueError as error:
-        raise UsageError(f"--n {count}: {error}", hint="ask for fewer") from None
-    return tuple(_to_case(problem, tag_hops=split == "test") for problem in problems)
-
-
-def _to_case(problem: Problem, *, tag_hops: bool) -> Case:
-    tags = tuple(dict.fromkeys(str(hop.skill) for hop in problem.hops))
-    hops = len(problem.hops)
-    return Case(
-        id=problem.id, question=problem.question, answer=problem.answer,
-        tags=(*tags, f"{hops} hop{'s' if hops > 1 else ''}") if tag_hops else tags,
-        steps=tuple(GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access) for hop in problem.hops),
-    )  # fmt: skip
+def _shipped_cases(name: str, count: int, seed: int) -> tuple[Case, ...]:
+    cases = read_cases(Path(workers.__file__).with_name(name))
+    if count > len(cases):
+        raise UsageError(f"--n {count}: the demo has {len(cases):,} questions of this kind", hint="ask for fewer")
+    # Each seed takes the next block and starts over after the last one, so that small sets do not overlap.
+    start = seed * count % len(cases)
+    return (*cases[start:], *cases[:start])[:count]

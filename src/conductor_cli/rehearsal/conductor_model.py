@@ -52,9 +52,9 @@ PROFILE: Final = Profile(
 )  # fmt: skip
 
 
-def conductor_path(name: str = "conductor") -> Path:
-    """The file of the trained conductor, or of `cold`, the model that its training by reward started from."""
-    return workers.model_path(name)
+def conductor_path() -> Path:
+    """The file of the trained conductor."""
+    return workers.model_path("conductor")
 
 
 def rehearsal_conductor(path: Path | None = None) -> Worker:

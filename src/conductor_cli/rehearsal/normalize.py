@@ -10,10 +10,43 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
-from conductor_cli.rehearsal.operations import Skill, facts
-from conductor_cli.rehearsal.phrasings import VOCABULARY
+Skill = Literal["letters", "numbers", "facts"]
+
+# The two word lists follow from the phrasings and facts in `scripts/rehearsal`; a test compares them.
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+VOCABULARY: Final = _split_words("""
+    a add added after alphabetical an and any are at atomic away backwards before by can capital chemical city comes
+    count decrease decreased difference do does element end ends find first follows for from give has have here how
+    i in increase increased is it its just last less letter letters many me means minus month more much multiplied
+    multiply my name now number of opposite order please plus product put result reverse say so sort sorted spell
+    spelled spelling start starts subtract subtracted sum symbol take taken tell than that the then there this times
+    to us was what which who whose with word write written you your
+""")
+"""Every word of the models' phrasings. Any other word is an operand."""
+
+FACT_SUBJECTS: Final = _split_words("""
+    ABOVE AG AL ALIVE ALUMINIUM ANCIENT APRIL AR ARGON AU AUGUST AUSTRALIA AUSTRIA B BA BARIUM BE BELGIUM BELOW
+    BERYLLIUM BIG BORON BR BROMINE BULGARIA BUY C CA CALCIUM CANADA CARBON CHILE CHINA CHLORINE CHROMIUM CL CLEAN
+    CLOSED CO COBALT COLD COLOMBIA COPPER CR CROATIA CU CUBA DARK DAY DEAD DECEMBER DEEP DIRTY DRY EARLY EAST
+    ECUADOR EGYPT EMPTY ENEMY ENGLAND ESTONIA F FALSE FAR FAST FE FEBRUARY FINLAND FLUORINE FRANCE FRIEND FULL
+    GERMANY GHANA GOLD GREECE H HAPPY HARD HATE HE HEALTHY HELIUM HG HIGH HOT HUNGARY HYDROGEN INSIDE IRAN IRAQ
+    IRELAND IRON ITALY JANUARY JAPAN JORDAN JULY JUNE K KENYA KR KRYPTON LATE LATVIA LEAD LEBANON LEFT LI LIGHT
+    LITHIUM LITHUANIA LONG LOSE LOUD LOVE LOW MAGNESIUM MANGANESE MARCH MAY MERCURY MG MN MODERN MOROCCO N NA NARROW
+    NE NEAR NEON NI NICKEL NIGHT NITROGEN NORTH NORWAY NOVEMBER O OCTOBER OLD OPEN OUTSIDE OXYGEN PB PEACE PERU
+    PHILIPPINES PLATINUM POLAND POOR PORTUGAL POTASSIUM PT PULL PUSH QATAR QUIET RICH RIGHT ROMANIA ROUGH RUSSIA S
+    SAD SELL SENEGAL SEPTEMBER SERBIA SHALLOW SHORT SI SICK SILICON SILVER SLOW SMALL SMOOTH SN SODIUM SOFT SOUR
+    SOUTH SPAIN STRONG SULFUR SUMMER SWEDEN SWEET SWITZERLAND SYRIA THAILAND THICK THIN TI TIN TITANIUM TRUE TURKEY
+    U UKRAINE URANIUM VENEZUELA VIETNAM WAR WEAK WEST WET WIDE WIN WINTER YOUNG ZINC ZN
+    1 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 18 19 20 22 24 25 26 27 28 29 30 35 36 47 50 56 78 79 80 82 92
+""")
+"""Every word and number that a fact is known about: countries, elements, their symbols and numbers, and so on."""
 
 KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
     "letters": ("letter", "letters", "spell", "spelled", "spelling", "backwards", "reverse", "sort", "alphabetical"),
@@ -97,4 +130,4 @@ def is_known(question: str) -> bool:
     if not skills or len(words) > 1:
         return False
     about_facts = "letters" not in skills or any(word in _OF_FACTS for word in normalize(question).split())
-    return words[0] in facts() if about_facts else True
+    return words[0] in FACT_SUBJECTS if about_facts else True

@@ -10,8 +10,9 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.operations import OPERATIONS, SKILLS, Skill
-from conductor_cli.rehearsal.phrasings import WAYS, PhrasingForm
+from conductor_cli.rehearsal.normalize import Skill
+from scripts.rehearsal.operations import OPERATIONS, SKILLS
+from scripts.rehearsal.phrasings import WAYS, PhrasingForm
 
 FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
 VALUE = r"(?P<x>it|that|its|the result|[A-Z0-9]+)"

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.exercises import Offer, Phase, RehearsalCurriculum, RehearsalExercise, draw_exercises, rehearsal
 from scripts.rehearsal.rollouts import build_rollouts
+from scripts.rehearsal.world import draw_problems
 from tests.scripts.rehearsal.solvers import solvers
 
 ALL = {"letters", "numbers", "facts", "generalist"}

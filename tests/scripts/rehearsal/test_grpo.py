@@ -16,7 +16,6 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 import torch
 
 from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.rehearsal.world import draw_problems
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.job import TrainingJob
 from conductor_cli.train.metrics import read_metrics
@@ -30,6 +29,7 @@ from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.sft_data import COURSE
 from scripts.rehearsal.teaching import train_sft_conductor
 from scripts.rehearsal.tokenizer import build
+from scripts.rehearsal.world import draw_problems
 from tests.scripts.rehearsal.solvers import solvers
 
 SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.words import WORDS
-from conductor_cli.rehearsal.world import is_test_word
 from scripts.rehearsal.courses import COURSES, Course, course_of
 from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
+from scripts.rehearsal.words import WORDS
+from scripts.rehearsal.world import is_test_word
 
 COURSE = COURSES["letters"]
 

@@ -10,8 +10,8 @@ from conductor_cli.core.plan import Plan, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.rehearsal.conductor_model import PROFILE
-from conductor_cli.rehearsal.phrasings import PhrasingForm
 from scripts.rehearsal.lessons import CHUNK, Lesson
+from scripts.rehearsal.phrasings import PhrasingForm
 from scripts.rehearsal.sft_data import COURSE, WORKERS, chunk, lesson, offered
 
 FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")

@@ -150,6 +150,7 @@ def test_everything_is_trained_from_nothing(desk: Desk) -> None:
     assert "numbers: more to do (0." in told
     assert "four workers: 0.920 (0.920)" in told
     assert f"cp {desk.out}/cards.json src/conductor_cli/rehearsal/" in told
+    assert f"cp {desk.out}/cold.gguf scripts/rehearsal/" in told
     line = json.loads((desk.out / "stages.jsonl").read_text().splitlines()[0])
     assert set(line) == {"stage", "at", "wall", "processor", "exit"}
     assert 0 < line["processor"] < line["wall"] + 1

@@ -107,13 +107,13 @@ def test_the_state_is_saved_during_training(tokenizer: Any, tmp_path: Path) -> N
     ids=["cut off", "garbage", "empty", "another thing", "no weights", "no step"],
 )
 def test_a_damaged_state_is_refused(spoil: Callable[[Path], Any], tokenizer: Any, tmp_path: Path) -> None:
-    """A file that cannot be gone on from is named, with what to do; nothing is begun anew behind one's back."""
+    """The error names the file and says what to do. Training never starts over by itself."""
     path = tmp_path / "small.state"
     keep(begin(SMALL, tokenizer), path)
     spoil(path)
     with pytest.raises(ConfigError, match=r"small\.state is damaged: ") as told:
         resume(SMALL, tokenizer, path)
-    assert told.value.hint == "remove it to begin anew"
+    assert told.value.hint == "remove it to start over"
     assert "\n" not in told.value.message
 
 

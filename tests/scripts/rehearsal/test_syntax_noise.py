@@ -6,10 +6,10 @@ import re
 from random import Random
 
 from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, PhrasingForm
-from conductor_cli.rehearsal.words import WORDS
-from conductor_cli.rehearsal.world import Problem, ProblemSettings, draw_problem, is_test_word
+from scripts.rehearsal.phrasings import HELD_FRAMES, HELD_OPENINGS, WAYS, PhrasingForm
 from scripts.rehearsal.syntax_noise import add_syntax_noise
+from scripts.rehearsal.words import WORDS
+from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem, is_test_word
 
 FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
 

@@ -9,8 +9,8 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.tokenizer import SIZE, SPECIAL, build, fingerprint, texts
+from scripts.rehearsal.world import draw_problems
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.rehearsal.normalize import find_operands, normalize
-from conductor_cli.rehearsal.phrasings import WAYS, fill_phrasing
-from conductor_cli.rehearsal.world import draw_problems
 from scripts.rehearsal.courses import COURSES
 from scripts.rehearsal.lessons import Lesson, with_word_noise
+from scripts.rehearsal.phrasings import WAYS, fill_phrasing
 from scripts.rehearsal.word_noise import add_word_noise
+from scripts.rehearsal.world import draw_problems
 
 TEXTS = tuple(normalize(problem.question) for problem in draw_problems(100, 1, hops=(1,)))
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.rehearsal.normalize import find_operands, is_known, normalize
-from conductor_cli.rehearsal.operations import OPERATIONS, SKILLS, facts, of_skill
-from conductor_cli.rehearsal.phrasings import VOCABULARY, WAYS, can_nest
-from conductor_cli.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES, WORDS
-from conductor_cli.rehearsal.world import Problem, draw_problems, is_test_word
-from tests.rehearsal.reader import answers
+from scripts.rehearsal.operations import OPERATIONS, SKILLS, facts, of_skill
+from scripts.rehearsal.phrasings import WAYS, can_nest, vocabulary
+from scripts.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES, WORDS
+from scripts.rehearsal.world import Problem, draw_problems, is_test_word
+from tests.scripts.rehearsal.reader import answers
 
 SEEDS = st.integers(0, 10**6)
 
@@ -47,7 +47,7 @@ def test_a_skill_has_at_least_eight_phrasings_and_some_are_held_out(skill: str) 
 def test_no_operand_is_a_word_of_a_phrasing() -> None:
     """A question can be read without quotes: what a phrasing is made of is never worked on."""
     worked = {*WORDS, *(word for operation in OPERATIONS.values() for word in operation.starts)}
-    assert not {word.lower() for word in worked} & VOCABULARY
+    assert not {word.lower() for word in worked} & vocabulary()
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from conductor_cli.rehearsal.phrasings import FRAMES, HELD_FRAMES, HELD_OPENINGS, OPENINGS, PRONOUNS, WAYS
-from conductor_cli.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES
+from scripts.rehearsal.phrasings import FRAMES, HELD_FRAMES, HELD_OPENINGS, OPENINGS, PRONOUNS, WAYS
+from scripts.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES
 
 JOINTS = ((), ("and",), ("then",), ("and", "then"))
 

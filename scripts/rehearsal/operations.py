@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
-from conductor_cli.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES
-
-Skill = Literal["letters", "numbers", "facts"]
+from conductor_cli.rehearsal.normalize import Skill
+from scripts.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES
 
 SKILLS: Final[tuple[Skill, ...]] = ("letters", "numbers", "facts")
 

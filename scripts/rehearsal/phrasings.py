@@ -201,13 +201,10 @@ def can_nest(phrasing: str) -> bool:
     return joins or (phrasing.endswith("{x}") and "times" not in phrasing)
 
 
-def _vocabulary() -> frozenset[str]:
+def vocabulary() -> frozenset[str]:
+    """Every word that questions consist of. Any other word is an operand."""
     forms: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
     texts = [text for ways in WAYS.values() for form in forms for text in ways.of(form, "all")]
     texts += [text for frames in (FRAMES, HELD_FRAMES) for kept in frames.values() for text in kept]
     texts += [*OPENINGS, *HELD_OPENINGS, *JOINTS, *PRONOUNS, TYPED]
     return frozenset(re.findall("[a-z]+", " ".join(texts))) - {"x", "k", "s"}
-
-
-VOCABULARY: Final = _vocabulary()
-"""Every word that questions consist of. Any other word is an operand."""

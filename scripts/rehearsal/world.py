@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
-from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.operations import SKILLS, Operation, Skill, of_skill
-from conductor_cli.rehearsal.phrasings import (
+from conductor_cli.rehearsal.normalize import Skill, normalize
+from scripts.rehearsal.operations import SKILLS, Operation, of_skill
+from scripts.rehearsal.phrasings import (
     FRAMES,
     HELD_FRAMES,
     HELD_OPENINGS,
@@ -30,7 +30,7 @@ from conductor_cli.rehearsal.phrasings import (
     fill_phrasing,
     takes_word_only,
 )
-from conductor_cli.rehearsal.words import WORDS
+from scripts.rehearsal.words import WORDS
 
 Split = Literal["train", "test"]
 
