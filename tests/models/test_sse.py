@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.sse import Event, Parser
+from conductor_cli.models.sse import Parser
 
 ENDS = st.sampled_from(["\n", "\r", "\r\n"])
 LINES = st.one_of(
@@ -23,26 +23,24 @@ LINES = st.one_of(
 STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda lines: "".join(map("".join, lines)))
 
 
-def events(stream: bytes, *cuts: int) -> list[Event]:
-    """The events of `stream`, fed in pieces cut at these places."""
+def events(stream: bytes, *cuts: int) -> list[str]:
+    """The data of the events of `stream`, fed in pieces cut at these places."""
     parser = Parser()
     places = [0, *sorted(cuts), len(stream)]
     return [event for start, end in pairwise(places) for event in parser.feed(stream[start:end])]
 
 
-def plainly(text: str) -> list[Event]:
+def plainly(text: str) -> list[str]:
     """The same by the letter of the standard, for a whole text."""
-    found, data, kind = [], "", ""
+    found, data = [], ""
     for line in re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))[:-1]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
-            found += [Event(data.removesuffix("\n"), kind or "message")] if data else []
-            data, kind = "", ""
+            found += [data.removesuffix("\n")] if data else []
+            data = ""
         elif name == "data":
             data += value + "\n"
-        elif name == "event":
-            kind = value
     return found
 
 
@@ -63,21 +61,21 @@ def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: li
 @pytest.mark.parametrize(
     ("stream", "expected"),
     [
-        (b"data: a\n\ndata: b\n\n", [Event("a"), Event("b")]),
-        (b"data: a\ndata:b\ndata\n\n", [Event("a\nb\n")]),
-        (b": ping\n\ndata: a\n\n", [Event("a")]),
-        (b"event: error\ndata: a\n\ndata: b\n\n", [Event("a", "error"), Event("b")]),
-        (b"id: 1\nretry: 9\ndata: a\n\n", [Event("a")]),
+        (b"data: a\n\ndata: b\n\n", ["a", "b"]),
+        (b"data: a\ndata:b\ndata\n\n", ["a\nb\n"]),
+        (b": ping\n\ndata: a\n\n", ["a"]),
+        (b"event: error\ndata: a\n\ndata: b\n\n", ["a", "b"]),
+        (b"id: 1\nretry: 9\ndata: a\n\n", ["a"]),
         (b"event: lonely\n\n", []),
-        (b"data:  two spaces\n\n", [Event(" two spaces")]),
-        (b"data\n\n", [Event("")]),
+        (b"data:  two spaces\n\n", [" two spaces"]),
+        (b"data\n\n", [""]),
         (b"data: no end", []),
         (b"data: no empty line\n", []),
     ],
     ids=["two", "lines", "comment", "type", "id", "no-data", "spaces", "empty", "half", "unended"],
 )
-def test_the_cases_of_the_standard(stream: bytes, expected: list[Event]) -> None:
-    """Events, types, comments and what is left unended are read as WHATWG says."""
+def test_the_cases_of_the_standard(stream: bytes, expected: list[str]) -> None:
+    """Data, comments and what is left unended are read as WHATWG says; other fields are skipped."""
     assert events(stream) == expected
 
 

@@ -22,7 +22,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import ErrorBody, rejected_parameter
 from conductor_cli.models.litellm_errors import model_error
-from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_fields
+from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_body
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
 
@@ -191,18 +191,9 @@ class LiteLLM:
             raise rejected_setting(self._model, "thinking_budget", budget, said)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
-        option = self._options.get
-        caps = [cap for cap in (request.max_tokens, option("max_tokens")) if cap is not None]
         body = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "max_tokens": min(caps, default=None),
-            "temperature": option("temperature") if request.temperature is None else request.temperature,
-            "seed": request.seed,
-            "stop": list(request.stop) or None,
-            **request_fields(self._options, "anthropic"),
+            **request_body(request, self._options, "anthropic"),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,

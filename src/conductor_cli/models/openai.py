@@ -26,7 +26,7 @@ from conductor_cli.models.api_errors import (
 )
 from conductor_cli.models.http import HttpClient
 from conductor_cli.models.presets import Budget
-from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_fields
+from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_body
 from conductor_cli.models.sse import Parser
 from conductor_cli.models.stream_decoder import ESTIMATED, CostSource, ReplyDecoder
 from conductor_cli.models.structured_output import (
@@ -209,19 +209,8 @@ class OpenAI:
         return shape.without(name) if name else None
 
     def _body(self, request: Request, shape: RequestShape) -> dict[str, Any]:
-        option = self._options.get
-        limits = [limit for limit in (request.max_tokens, option("max_tokens")) if limit is not None]
-        body = {
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            shape.max_tokens_field: min(limits, default=None),
-            "temperature": option("temperature") if request.temperature is None else request.temperature,
-            "seed": request.seed,
-            "stop": list(request.stop) or None,
-            **request_fields(self._options, self._budget),
-            **constraint_fields(request, self._form, shape.dropped),
-        }
+        body = request_body(request, self._options, self._budget, shape.max_tokens_field)
+        body |= constraint_fields(request, self._form, shape.dropped)
         return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}
 
     def _choose_reader(self, first: bytes, decoder: ReplyDecoder) -> _StreamReader | _BodyReader:
@@ -244,18 +233,16 @@ class _StreamReader:
 
     def __init__(self, decoder: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
         self.done = False
-        self._decoder = decoder
-        self._name = name
-        self._secrets = secrets
+        self._decoder, self._name, self._secrets = decoder, name, secrets
         self._parser = Parser()
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
         """The chunks that `piece` completes; those before a fault come out before it is raised."""
-        for event in self._parser.feed(piece):
-            if event.data.strip() == "[DONE]":
+        for data in self._parser.feed(piece):
+            if data.strip() == "[DONE]":
                 self.done = True
                 return
-            chunk = self._decoder.frame(_parse_frame(event.data, self._name, self._secrets))
+            chunk = self._decoder.frame(_parse_frame(data, self._name, self._secrets))
             if chunk is not None:
                 yield chunk
 
@@ -273,9 +260,7 @@ class _BodyReader:
     done = False
 
     def __init__(self, decoder: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
-        self._decoder = decoder
-        self._name = name
-        self._secrets = secrets
+        self._decoder, self._name, self._secrets = decoder, name, secrets
         self._body = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:

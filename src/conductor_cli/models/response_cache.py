@@ -68,7 +68,6 @@ class ResponseCache:
         self._log = AppendLog(path)
 
     def find(self, key: str) -> _CachedReply | None:
-        """The reply, if there is one."""
         return self._replies.get(key)
 
     def add(self, reply: _CachedReply) -> None:
@@ -83,10 +82,7 @@ class ResponseCache:
 
     def lock(self, key: str) -> asyncio.Lock:
         """Of several equal requests at the same time, one asks the model; the others wait and find its reply."""
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(key, asyncio.Lock())
 
     def close(self) -> None:
         self._log.close()

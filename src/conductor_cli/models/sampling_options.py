@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import PRESETS, Budget
@@ -32,11 +33,24 @@ _BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
 openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 
 
-def request_fields(options: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
-    """The fields of a request's body for reasoning effort, top_p and thinking budget; None or absent if not set."""
-    fields: dict[str, Any] = {name: options.get(name) for name in ("reasoning_effort", "top_p")}
+def request_body(
+    request: Request, options: Mapping[str, Any], budget: Budget, max_tokens_field: str = "max_tokens"
+) -> dict[str, Any]:
+    """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
+    limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
     tokens = options.get("thinking_budget")
-    return fields if tokens is None or not budget else fields | _BUDGET_FIELDS[budget](tokens)
+    return {
+        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        max_tokens_field: min(limits, default=None),
+        "temperature": options.get("temperature") if request.temperature is None else request.temperature,
+        "seed": request.seed,
+        "stop": list(request.stop) or None,
+        "reasoning_effort": options.get("reasoning_effort"),
+        "top_p": options.get("top_p"),
+        **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
+    }
 
 
 def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:

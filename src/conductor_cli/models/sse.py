@@ -1,12 +1,12 @@
-"""`text/event-stream`, piece by piece: bytes in, events out. Pure, with bounded memory; knows nothing of HTTP.
+"""`text/event-stream`, piece by piece: bytes in, the data of events out. Pure, with bounded memory; no HTTP here.
 
 Follows the WHATWG rules (HTML, section 9.2.6): lines end in CR, LF or CRLF, `data` lines are joined by LF, a comment
-begins with a colon, an event ends at an empty line, an event that the stream breaks off is dropped.
+begins with a colon, an event ends at an empty line, an event that the stream breaks off is dropped. The fields `event`,
+`id` and `retry` are ignored: no server with OpenAI's API says anything in them that it does not say in the data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
@@ -17,16 +17,8 @@ LIMIT: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event: its data, and its type, which is `message` unless the server names another."""
-
-    data: str
-    kind: str = "message"
-
-
 class Parser:
-    """Takes pieces cut anywhere, and gives the events that are complete. `id` and `retry` are ignored."""
+    """Takes pieces cut anywhere, and gives the data of each event that is complete."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -35,15 +27,26 @@ class Parser:
         self._at_start = True
         self._data: list[str] = []
         self._size = 0
-        self._kind = ""
 
-    def feed(self, piece: bytes) -> list[Event]:
-        """The events that `piece` completes. A line or an event beyond the limit is a `ModelError` (broken)."""
-        events = []
+    def feed(self, piece: bytes) -> list[str]:
+        """The data of the events that `piece` completes. A line or event beyond the limit is a `ModelError`."""
+        events: list[str] = []
         for line in self._lines(piece):
-            event = self._line(line)
-            if event is not None:
-                events.append(event)
+            if self._at_start:
+                self._at_start = False
+                line = line.removeprefix(_BOM)  # noqa: PLW2901 - the same line, without the mark of its encoding
+            self._bound(len(line))
+            if not line:
+                if self._data:
+                    events.append("\n".join(self._data))
+                self._data, self._size = [], 0
+                continue
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                value = value.removeprefix(b" ")
+                self._size += len(value) + 1
+                self._bound(self._size)
+                self._data.append(value.decode("utf-8", "replace"))
         return events
 
     @property
@@ -68,30 +71,6 @@ class Parser:
     def _hold(self, piece: bytes) -> None:
         self._pending += piece
         self._bound(len(self._pending))
-
-    def _line(self, line: bytes) -> Event | None:
-        if self._at_start:
-            self._at_start = False
-            line = line.removeprefix(_BOM)
-        self._bound(len(line))
-        if not line:
-            return self._dispatch()
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            self._add(value.removeprefix(b" "))
-        elif name == b"event":
-            self._kind = value.removeprefix(b" ").decode("utf-8", "replace")
-        return None
-
-    def _add(self, value: bytes) -> None:
-        self._size += len(value) + 1
-        self._bound(self._size)
-        self._data.append(value.decode("utf-8", "replace"))
-
-    def _dispatch(self) -> Event | None:
-        data, kind = self._data, self._kind
-        self._data, self._kind, self._size = [], "", 0
-        return Event("\n".join(data), kind or "message") if data else None
 
     def _bound(self, size: int) -> None:
         if size > self._limit:
