@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConductorError, KeyMissing, UsageError
 from conductor_cli.core.redact import SHORTEST
-from conductor_cli.keys.entry import KeyEntry, checked_key, is_unencrypted, same_address
+from conductor_cli.keys.entry import KeyEntry, checked_key, same_address
 from conductor_cli.keys.key_store import KeyState, KeyStore
 from conductor_cli.models.catalog import api_key_of
 from conductor_cli.models.key_check import KeyVerdict, check_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
+from conductor_cli.models.presets import PRESETS, base_url_of, is_loopback, is_own_address
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -221,10 +222,10 @@ def store_key(store: KeyStore, provider: str, base_url: str, key: str, *, plaint
 
 
 def unencrypted_notice(base_url: str) -> str:
-    """The warning for an address to which a key would travel in the clear; empty for any other."""
-    if not is_unencrypted(base_url):
-        return ""
-    return f"{base_url} is not encrypted (http): others on the network can read the key"
+    """The warning for an address to which a key would travel in the clear: http to another machine. Else empty."""
+    if urlsplit(base_url).scheme == "http" and not is_loopback(base_url):
+        return f"{base_url} is not encrypted (http): others on the network can read the key"
+    return ""
 
 
 def remove_key(store: KeyStore, provider: str) -> ChangedKey:
@@ -262,17 +263,17 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
         )
     # The same key may be in a variable and in the keyring; asking once is enough.
     first = {(row.provider, row.base_url, row.key.strip()): row for row in reversed(rows)}
-    return [*asyncio.run(_check_all(list(first.values())[::-1])), *unreadable]
+
+    async def check_all() -> list[KeyCheck]:
+        return list(await asyncio.gather(*map(_check_row, list(first.values())[::-1])))
+
+    return [*asyncio.run(check_all()), *unreadable]
 
 
 def exit_code_of(checks: Sequence[KeyCheck]) -> int:
     """0 when every key is good; 4 when one is refused or cannot be read; else the code of another failure."""
     codes = {_EXIT_CODES.get(item.state, 0) for item in checks}
     return 4 if 4 in codes else max(codes, default=0)
-
-
-async def _check_all(rows: Sequence[KeyRow]) -> list[KeyCheck]:
-    return list(await asyncio.gather(*map(_check_row, rows)))
 
 
 async def _check_row(row: KeyRow) -> KeyCheck:

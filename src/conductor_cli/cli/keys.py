@@ -71,10 +71,9 @@ def list_keys(context: typer.Context, json: opt.Json = False) -> None:
     if json:
         print_json([row.data() for row in rows])
     elif rows:
-        print_table(
-            ("PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"),
-            [[row.provider, row.source, _format_age(row), row.state, row.base_url] for row in rows],
-        )
+        ages = [UNKNOWN if (age := row.age_seconds()) is None else format_age(age) for row in rows]
+        cells = [[row.provider, row.source, age, row.state, row.base_url] for row, age in zip(rows, ages, strict=True)]
+        print_table(("PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"), cells)
     else:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")
     if fault is not None:
@@ -105,18 +104,10 @@ def ask_providers(
     if json:
         print_json([check.data() for check in checks])
     else:
-        rows = [[c.row.provider, c.row.source, c.state, _format_seconds(c.seconds), c.message] for c in checks]
+        times = [UNKNOWN if check.seconds is None else f"{check.seconds:.2f} s" for check in checks]
+        rows = [[c.row.provider, c.row.source, c.state, time, c.message] for c, time in zip(checks, times, strict=True)]
         print_table(("PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"), rows)
     raise typer.Exit(keys.exit_code_of(checks))
-
-
-def _format_age(row: keys.KeyRow) -> str:
-    age = row.age_seconds()
-    return UNKNOWN if age is None else format_age(age)
-
-
-def _format_seconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else f"{seconds:.2f} s"
 
 
 def _read_key(provider: str) -> str:

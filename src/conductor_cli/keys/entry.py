@@ -9,7 +9,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.models.presets import PRESETS, is_loopback
+from conductor_cli.models.presets import PRESETS
 
 LONGEST_KEY: Final = 1024
 """The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps in one item."""
@@ -79,11 +79,6 @@ def address(provider: str, base_url: str | None) -> str:
     if "@" in parts.netloc:
         raise UsageError("--base-url holds a user name or a password", hint="give the address alone")
     return url
-
-
-def is_unencrypted(url: str) -> bool:
-    """Whether a key that is sent to this address can be read on its way: plain http to another machine."""
-    return urlsplit(url).scheme == "http" and not is_loopback(url)
 
 
 def same_address(one: str, other: str) -> bool:

@@ -45,17 +45,10 @@ class KeyringError(KeyMissing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyringAnswer:
-    """What a keyring answered: its name, and one result for each order."""
+    """What a keyring answered: its name, one result for each order, and how long that took."""
 
     backend: str
     results: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyringProbe:
-    """A keyring that did all that it was asked: its name, and how long that took."""
-
-    backend: str
     seconds: float
 
 
@@ -66,6 +59,7 @@ def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str], v
     """
     seconds = keyring_timeout(environ)
     alternatives = _ALTERNATIVES.format(variable=variable)
+    began = time.monotonic()
     try:
         text = _run_child(json.dumps([list(order) for order in orders]) + "\n", environ, seconds)
     except subprocess.TimeoutExpired:
@@ -80,7 +74,8 @@ def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str], v
         raise KeyringError(message, hint=alternatives, state="none") from None
     try:
         answer = json.loads(text)
-        return KeyringAnswer(backend=str(answer["backend"]), results=tuple(answer["results"]))
+        results = tuple(answer["results"])
+        return KeyringAnswer(backend=str(answer["backend"]), results=results, seconds=time.monotonic() - began)
     except ValueError:
         answer = {"fault": "refused", "message": "it ended without an answer"}
     except KeyError:
@@ -136,7 +131,7 @@ def _error_of(answer: Mapping[str, Any], alternatives: str) -> KeyringError:
     return KeyringError(f"the keyring{name} refused: {message}", hint=alternatives, state="refused")
 
 
-def probe_keyring(environ: Mapping[str, str]) -> KeyringProbe:
+def probe_keyring(environ: Mapping[str, str]) -> KeyringAnswer:
     """Write an item that is no key, read it, remove it, and check that it is gone.
 
     Raises `KeyringError` and `ConfigError`, after at most twice the time that a keyring may take.
@@ -144,7 +139,6 @@ def probe_keyring(environ: Mapping[str, str]) -> KeyringProbe:
     variable = "for example OPENAI_API_KEY"
     # Two probes at the same time must not read each other's item.
     name, text = f"{_PROBE_ITEM}-{secrets.token_hex(4)}", secrets.token_hex(16)
-    began = time.monotonic()
     try:
         answer = ask_keyring([("set", name, text), ("get", name), ("rm", name), ("has", name)], environ, variable)
     except KeyringError as fault:
@@ -159,4 +153,4 @@ def probe_keyring(environ: Mapping[str, str]) -> KeyringProbe:
     if left:
         message = f"the keyring ({answer.backend}) does not remove items: {name} is left in it"
         raise KeyringError(message, hint="remove it by hand", state="refused")
-    return KeyringProbe(backend=answer.backend, seconds=time.monotonic() - began)
+    return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
@@ -14,9 +14,6 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.sampling_options import find_invalid_option
 from conductor_cli.models.structured_output import is_cloud_model
-
-if TYPE_CHECKING:
-    from conductor_cli.models.llama import LlamaOptions
 
 StoredKeys = Callable[[str, str], str | None]
 """The key that is stored for a kind of worker at an address, or None.
@@ -59,8 +56,6 @@ _CALLED: Final[dict[type, str]] = {
 
 
 _SECRET_VARIABLE: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
-
-
 _SECRET_HEADER: Final = re.compile(r"auth|token|key|secret|password|cookie|credential", re.IGNORECASE)
 
 
@@ -69,10 +64,8 @@ def kinds() -> tuple[str, ...]:
     return (*PRESETS, "llama")
 
 
-def no_stored_key(kind: str, base_url: str) -> str | None:
+def no_stored_key(_kind: str, _base_url: str) -> None:
     """No key is stored."""
-    del kind, base_url
-    return None
 
 
 def open_model(worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> Model:
@@ -184,23 +177,17 @@ def _litellm(worker: Worker, key: str) -> Model:
 
 
 def _llama(worker: Worker) -> Model:
-    from conductor_cli.models.llama import Llama
-
-    options = llama_options(worker)
-    return Llama(Path(worker.model).expanduser(), options)
-
-
-def llama_options(worker: Worker) -> LlamaOptions:
-    """How the model file of a local worker is loaded. Raises `ConfigError`."""
-    from conductor_cli.models.llama import LlamaOptions
+    from conductor_cli.models.llama import Llama, LlamaOptions
 
     _check_types_of(worker, LOCAL_OPTIONS)
     if not worker.model:
         raise ConfigError(f"worker {worker.name!r} names no file", hint='for example: model = "/models/some.gguf"')
-    given: dict[str, Any] = {name: value for name, value in worker.options.items() if value is not None}
-    paths: dict[str, Any] = {name: Path(given[name]).expanduser() for name in ("adapter", "cache") if name in given}
-    of_requests = ("temperature", "max_tokens")
-    return LlamaOptions(**{name: value for name, value in (given | paths).items() if name not in of_requests})
+    of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
+    given: dict[str, Any] = {
+        name: Path(value).expanduser() if name in ("adapter", "cache") else value
+        for name, value in worker.options.items() if value is not None and name not in of_requests
+    }  # fmt: skip
+    return Llama(Path(worker.model).expanduser(), LlamaOptions(**given))
 
 
 def _scripted(worker: Worker) -> Model:

@@ -119,12 +119,8 @@ def read_lines(path: Path, begin: int = 0) -> Iterator[str]:
         return
 
 
-def wait_silently() -> None:
-    """The default for `exclusive_lock`: say nothing while waiting."""
-
-
 @contextmanager
-def exclusive_lock(path: Path, wait: Callable[[], None] = wait_silently, *, mode: int = 0o600) -> Iterator[None]:
+def exclusive_lock(path: Path, wait: Callable[[], None] = lambda: None, *, mode: int = 0o600) -> Iterator[None]:
     """Hold a lock file, which is created if there is none, and stays.
 
     `wait` is called every half second until the lock is free, and may raise. On a disk without locks nobody waits.
@@ -134,15 +130,12 @@ def exclusive_lock(path: Path, wait: Callable[[], None] = wait_silently, *, mode
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock: Any = FileLock(path, mode=mode)
-    while True:
-        try:
-            lock.acquire(timeout=0.5, poll_interval=POLL_SECONDS)
-        except Timeout:
-            wait()
-        except NotImplementedError:
-            break
-        else:
-            break
+    with suppress(NotImplementedError):
+        while not lock.is_locked:
+            try:
+                lock.acquire(timeout=0.5, poll_interval=POLL_SECONDS)
+            except Timeout:
+                wait()
     try:
         yield
     finally:

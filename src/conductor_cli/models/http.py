@@ -35,18 +35,16 @@ ERROR_BODY_LIMIT: Final = 64 * 1024
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
-_NO_ANSWER: Final[tuple[ModelErrorReason, str]] = ("timeout", "no answer in time")
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
-_DROPPED: Final[tuple[ModelErrorReason, str]] = ("broken", "the connection was dropped")
 _UNKNOWN_FAILURE: Final[tuple[ModelErrorReason, str]] = ("internal", "failed for an unknown reason")
 
 REASONS: Final[dict[str, tuple[ModelErrorReason, str]]] = {
     "WriteTimeout": ("timeout", "did not accept the request in time"),
     "PoolTimeout": ("timeout", "no free connection in time"),
-    "TimeoutException": _NO_ANSWER,
+    "TimeoutException": ("timeout", "no answer in time"),
     "ConnectError": _UNREACHABLE,
     "ProxyError": ("connect", "cannot be reached through the proxy"),
-    "NetworkError": _DROPPED,
+    "NetworkError": ("broken", "the connection was dropped"),
     "RemoteProtocolError": ("broken", "the connection was dropped, or the server does not speak HTTP"),
     "LocalProtocolError": ("refused", "cannot be sent: a header or the key has characters that HTTP forbids"),
     "ProtocolError": ("broken", "the server does not speak HTTP"),
@@ -144,8 +142,12 @@ class HttpClient:
         try:
             client = await self._opened()
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
+            content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+            kind = {} if content is None else {"content-type": "application/json"}
+            sent = {**self._headers, **kind, **(headers or {})}
+            request = client.build_request(method, self.base_url + path, content=content, headers=sent)
             async with asyncio.timeout_at(ends):
-                response = await client.send(self._request(client, method, path, body, headers or {}), stream=True)
+                response = await client.send(request, stream=True)
             try:
                 if response.status_code >= 300 and not every:
                     raise await self._error_of(response, ends)
@@ -169,14 +171,6 @@ class HttpClient:
                 await asyncio.to_thread(preload)  # so that the screen keeps moving
             self._client = self._client or _open_client(self._ca_file, self.base_url)
         return self._client
-
-    def _request(
-        self, client: httpx.AsyncClient, method: str, path: str, body: object, headers: Mapping[str, str]
-    ) -> httpx.Request:
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        kind = {} if content is None else {"content-type": "application/json"}
-        sent = {**self._headers, **kind, **headers}
-        return client.build_request(method, self.base_url + path, content=content, headers=sent)
 
     async def _error_of(self, response: httpx.Response, ends: float | None) -> ApiError:
         answer = HttpResponse(response, ends, ERROR_BODY_LIMIT)

@@ -6,8 +6,9 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import ApiError
@@ -91,17 +92,11 @@ def verdict_of(error: ModelError) -> KeyState:
 def left_of(provider: str, headers: Mapping[str, str], body: bytes) -> str:
     """What a key may still spend, as far as its provider says so with this answer. Pure."""
     if provider == "openrouter":
-        left = _data(body).get("limit_remaining")
+        left = None
+        with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            left = json.loads(body)["data"].get("limit_remaining")
         return f"${left:.2f}" if isinstance(left, (int, float)) and not isinstance(left, bool) else ""
     requests = headers.get("x-ratelimit-remaining-requests") or headers.get(
         "anthropic-ratelimit-requests-remaining", ""
     )
     return f"{requests} requests" if requests.isdigit() else ""
-
-
-def _data(body: bytes) -> Mapping[str, Any]:
-    try:
-        data = json.loads(body)["data"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return {}
-    return data if isinstance(data, Mapping) else {}

@@ -69,14 +69,15 @@ def read_memory(root: Path = ROOT) -> Memory:
 def processor_name(root: Path = ROOT) -> str:
     """The processor's name."""
     if sys.platform == "darwin":
-        return _sysctl_text("machdep.cpu.brand_string") or platform.machine()
-    info = _cpuinfo(root)
+        name = _sysctl_bytes("machdep.cpu.brand_string").rstrip(b"\0").decode("utf-8", "replace")
+        return name or platform.machine()
+    info = _fields(root / "proc/cpuinfo")
     return info.get("model name") or info.get("Model") or platform.processor() or platform.machine()
 
 
 def cpu_features(root: Path = ROOT) -> frozenset[str]:
     """What the processor has that llama.cpp can be built for, by llama.cpp's names. Empty if unknown."""
-    info = _cpuinfo(root)
+    info = _fields(root / "proc/cpuinfo")  # the first processor's
     flags = f"{info.get('flags', '')} {info.get('Features', '')}".split()
     return frozenset(_FLAGS[flag] for flag in flags if flag in _FLAGS)
 
@@ -99,7 +100,8 @@ def find_gpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tup
 
 def _linux_memory(root: Path) -> Memory:
     info = _fields(root / "proc/meminfo")
-    total, available = (_kilobytes(info.get(name, "")) for name in ("MemTotal", "MemAvailable"))
+    numbers = (info.get(name, "").removesuffix("kB").strip() for name in ("MemTotal", "MemAvailable"))
+    total, available = (int(number) * 1024 if number.isdecimal() else 0 for number in numbers)
     for limit, left in _bounds(root):
         total, available = min(total, limit), min(available, left)
     return Memory(total=total, available=max(0, available))
@@ -219,11 +221,6 @@ def _vulkan(root: Path) -> list[Gpu]:
     return [Gpu(kind="vulkan", name=f"{makers[vendor]} GPU") for vendor in vendors if vendor in makers]
 
 
-def _cpuinfo(root: Path) -> dict[str, str]:
-    """What Linux says about the first processor."""
-    return _fields(root / "proc/cpuinfo")
-
-
 def _fields(path: Path) -> dict[str, str]:
     """The `name: value` lines of a file; for a name that comes twice, the first."""
     found: dict[str, str] = {}
@@ -241,11 +238,6 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _kilobytes(text: str) -> int:
-    number = text.removesuffix("kB").strip()
-    return int(number) * 1024 if number.isdecimal() else 0
-
-
 def _version(text: str) -> Version:
     found = re.fullmatch(r"\s*(\d{1,3})\.(\d{1,3})\s*", text)
     return (int(found[1]), int(found[2])) if found else _UNKNOWN
@@ -254,10 +246,6 @@ def _version(text: str) -> Version:
 def _sysctl(name: str) -> int:
     raw = _sysctl_bytes(name)
     return int.from_bytes(raw, sys.byteorder) if len(raw) in {4, 8} else 0
-
-
-def _sysctl_text(name: str) -> str:
-    return _sysctl_bytes(name).rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _sysctl_bytes(name: str) -> bytes:

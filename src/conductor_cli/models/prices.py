@@ -148,19 +148,17 @@ def _tier_begin(tier: Mapping[str, Any]) -> int:
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
     """The amounts of a row by our names, per million tokens; none of them if input and output are both 0."""
-    found = {name: row.get(key + suffix) for name, key in _LITELLM_NAMES.items()}
-    usable = {name: _per_million(value) for name, value in found.items() if _is_amount(value)}
+    found = {name: _per_million(row.get(key + suffix)) for name, key in _LITELLM_NAMES.items()}
+    usable = {name: value for name, value in found.items() if value is not None}
     if not any(usable.get(name) for name in ("input", "output")):
         return {}
     return {name: value for name, value in usable.items() if value or name in ("input", "output")}
 
 
-def _is_amount(value: object) -> TypeGuard[float]:
-    """Whether this can be the price of one token: a dollar for one is a mistake."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
-
-
-def _per_million(value: float) -> Decimal:
-    """Dollars per million tokens. By way of its text, since 2.5e-06 is exact in decimals only."""
+def _per_million(value: object) -> Decimal | None:
+    """Dollars per million tokens, None for what cannot be the price of one: a dollar for one token is a mistake."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        return None
+    # By way of its text, since 2.5e-06 is exact in decimals only.
     exact = (Decimal(str(value)) * MILLION).normalize()
     return exact.quantize(Decimal(1)) if exact == exact.to_integral_value() else exact
