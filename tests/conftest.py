@@ -47,6 +47,16 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Undo what a command under test sets for its own process, such as `conductor train` for the libraries it loads."""
+    before = dict(os.environ)
+    yield
+    for name in {name for name, value in os.environ.items() if before.get(name) != value} - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name not in os.environ})
+
+
+@pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory: whatever a test writes for a user ends here, also from a child process."""
     place = tmp_path_factory.mktemp("home")

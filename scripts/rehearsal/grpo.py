@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from scripts.rehearsal.supervised import use_threads
 from scripts.rehearsal.tokenizer import END, PAD, build
 from scripts.rehearsal.world import draw_problems
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model that is needed was made on this machine
 with require("torch"):
     import torch
 with require("transformers"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
 
         _end("conductor", over=train_sft_conductor(out, minutes=minutes, threads=threads, say=_say))
         return
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported; every model is on this machine
     from scripts.rehearsal.grpo import train_seed
     from scripts.rehearsal.rollouts import load_workers
 
