@@ -7,72 +7,71 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
     $commands = @{
         '' = [ordered]@{
             'ask' = 'Ask a question: plan it, run the plan over the workers, print the answer'
-            'chat' = 'Talk: one question after the other, each knows the ones before'
-            'plan' = 'Plan a question: print the plan and its estimate, or into a file or pipe the plan for conductor run'
+            'chat' = 'Hold a conversation: each question knows the ones before'
+            'plan' = 'Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe'
             'run' = 'Run a plan from a file or a pipe, as conductor plan wrote it or edited'
-            'eval' = 'Put the same cases to every way of using the workers, and compare what was right and what it took'
-            'train' = 'Train a conductor by reward: sample plans, run them over your workers, and keep what answers well'
-            'setup' = 'Set up what is missing, step by step: keys, workers, limits, the conductor model'
-            'cost' = 'Show what was spent: by day, provider and worker, beside the limits of a day'
-            'doctor' = 'Check everything: the conductor plans a question, each worker says a word, which costs next to nothing'
-            'completions' = 'Print the completion script of a shell, as in: source <(conductor completions bash)'
             'trace' = 'Stored runs: list, search, show, replay, compare, run again, export, remove'
-            'workers' = 'The models that do subtasks'
-            'pools' = 'Named sets of workers, one of which a run may choose from'
-            'keys' = 'Keys of providers: where they are, and whether they are good'
-            'model' = 'The conductor model: the one that plans'
+            'cost' = 'Show what was spent by day, provider and worker, and the limits per day'
+            'setup' = 'Set up what is missing: keys, workers, limits, the conductor model'
+            'doctor' = 'Check the installation, the model and every worker'
+            'model' = 'Download and choose the model that plans'
+            'workers' = 'List, add and test the models that answer'
+            'pools' = 'Name sets of workers and choose one of them'
+            'keys' = 'Store and check the API keys of providers'
             'config' = 'Settings: where they come from and what they are'
+            'completions' = 'Print the completion script of a shell, as in: source <(conductor completions bash)'
+            'eval' = 'Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time'
+            'train' = 'Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers'
         }
         ' trace' = [ordered]@{
             'list' = 'List stored runs, newest first'
             'search' = 'Search the questions, subtasks and answers of stored runs'
-            'show' = 'Show a stored run: question, plan, who did what, answer, usage; or who read what of it'
+            'show' = 'Show a stored run: question, plan, steps, answer, usage; or who read what of it'
             'replay' = 'Show a stored run again as it happened'
-            'diff' = 'Compare two stored runs: question, plan, steps, answers and what they took, side by side'
+            'diff' = 'Compare two stored runs side by side: question, plan, steps, answers and usage'
             'rerun' = 'Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called'
-            'export' = 'Export a stored run: a page with a timeline that needs nothing else, Markdown, or JSON'
+            'export' = 'Export a stored run as a self-contained HTML page with a timeline, as Markdown, or as JSON'
             'prune' = 'Delete old runs'
-            'path' = 'Print where traces are, or the file of one run'
+            'path' = 'Print the directory of traces, or the file of one run'
             'rm' = 'Delete stored runs'
         }
+        ' model' = [ordered]@{
+            'list' = 'List installed models and those that can be downloaded'
+            'pull' = 'Download a model and verify it'
+            'prepare' = 'Read the fixed part of the prompt now'
+            'import' = 'Add a model file from this machine'
+            'use' = 'Choose the model that plans'
+            'verify' = 'Verify the files of a model'
+            'rm' = 'Remove a model'
+            'path' = 'Print a model''s file, or which model plans'
+        }
         ' workers' = [ordered]@{
-            'list' = 'List the workers of the settings, or those found at hand where none are named'
-            'show' = 'Show a worker: its model and settings, who reads what it is sent, its price, key, and what it is good at'
+            'list' = 'List the workers of the settings, or those found on this machine if the settings have none'
+            'show' = 'Show a worker: its model and settings, who reads what it is sent, its price, key and strengths'
             'add' = 'Add a worker, or change one that was added'
-            'rm' = 'Remove workers that were added; pools lose them too'
-            'enable' = 'Let workers be used again'
-            'disable' = 'Keep workers, but do not use them'
-            'test' = 'Ask each worker for a token, all at once, with its own settings; a cheap live call each'
-            'calibrate' = 'Measure what each worker is good at, and keep it as the card that the conductor and routers go by'
+            'rm' = 'Remove workers that were added, also from pools'
+            'enable' = 'Let disabled workers be used again'
+            'disable' = 'Keep workers in the settings, but do not use them'
+            'test' = 'Ask each worker for a token, all at once, with its own settings: one cheap live call each'
+            'calibrate' = 'Measure what each worker is good at, and store it as the card that the conductor and the routers use'
         }
         ' pools' = [ordered]@{
             'list' = 'List the pools, and those that ship with this tool'
-            'show' = 'Show who is in a pool; one that ships, with its sources'
+            'show' = 'Show the workers of a pool; for one that ships, with their sources'
             'add' = 'Make a pool of workers, or add one that ships (published)'
             'rm' = 'Remove a pool that was added; its workers stay'
-            'use' = 'Choose the pool that runs use where they name none'
+            'use' = 'Choose the pool that runs use by default'
         }
         ' keys' = [ordered]@{
-            'set' = 'Keep a provider''s key in the system''s keyring'
-            'list' = 'List the keys that are at hand: where each is, and how old'
+            'set' = 'Store a provider''s key in the system''s keyring'
+            'list' = 'List the keys that were found: where each one is, and how old'
             'rm' = 'Remove a stored key'
-            'test' = 'Ask each provider whether it takes its key: one request each that costs nothing, all at once'
-        }
-        ' model' = [ordered]@{
-            'bench' = 'Measure how long planning takes on this machine: loading, the remembered prompt, reading, writing'
-            'list' = 'List the models that are here and those that can be pulled'
-            'pull' = 'Get a model: checked by its SHA-256, going on where an earlier try ended'
-            'prepare' = 'Read the fixed part of the prompt now and keep its state on disk; done by itself when the pool changes'
-            'import' = 'Take a model file that is on this machine: checked, recognised, not stored twice'
-            'use' = 'Choose the model that plans, from now on'
-            'verify' = 'Read a model''s files again and compare them with what is known of them; 5 when one is damaged'
-            'rm' = 'Remove a model: its files, as far as conductor put them there, what of it was begun, and what it remembers'
-            'path' = 'Print the file of a model, or which model plans: a file''s path, a URL, or provider/model'
+            'test' = 'Ask each provider whether it accepts its key: one free request each, all at once'
         }
         ' config' = [ordered]@{
             'show' = 'Show every setting, its value, and where it comes from'
-            'get' = 'Print one setting''s value'
-            'set' = 'Set one setting in conductor''s own file'
+            'get' = 'Print the value of one setting'
+            'set' = 'Change one setting in conductor''s own file'
             'path' = 'Print the files that settings come from'
         }
     }
@@ -80,203 +79,122 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
     $options = @{
         '' = [ordered]@{
             '--config' = 'Settings file to use instead of config.toml.'
-            '--color' = 'Colour: auto, always or never.'
-            '--debug' = 'Log what happens inside to stderr; show tracebacks.'
-            '-q' = 'Nothing on stderr but errors.'
-            '--quiet' = 'Nothing on stderr but errors.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
             '--version' = 'Show the version.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' ask' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
+            '--brief' = 'Show each finished step as one line.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
             '-f' = 'Attach a text file; may be repeated.'
             '--file' = 'Attach a text file; may be repeated.'
             '--system' = 'System text for every worker.'
             '-c' = 'Continue the last run, or run ID, as a conversation.'
             '--continue' = 'Continue the last run, or run ID, as a conversation.'
-            '--resume' = 'Finish a run that was stopped; only what is missing is called.'
-            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
-            '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--max-steps' = 'Most steps of the plan, 1 to 5.'
-            '--recursion' = 'Reviews by the conductor itself behind the plan.'
-            '--max-cost' = 'Most US dollars for the run.'
-            '--max-tokens' = 'Most tokens for the run, in and out.'
-            '--max-calls' = 'Most worker calls for the run.'
-            '--max-time' = 'Most seconds for the run.'
-            '--schema' = 'JSON Schema for the answer; one that is no JSON exits 7.'
-            '--seed' = 'Seed for whatever is drawn.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--adapter' = 'A LoRA adapter (GGUF) laid over a local conductor.'
-            '--approve' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--yes' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--format' = 'What goes to stdout: the answer, one JSON object, or the events.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--brief' = 'A step that has ended is one line.'
-            '--rehearsal' = 'Use the tiny models that ship with this tool: no key, no download.'
-            '--no-trace' = 'Store no trace of this run.'
+            '--resume' = 'Finish a run that was stopped; finished steps are not repeated.'
+            '--schema' = 'JSON Schema of the answer; exit code 7 if the answer is not JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' chat' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--progress' = 'Progress display on stderr.'
+            '--brief' = 'Show each finished step as one line.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
             '-f' = 'Attach a text file; may be repeated.'
             '--file' = 'Attach a text file; may be repeated.'
             '--system' = 'System text for every worker.'
-            '-c' = 'Go on with the conversation of the last run, or of run ID.'
-            '--continue' = 'Go on with the conversation of the last run, or of run ID.'
-            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
-            '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--max-steps' = 'Most steps of the plan, 1 to 5.'
-            '--recursion' = 'Reviews by the conductor itself behind the plan.'
-            '--max-cost' = 'Most US dollars for the run.'
-            '--max-tokens' = 'Most tokens for the run, in and out.'
-            '--max-calls' = 'Most worker calls for the run.'
-            '--max-time' = 'Most seconds for the run.'
-            '--seed' = 'Seed for whatever is drawn.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--adapter' = 'A LoRA adapter (GGUF) laid over a local conductor.'
-            '--approve' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--yes' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--brief' = 'A step that has ended is one line.'
-            '--rehearsal' = 'Use the tiny models that ship with this tool: no key, no download.'
-            '--no-trace' = 'Store no trace of this run.'
+            '-c' = 'Continue the conversation of the last run, or of run ID.'
+            '--continue' = 'Continue the conversation of the last run, or of run ID.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' plan' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--progress' = 'Progress display on stderr.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
             '-f' = 'Attach a text file; may be repeated.'
             '--file' = 'Attach a text file; may be repeated.'
             '--system' = 'System text for every worker.'
-            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
-            '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--max-steps' = 'Most steps of the plan, 1 to 5.'
-            '--seed' = 'Seed for whatever is drawn.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--adapter' = 'A LoRA adapter (GGUF) laid over a local conductor.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--flow' = 'Show who reads what: question, files, whose answers.'
-            '--rehearsal' = 'Use the tiny models that ship with this tool: no key, no download.'
-            '--no-trace' = 'Store no trace of this run.'
+            '--flow' = 'Show which worker reads the question, the files and which answers.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' run' = [ordered]@{
             '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--recursion' = 'Reviews by the conductor itself behind the plan.'
-            '--max-cost' = 'Most US dollars for the run.'
-            '--max-tokens' = 'Most tokens for the run, in and out.'
-            '--max-calls' = 'Most worker calls for the run.'
-            '--max-time' = 'Most seconds for the run.'
-            '--seed' = 'Seed for whatever is drawn.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--approve' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--yes' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--format' = 'What goes to stdout: the answer, one JSON object, or the events.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--brief' = 'A step that has ended is one line.'
-            '--rehearsal' = 'Use the tiny models that ship with this tool: no key, no download.'
-            '--no-trace' = 'Store no trace of this run.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' eval' = [ordered]@{
-            '--systems' = 'Which ways to use the workers; all is every one.'
-            '--n' = 'How many cases: 500 of the rehearsal, 60 of basics, all of a file.'
-            '--seed' = 'Draws the cases, and all else that is drawn.'
-            '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--from' = 'The file is math500, mmlu, aime25 or gpqa-diamond.'
-            '--parallel' = 'Runs at once.'
-            '--resume' = 'Go on with one; what failed is asked again.'
-            '--rescore' = 'Score its stored answers again, without a call.'
-            '--scorer' = 'With --rescore: for all cases, another than their own.'
-            '--html' = 'Write a report with plots, too.'
-            '--json' = 'Write JSON.'
-            '-y' = 'Begin without a question, though it may cost money.'
-            '--yes' = 'Begin without a question, though it may cost money.'
-            '--max-cost' = 'Stop when the runs have cost so much in all.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--list' = 'List the evaluations that are kept.'
-            '--print-cases' = 'Write the cases as JSON Lines, and ask nobody.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' train' = [ordered]@{
-            '--preset' = 'The course: the rehearsal''s own, in minutes on a CPU; or the published recipe.'
-            '--cases' = 'What to practise on, as eval takes it.'
-            '--from' = 'The file is math500, mmlu, aime25 or gpqa-diamond.'
-            '--base' = 'The base model, in Hugging Face''s form; not fetched.'
-            '--workers' = 'Use only these workers.'
-            '--profile' = 'How it is spoken to: workers by name and card, or by number alone.'
-            '--lora' = 'Train an adapter of low rank, or all weights.'
-            '--full' = 'Train an adapter of low rank, or all weights.'
-            '--steps' = 'Steps of training.'
-            '--prompts' = 'Cases of a step.'
-            '--group' = 'Plans sampled for each case.'
-            '--seed' = 'Draws cases, pools and plans.'
-            '--out' = 'Checkpoints, answers and curve; a training goes on there.'
-            '--max-cost' = 'Stop when the workers have cost so much in all.'
-            '--cost-weight' = 'What the dearest right plan pays; 0 none.'
-            '--vllm' = 'What samples plans: see docs/train.md.'
-            '--minutes' = 'End this stage then; exit 3 if more is left.'
-            '--threads' = 'Threads of torch for the rehearsal.'
-            '--export' = 'At the end write GGUF, which conductor model use takes.'
-            '--merged' = 'With --export and --lora: a whole model, not an adapter.'
-            '--dry-run' = 'Check model, pool, cases, memory and cost; train nothing.'
-            '-y' = 'Begin without a question, though it may cost money.'
-            '--yes' = 'Begin without a question, though it may cost money.'
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' setup' = [ordered]@{
-            '-y' = 'Do all that is proposed, without asking.'
-            '--yes' = 'Do all that is proposed, without asking.'
-            '--model' = 'The conductor model: a name of model list, a file, a URL, provider/model, or none.'
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' cost' = [ordered]@{
-            '--days' = 'How many days, today last.'
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' doctor' = [ordered]@{
-            '--offline' = 'Call no model and no server: only look at this machine.'
-            '--rehearsal' = 'Prove it with the tiny models that ship with this tool: no key, no network.'
-            '--bundle' = 'Write a zip for a bug report; no key is in it.'
-            '--with-trace' = 'Put this run into the bundle, question and answers too.'
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' completions' = [ordered]@{
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
+            '--brief' = 'Show each finished step as one line.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -288,11 +206,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-n' = 'How many, newest first.'
             '--count' = 'How many, newest first.'
             '--state' = 'Only runs in this state; may be repeated.'
-            '--worker' = 'Only runs that this worker worked in.'
+            '--worker' = 'Only runs that used this worker.'
             '--mode' = 'Only runs of this mode.'
-            '--since' = 'Only runs begun since: 30min, 12h, 7d, 2w or a day, 2026-11-20.'
-            '--text' = 'Only runs that hold this text; may be repeated.'
-            '--json' = 'Write JSON.'
+            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
+            '--text' = 'Only runs that contain this text; may be repeated.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -300,70 +218,68 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-n' = 'How many, newest first.'
             '--count' = 'How many, newest first.'
             '--state' = 'Only runs in this state; may be repeated.'
-            '--worker' = 'Only runs that this worker worked in.'
+            '--worker' = 'Only runs that used this worker.'
             '--mode' = 'Only runs of this mode.'
-            '--since' = 'Only runs begun since: 30min, 12h, 7d, 2w or a day, 2026-11-20.'
-            '--json' = 'Write JSON.'
+            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace show' = [ordered]@{
-            '--step' = 'The whole prompt and answer of one step.'
-            '--prompts' = 'With what each worker was sent.'
-            '--flow' = 'Show who reads what: question, files, whose answers.'
-            '--json' = 'Write JSON.'
+            '--step' = 'Show the whole prompt and answer of one step.'
+            '--prompts' = 'Also show what each worker was sent.'
+            '--flow' = 'Show which worker reads the question, the files and which answers.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace replay' = [ordered]@{
-            '--speed' = '4 is four times as fast; 0 shows it at once.'
-            '--step' = 'Go on by key: space shows the next event, q the rest.'
-            '--format' = 'What goes to stdout: the answer, one JSON object, or the events.'
-            '--progress' = 'What goes to stderr meanwhile.'
+            '--speed' = '4 is four times as fast; 0 shows everything at once.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace diff' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace rerun' = [ordered]@{
-            '--from' = 'The first step that is done again.'
-            '--worker' = 'Who does that step now, instead of who did it.'
-            '--conductor' = 'The model that plans: a GGUF file, a URL, or provider/model.'
-            '--allow' = 'Ask only these: worker names, tag:NAME, provider:NAME.'
-            '--deny' = 'Never ask these; named as for --allow.'
-            '--local-only' = 'Let nothing leave this machine: neither workers nor the conductor.'
-            '--max-cost' = 'Most US dollars for the run.'
-            '--max-tokens' = 'Most tokens for the run, in and out.'
-            '--max-calls' = 'Most worker calls for the run.'
-            '--max-time' = 'Most seconds for the run.'
-            '--seed' = 'Seed for whatever is drawn.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--approve' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--yes' = 'Show the plan and its estimate and wait for a yes before any worker is called; --yes never asks.'
-            '--format' = 'What goes to stdout: the answer, one JSON object, or the events.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--brief' = 'A step that has ended is one line.'
-            '--no-trace' = 'Store no trace of this run.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
+            '--brief' = 'Show each finished step as one line.'
+            '--no-trace' = 'Do not store a trace of this run.'
+            '--from' = 'The first step to run again.'
+            '--worker' = 'Use this worker for that step.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace export' = [ordered]@{
-            '--format' = 'What it becomes; without it as FILE is called, or html.'
-            '--out' = 'Write there instead of to stdout.'
-            '--html' = 'Write a page there.'
+            '--format' = 'Output format; default: by FILE''s extension, else html.'
+            '--out' = 'Write to FILE instead of stdout.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' trace prune' = [ordered]@{
-            '--older-than' = 'Runs begun longer ago: 12h, 30d, 8w.'
+            '--older-than' = 'Runs that started longer ago: 12h, 30d, 8w.'
             '--keep' = 'Keep the newest N, however old they are.'
-            '--dry-run' = 'Only say what would be deleted.'
+            '--dry-run' = 'Only print what would be deleted.'
             '-y' = 'Do not ask.'
             '--yes' = 'Do not ask.'
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -375,39 +291,109 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
+        ' cost' = [ordered]@{
+            '--days' = 'Number of days, including today.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' setup' = [ordered]@{
+            '-y' = 'Do everything that is proposed, without asking.'
+            '--yes' = 'Do everything that is proposed, without asking.'
+            '--model' = 'The conductor model: a name of model list, a file, a URL, provider/model, or none.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' doctor' = [ordered]@{
+            '--offline' = 'Check this machine only: call no model and no server.'
+            '--rehearsal' = 'Check with the demo models, which need no key and no network.'
+            '--bundle' = 'Write a zip for a bug report; it contains no key.'
+            '--with-trace' = 'Add this run to the bundle, with question and answers.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model list' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model pull' = [ordered]@{
+            '--use' = 'Make it the default; automatic if none is set.'
+            '--no-use' = 'Make it the default; automatic if none is set.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model prepare' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model import' = [ordered]@{
+            '--name' = 'What to call it.'
+            '--base' = 'The model that a LoRA was trained for.'
+            '--copy' = 'Copy the file instead of linking it.'
+            '--use' = 'Make it the default; automatic if none is set.'
+            '--no-use' = 'Make it the default; automatic if none is set.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model use' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model verify' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model rm' = [ordered]@{
+            '-y' = 'Do not ask.'
+            '--yes' = 'Do not ask.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' model path' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
         ' workers' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers list' = [ordered]@{
-            '--prices' = 'What each costs, and where that is known from.'
-            '--json' = 'Write JSON.'
+            '--prices' = 'Show what each worker costs, and the source.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers show' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers add' = [ordered]@{
             '-k' = 'openai, anthropic, gemini, ollama, llama, openai-compatible ...'
             '--kind' = 'openai, anthropic, gemini, ollama, llama, openai-compatible ...'
-            '-m' = 'The provider''s model id, or a GGUF file.'
-            '--model' = 'The provider''s model id, or a GGUF file.'
+            '-m' = 'The provider''s model name, or a GGUF file.'
+            '--model' = 'The provider''s model name, or a GGUF file.'
             '--about' = 'What it is good at, for the conductor.'
-            '--base-url' = 'Another address than the provider''s own.'
-            '--key-env' = 'The variable that holds its key.'
-            '--context' = 'Tokens it can read and write.'
+            '--base-url' = 'Address to use instead of the provider''s own.'
+            '--key-env' = 'The environment variable that holds its key.'
+            '--context' = 'Tokens it can read and write together.'
             '--max-tokens' = 'Most tokens of one answer.'
-            '--temperature' = '--temperature'
-            '--top-p' = 'Share of the likeliest tokens to draw from.'
+            '--temperature' = 'Sampling temperature.'
+            '--top-p' = 'Sample only from the likeliest tokens of this share.'
             '--reasoning-effort' = 'How hard it thinks: none, low, high ...'
-            '--thinking-budget' = 'Tokens it may think; 0 for none.'
-            '--parallel' = 'Steps it may do at once.'
-            '--price' = 'US dollars for a million tokens in and out.'
-            '--tag' = 'A word to sort it by; may be repeated.'
-            '--unset' = 'Take a setting out; may be repeated.'
+            '--thinking-budget' = 'Most tokens it may think; 0 for none.'
+            '--parallel' = 'Most steps it does at the same time.'
+            '--price' = 'US dollars per million tokens in and out.'
+            '--tag' = 'A tag that policies can name; may be repeated.'
+            '--unset' = 'Remove a setting; may be repeated.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -416,34 +402,34 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' workers enable' = [ordered]@{
-            '--pool' = 'Every worker of this pool.'
+            '--pool' = 'All workers of this pool.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers disable' = [ordered]@{
-            '--pool' = 'Every worker of this pool.'
+            '--pool' = 'All workers of this pool.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers test' = [ordered]@{
-            '--pool' = 'Every worker of this pool.'
-            '--json' = 'Write JSON.'
+            '--pool' = 'All workers of this pool.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' workers calibrate' = [ordered]@{
-            '--rehearsal' = 'Measure the rehearsal''s workers, not yours.'
+            '--rehearsal' = 'Measure the demo workers instead of yours.'
             '--workers' = 'Use only these workers.'
-            '--pool' = 'Use only the workers of this pool; '''' for all of them.'
-            '--n' = 'How many cases.'
-            '--seed' = 'Draws the cases.'
-            '--parallel' = 'Runs at once.'
-            '--again' = 'Measure anew what was measured on this set.'
-            '--out' = 'Write the cards there instead.'
-            '-y' = 'Begin without a question, though it may cost money.'
-            '--yes' = 'Begin without a question, though it may cost money.'
-            '--progress' = 'What goes to stderr meanwhile.'
-            '--json' = 'Write JSON.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--n' = 'Number of cases.'
+            '--seed' = 'Random seed for case selection.'
+            '--parallel' = 'Number of parallel runs.'
+            '--again' = 'Repeat what was already measured on these cases.'
+            '--out' = 'Write the cards to FILE instead.'
+            '-y' = 'Start without asking, even if it may cost money.'
+            '--yes' = 'Start without asking, even if it may cost money.'
+            '--progress' = 'Progress display on stderr.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -452,18 +438,18 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' pools list' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' pools show' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' pools add' = [ordered]@{
-            '--about' = 'What it is for, for the list.'
-            '--all' = 'Of a pool that ships with this tool also the workers without a key.'
+            '--about' = 'What it is for, shown in the list.'
+            '--all' = 'For a pool that ships: also add the workers without a key.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -480,15 +466,15 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' keys set' = [ordered]@{
-            '--base-url' = 'Send it to this address, not to the provider''s own.'
-            '--insecure-storage' = 'Keep it in a file that is not encrypted, after a yes.'
-            '-y' = 'Say yes to a file that is not encrypted.'
-            '--yes' = 'Say yes to a file that is not encrypted.'
+            '--base-url' = 'Use the key for this address instead of the provider''s own.'
+            '--insecure-storage' = 'Store it in a file that is not encrypted, after a yes.'
+            '-y' = 'Agree to a file that is not encrypted.'
+            '--yes' = 'Agree to a file that is not encrypted.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
         ' keys list' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -497,61 +483,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' keys test' = [ordered]@{
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model bench' = [ordered]@{
-            '--json' = 'Write JSON.'
-            '--gpu-layers' = 'Layers of a local model on the GPU.'
-            '--adapter' = 'A LoRA adapter (GGUF) laid over a local conductor.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model list' = [ordered]@{
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model pull' = [ordered]@{
-            '--use' = 'Let it plan from now on; without this it does where none is chosen yet.'
-            '--no-use' = 'Let it plan from now on; without this it does where none is chosen yet.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model prepare' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model import' = [ordered]@{
-            '--name' = 'What to call it.'
-            '--base' = 'The model that a LoRA is laid over.'
-            '--copy' = 'Make a copy of its own, also across disks.'
-            '--use' = 'Let it plan from now on; without this it does where none is chosen yet.'
-            '--no-use' = 'Let it plan from now on; without this it does where none is chosen yet.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model use' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model verify' = [ordered]@{
-            '--json' = 'Write JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model rm' = [ordered]@{
-            '-y' = 'Do not ask.'
-            '--yes' = 'Do not ask.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' model path' = [ordered]@{
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -560,7 +492,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' config show' = [ordered]@{
-            '--json' = 'Write JSON.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -576,17 +508,67 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
+        ' completions' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' eval' = [ordered]@{
+            '--systems' = 'Ways of using the workers to compare.'
+            '--n' = 'Number of cases. Default: rehearsal 500, basics 60, all of a file.'
+            '--seed' = 'Random seed for case selection and sampling.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--from' = 'Read FILE as math500, mmlu, aime25 or gpqa-diamond.'
+            '--parallel' = 'Number of parallel runs.'
+            '--resume' = 'Continue an evaluation and retry failed cases.'
+            '--rescore' = 'Score the stored answers again, without any call.'
+            '--scorer' = 'With --rescore: override every case''s scorer.'
+            '--html' = 'Also write an HTML report with plots.'
+            '--json' = 'Print JSON.'
+            '-y' = 'Start without asking, even if it may cost money.'
+            '--yes' = 'Start without asking, even if it may cost money.'
+            '--max-cost' = 'Stop when all runs together have cost this much.'
+            '--progress' = 'Progress display on stderr.'
+            '--list' = 'List the stored evaluations.'
+            '--print-cases' = 'Print the cases as JSON Lines and stop.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
+        ' train' = [ordered]@{
+            '--cases' = 'The cases to train on, as for eval.'
+            '--from' = 'The file''s format: math500, mmlu, aime25 or gpqa-diamond.'
+            '--base' = 'The base model, in Hugging Face format; never downloaded.'
+            '--workers' = 'Use only these workers.'
+            '--profile' = 'The prompt format: workers by name and card, or by number only.'
+            '--lora' = 'Train a low-rank adapter, or all weights.'
+            '--full' = 'Train a low-rank adapter, or all weights.'
+            '--steps' = 'Number of training steps.'
+            '--prompts' = 'Cases in each step.'
+            '--group' = 'Plans sampled for each case.'
+            '--seed' = 'Random seed for cases, pools and plans.'
+            '--out' = 'Directory of the training; run again to resume there.'
+            '--max-cost' = 'Stop when the workers have cost this much in total.'
+            '--cost-weight' = 'Reward penalty for the most expensive correct plan; 0 disables it.'
+            '--vllm' = 'What samples the plans: see docs/train.md.'
+            '--minutes' = 'Stop after this time; exit code 3 if not done.'
+            '--export' = 'Write a GGUF file for conductor model use at the end.'
+            '--merged' = 'With --lora: export a whole model instead of an adapter.'
+            '--dry-run' = 'Check model, workers, cases, memory and cost; do not train.'
+            '-y' = 'Start without asking, even if it may cost money.'
+            '--yes' = 'Start without asking, even if it may cost money.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+        }
     }
     # what an option's value may be, or an argument of a command
     $values = @{
         ' --config' = @{ words = ''; asked = ''; paths = 'file' }
         ' --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' ask -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --system' = @{ words = ''; asked = ''; paths = '' }
-        ' ask -c' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' ask --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' ask --resume' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' ask --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
         ' ask --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' ask --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
@@ -599,18 +581,19 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' ask --max-tokens' = @{ words = ''; asked = ''; paths = '' }
         ' ask --max-calls' = @{ words = ''; asked = ''; paths = '' }
         ' ask --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --schema' = @{ words = ''; asked = ''; paths = 'file' }
         ' ask --seed' = @{ words = ''; asked = ''; paths = '' }
         ' ask --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' ask --adapter' = @{ words = ''; asked = ''; paths = 'file' }
         ' ask --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
         ' ask --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' ask -f' = @{ words = ''; asked = ''; paths = 'file' }
+        ' ask --file' = @{ words = ''; asked = ''; paths = 'file' }
+        ' ask --system' = @{ words = ''; asked = ''; paths = '' }
+        ' ask -c' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' ask --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' ask --resume' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' ask --schema' = @{ words = ''; asked = ''; paths = 'file' }
         ' ask ' = @{ words = ''; asked = ''; paths = '' }
-        ' chat -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --system' = @{ words = ''; asked = ''; paths = '' }
-        ' chat -c' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' chat --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' chat --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
         ' chat --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' chat --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
@@ -627,9 +610,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' chat --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' chat --adapter' = @{ words = ''; asked = ''; paths = 'file' }
         ' chat --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' plan -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --system' = @{ words = ''; asked = ''; paths = '' }
+        ' chat -f' = @{ words = ''; asked = ''; paths = 'file' }
+        ' chat --file' = @{ words = ''; asked = ''; paths = 'file' }
+        ' chat --system' = @{ words = ''; asked = ''; paths = '' }
+        ' chat -c' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' chat --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' plan --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
         ' plan --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' plan --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
@@ -641,6 +626,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' plan --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' plan --adapter' = @{ words = ''; asked = ''; paths = 'file' }
         ' plan --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' plan -f' = @{ words = ''; asked = ''; paths = 'file' }
+        ' plan --file' = @{ words = ''; asked = ''; paths = 'file' }
+        ' plan --system' = @{ words = ''; asked = ''; paths = '' }
         ' plan ' = @{ words = ''; asked = ''; paths = '' }
         ' run --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' run --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
@@ -657,44 +645,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' run --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
         ' run --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
         ' run ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' eval --systems' = @{ words = 'all alone best-worker random keyword reflection vote moa pipeline best-routing conductor-mini conductor conductor-ultra conductor-recursion'; asked = ''; paths = '' }
-        ' eval --n' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' eval --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' eval --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' eval --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' eval --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
-        ' eval --parallel' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --resume' = @{ words = 'last'; asked = ''; paths = '' }
-        ' eval --rescore' = @{ words = 'last'; asked = ''; paths = '' }
-        ' eval --scorer' = @{ words = 'exact number choice math'; asked = ''; paths = '' }
-        ' eval --html' = @{ words = ''; asked = ''; paths = 'file' }
-        ' eval --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file' }
-        ' train --preset' = @{ words = 'rehearsal paper'; asked = ''; paths = '' }
-        ' train --cases' = @{ words = 'basics'; asked = ''; paths = 'file' }
-        ' train --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
-        ' train --base' = @{ words = ''; asked = ''; paths = 'directory' }
-        ' train --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' train --profile' = @{ words = 'prompted published'; asked = ''; paths = '' }
-        ' train --steps' = @{ words = ''; asked = ''; paths = '' }
-        ' train --prompts' = @{ words = ''; asked = ''; paths = '' }
-        ' train --group' = @{ words = ''; asked = ''; paths = '' }
-        ' train --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' train --out' = @{ words = ''; asked = ''; paths = 'file' }
-        ' train --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' train --cost-weight' = @{ words = ''; asked = ''; paths = '' }
-        ' train --vllm' = @{ words = 'off colocate'; asked = ''; paths = '' }
-        ' train --minutes' = @{ words = ''; asked = ''; paths = '' }
-        ' train --threads' = @{ words = ''; asked = ''; paths = '' }
-        ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = '' }
-        ' cost --days' = @{ words = ''; asked = ''; paths = '' }
-        ' doctor --bundle' = @{ words = ''; asked = ''; paths = 'file' }
-        ' doctor --with-trace' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
         ' trace list -n' = @{ words = ''; asked = ''; paths = '' }
         ' trace list --count' = @{ words = ''; asked = ''; paths = '' }
         ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
@@ -716,8 +666,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace replay --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
         ' trace replay ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' trace rerun --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
         ' trace rerun --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' trace rerun --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
@@ -729,15 +677,28 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
         ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace export --format' = @{ words = 'html markdown json'; asked = ''; paths = '' }
         ' trace export --out' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace export --html' = @{ words = ''; asked = ''; paths = 'file' }
         ' trace export ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace prune --older-than' = @{ words = ''; asked = ''; paths = '' }
         ' trace prune --keep' = @{ words = ''; asked = ''; paths = '' }
         ' trace path ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' cost --days' = @{ words = ''; asked = ''; paths = '' }
+        ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = '' }
+        ' doctor --bundle' = @{ words = ''; asked = ''; paths = 'file' }
+        ' doctor --with-trace' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = '' }
+        ' model import --name' = @{ words = ''; asked = ''; paths = '' }
+        ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model import ' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model use ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model verify ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model rm ' = @{ words = ''; asked = 'model names --here'; paths = '' }
+        ' model path ' = @{ words = ''; asked = 'model names --here'; paths = '' }
         ' workers show ' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' workers add -k' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
         ' workers add --kind' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
@@ -781,19 +742,40 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
         ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
         ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' model bench --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' model bench --adapter' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model bench ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = '' }
-        ' model import --name' = @{ words = ''; asked = ''; paths = '' }
-        ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model import ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model use ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model verify ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model rm ' = @{ words = ''; asked = 'model names --here'; paths = '' }
-        ' model path ' = @{ words = ''; asked = 'model names --here'; paths = '' }
-        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day patience.first patience.idle patience.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
-        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day patience.first patience.idle patience.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
+        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
+        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
+        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
+        ' eval --systems' = @{ words = 'all alone best-worker random keyword reflection vote moa pipeline best-routing conductor-mini conductor conductor-ultra conductor-recursion'; asked = ''; paths = '' }
+        ' eval --n' = @{ words = ''; asked = ''; paths = '' }
+        ' eval --seed' = @{ words = ''; asked = ''; paths = '' }
+        ' eval --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' eval --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
+        ' eval --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' eval --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' eval --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
+        ' eval --parallel' = @{ words = ''; asked = ''; paths = '' }
+        ' eval --resume' = @{ words = 'last'; asked = ''; paths = '' }
+        ' eval --rescore' = @{ words = 'last'; asked = ''; paths = '' }
+        ' eval --scorer' = @{ words = 'exact number choice math'; asked = ''; paths = '' }
+        ' eval --html' = @{ words = ''; asked = ''; paths = 'file' }
+        ' eval --max-cost' = @{ words = ''; asked = ''; paths = '' }
+        ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file' }
+        ' train --cases' = @{ words = 'basics'; asked = ''; paths = 'file' }
+        ' train --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
+        ' train --base' = @{ words = ''; asked = ''; paths = 'directory' }
+        ' train --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' train --profile' = @{ words = 'prompted published'; asked = ''; paths = '' }
+        ' train --steps' = @{ words = ''; asked = ''; paths = '' }
+        ' train --prompts' = @{ words = ''; asked = ''; paths = '' }
+        ' train --group' = @{ words = ''; asked = ''; paths = '' }
+        ' train --seed' = @{ words = ''; asked = ''; paths = '' }
+        ' train --out' = @{ words = ''; asked = ''; paths = 'file' }
+        ' train --max-cost' = @{ words = ''; asked = ''; paths = '' }
+        ' train --cost-weight' = @{ words = ''; asked = ''; paths = '' }
+        ' train --vllm' = @{ words = 'off colocate'; asked = ''; paths = '' }
+        ' train --minutes' = @{ words = ''; asked = ''; paths = '' }
     }
 
     # which command stands on the line: option values are no commands
