@@ -77,23 +77,23 @@ def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tup
 
 def expected_disclosures(steps: Iterable[StepInputs], question: Question) -> tuple[Disclosure, ...]:
     """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach."""
-    return tuple(sending for inputs in steps for sending in _expected(inputs, question))
-
-
-def _expected(inputs: StepInputs, question: Question) -> Iterator[Disclosure]:
     sizes = {file.name: len(file.text) for file in question.files}
-    parts = [DisclosedText(kind="question", chars=len(question.text))] if inputs.question else []
-    parts += [DisclosedText(kind="system", chars=len(question.system))] if question.system else []
-    parts += [DisclosedText(kind="history", chars=_length(question))] if inputs.history else []
-    parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in inputs.files]
-    # A part that is in the prompt itself need not be listed for the answers again.
-    told = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
-    carried = tuple(what for what, here in told.items() if getattr(inputs.provenance, what) and not here)
-    parts += [
-        DisclosedText(kind="answer", step=number, carries=carried) for number in inputs.answers if number != GIVEN
-    ]
-    for recipient in inputs.recipients:
-        yield Disclosure(step=(inputs.number,), worker=inputs.workers[0], recipient=recipient, parts=tuple(parts))
+    calls: list[Disclosure] = []
+    for inputs in steps:
+        parts = [DisclosedText(kind="question", chars=len(question.text))] if inputs.question else []
+        parts += [DisclosedText(kind="system", chars=len(question.system))] if question.system else []
+        parts += [DisclosedText(kind="history", chars=_length(question))] if inputs.history else []
+        parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in inputs.files]
+        # A part that is in the prompt itself need not be listed for the answers again.
+        told = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
+        carried = tuple(what for what, here in told.items() if getattr(inputs.provenance, what) and not here)
+        answers = [number for number in inputs.answers if number != GIVEN]
+        parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in answers]
+        calls += [
+            Disclosure(step=(inputs.number,), worker=inputs.workers[0], recipient=recipient, parts=tuple(parts))
+            for recipient in inputs.recipients
+        ]
+    return tuple(calls)
 
 
 def planning_disclosure(question: Question, recipient: str, path: tuple[int, ...] = ()) -> Disclosure:
@@ -194,7 +194,10 @@ class _RunReader:
             case ev.PlanDelta():
                 self.writing = True
             case ev.PlanRejected() | ev.PlanReady():
-                self._planning_ended(event)
+                if event.usage.calls or self.writing:
+                    outcome = f"failed: {event.problem}" if isinstance(event, ev.PlanRejected) else "answered"
+                    self.plans.append(self._planning(outcome, event.prompt))
+                self.writing = False
             case ev.StepPlanned():
                 self.planned_steps[event.step] = event
             case ev.PlanDecided(feedback=feedback) if feedback:
@@ -207,12 +210,6 @@ class _RunReader:
                 self.nested.setdefault(event.step, _RunReader(self.recipient_of, self.path)).follow(event.event)
             case _:
                 pass
-
-    def _planning_ended(self, event: ev.PlanRejected | ev.PlanReady) -> None:
-        if event.usage.calls or self.writing:
-            outcome = f"failed: {event.problem}" if isinstance(event, ev.PlanRejected) else "answered"
-            self.plans.append(self._planning(outcome, event.prompt))
-        self.writing = False
 
     def _planning(self, outcome: str, messages: tuple[Message, ...] = ()) -> Disclosure:
         """A call of the conductor; if its prompt is not known, what a conductor is sent in general."""
@@ -259,15 +256,9 @@ class _RunReader:
         call = None if place is None else self.calls[place]
         if place is None or not isinstance(call, Disclosure):
             return
-        taken_over = isinstance(event, ev.StepFinished) and not event.usage.calls
-        self.calls[place] = None if taken_over else replace(call, outcome=_outcome(event))
-
-
-def _outcome(event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> str:
-    match event:
-        case ev.StepFailed():
-            return f"failed: {event.error.message}"
-        case ev.StepStopped():
-            return "stopped"
-        case ev.StepFinished():
-            return "answered"
+        if isinstance(event, ev.StepFinished):
+            # Without a call, an earlier run had done the step: nothing was sent.
+            self.calls[place] = replace(call, outcome="answered") if event.usage.calls else None
+        else:
+            outcome = f"failed: {event.error.message}" if isinstance(event, ev.StepFailed) else "stopped"
+            self.calls[place] = replace(call, outcome=outcome)

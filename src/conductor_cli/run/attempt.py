@@ -62,16 +62,11 @@ class Attempt:
                 if not self.usage.seconds:
                     self.usage += Usage(seconds=round(state.now() - began, 4))
                 resources.settle(reservation, self.usage, self._worker, cached=self._cached)
-        state.emit(
-            ev.StepFinished(
-                at=state.now(),
-                step=self._number,
-                attempt=self._attempt,
-                text=self._text,
-                usage=self.usage,
-                finish=self._finish,
-            )
-        )
+        finished = ev.StepFinished(
+            at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
+            finish=self._finish,
+        )  # fmt: skip
+        state.emit(finished)
 
     def _prompt(self) -> tuple[Message, ...]:
         state, profile = self._state, self._state.config.worker_profile
@@ -114,15 +109,10 @@ class Attempt:
     async def _call(self, model: Model, request: Request) -> None:
         """Stream the reply. However it ends, `usage` then says what it cost."""
         state = self._state
-        state.emit(
-            ev.StepStarted(
-                at=state.now(),
-                step=self._number,
-                worker=self._worker.name,
-                attempt=self._attempt,
-                prompt=request.messages,
-            )
+        started = ev.StepStarted(
+            at=state.now(), step=self._number, worker=self._worker.name, attempt=self._attempt, prompt=request.messages
         )
+        state.emit(started)
         state.mark_busy(self._number)
         try:
             await self._stream(model, request)
@@ -154,11 +144,10 @@ class Attempt:
         if chunk.text or chunk.thinking:
             self._text += chunk.text
             self._written += chunk.text + chunk.thinking
-            state.emit(
-                ev.StepDelta(
-                    at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
-                )
+            delta = ev.StepDelta(
+                at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
             )
+            state.emit(delta)
         if chunk.note:
             state.notice(f"{self._worker.name}: {chunk.note}", self._number)
         self._reported = chunk.usage or self._reported

@@ -57,12 +57,8 @@ class _WorkerStep:
         if failure is None and forbidden:
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
         if failure is None and name not in state.config.pool:
-            failure = Failure(
-                kind="config",
-                message=f"no worker is named {name}",
-                hint="list the workers: conductor workers list",
-                reason="worker_unknown",
-            )
+            hint = "list the workers: conductor workers list"
+            failure = Failure(kind="config", message=f"no worker is named {name}", hint=hint, reason="worker_unknown")
         if failure is None:
             return name
         self._tried.append(name)
@@ -127,17 +123,11 @@ class _WorkerStep:
     def _fail(
         self, error: Failure, usage: Usage = NO_USAGE, *, retry_in: float | None = None, substitute: str | None = None
     ) -> None:
-        self._state.emit(
-            ev.StepFailed(
-                at=self._state.now(),
-                step=self._number,
-                attempt=self._attempt,
-                error=error,
-                usage=usage,
-                retry_in=retry_in,
-                substitute=substitute,
-            )
-        )
+        failed = ev.StepFailed(
+            at=self._state.now(), step=self._number, attempt=self._attempt, error=error, usage=usage,
+            retry_in=retry_in, substitute=substitute,
+        )  # fmt: skip
+        self._state.emit(failed)
 
 
 class _NestedStep:
@@ -172,9 +162,8 @@ class _NestedStep:
 
     def _impossible(self) -> Failure | None:
         if self._state.config.model is None:
-            return Failure(
-                kind="conductor", message="a step on the conductor itself needs a conductor model", reason="no_planner"
-            )
+            message = "a step on the conductor itself needs a conductor model"
+            return Failure(kind="conductor", message=message, reason="no_planner")
         if self._state.depth_left <= 0:
             return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")
         forbidden = call_violation(self._state, self._number, SELF)

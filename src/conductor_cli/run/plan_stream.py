@@ -156,18 +156,11 @@ class PlanStream:
 
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
         """The reply was not a valid plan, from `text` on."""
-        self._state.emit(
-            ev.PlanRejected(
-                at=self._state.now(),
-                attempt=attempt,
-                text=text,
-                problem=error.message,
-                hint=error.hint,
-                usage=self._take_usage(),
-                prompt=self._prompt,
-                reason=error.reason,
-            )
-        )
+        rejected = ev.PlanRejected(
+            at=self._state.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint,
+            usage=self._take_usage(), prompt=self._prompt, reason=error.reason,
+        )  # fmt: skip
+        self._state.emit(rejected)
 
     def _take_usage(self) -> Usage:
         usage, self._usage = self._usage, NO_USAGE
@@ -197,12 +190,9 @@ def _review(state: RunState, item: ParsedStep) -> Step | None:
 
 
 def plan_ready(
-    state: RunState,
-    scheduler: Scheduler,
-    plan: Plan | KeepAnswer,
-    usage: Usage = NO_USAGE,
+    state: RunState, scheduler: Scheduler, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE,
     prompt: tuple[Message, ...] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Report that the plan is complete, and start what can start."""
     state.emit(ev.PlanReady(at=state.now(), plan=plan, usage=usage, prompt=prompt))
     scheduler.start_ready()

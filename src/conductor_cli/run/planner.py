@@ -150,10 +150,10 @@ class Planner:
         state.announce_step(number, record.step, last=record.last)
         state.emit(ev.StepStarted(at=state.now(), step=number, worker=record.worker, attempt=1, prompt=record.prompt))
         state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=record.text, thinking=record.thinking))
-        finish = record.finish or "stop"
-        state.emit(
-            ev.StepFinished(at=state.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=finish)
+        finished = ev.StepFinished(
+            at=state.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=record.finish or "stop"
         )
+        state.emit(finished)
         self._scheduler.step_ended(number)
 
     async def _write(self, model: Model) -> Failure | None:
@@ -217,26 +217,11 @@ class Planner:
 
     def _rules(self) -> PlanRules:
         state = self._state
-        return state.config.rules(
-            given=bool(state.question.given),
-            depth_left=state.depth_left,
-            down=state.resources.down,
-            excluded=state.policy.excluded,
-        )
+        given, down, excluded = bool(state.question.given), state.resources.down, state.policy.excluded
+        return state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
 
     def _context(self, first: int = 1) -> PlanFormatContext:
         return replace(self._state.config.context(self._rules()), first=first)
-
-
-def may_edit(state: RunState) -> bool:
-    """Whether the user may replace the plan: not where the resumed run has already finished steps of it."""
-    return not state.trace.done()
-
-
-def may_replan(state: RunState) -> bool:
-    """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
-    able = state.config.model is not None and state.config.profile.render is None
-    return may_edit(state) and able and policy_checks.may_show_steps(state)
 
 
 def _cannot_plan(error: ConductorError) -> Failure:

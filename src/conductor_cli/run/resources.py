@@ -27,8 +27,8 @@ class RunResources:
         self._daily_spend = config.daily_spend
         self._down = dict(config.unavailable)
         self._settled = asyncio.Event()
-        own = model_semaphores(config.pool, config.workers) if config.turns is None else config.turns
-        self._model_semaphores = own
+        shared = config.turns
+        self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
 
     @property
     def down(self) -> Mapping[str, Failure]:

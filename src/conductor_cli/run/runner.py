@@ -24,8 +24,8 @@ from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.executor import run_step
 from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, is_not_json
-from conductor_cli.run.planner import Planner, may_edit, may_replan
-from conductor_cli.run.policy_checks import planner_inputs
+from conductor_cli.run.planner import Planner
+from conductor_cli.run.policy_checks import may_show_steps, planner_inputs
 from conductor_cli.run.state import RunState, StopKind
 
 log = logging.getLogger(__name__)
@@ -106,13 +106,14 @@ class Run:
 
     @property
     def may_edit_plan(self) -> bool:
-        """Whether the offered plan may be replaced by an edited one."""
-        return may_edit(self.state)
+        """Whether the user may replace the offered plan: not where the resumed run has finished steps of it."""
+        return not self.trace.done()
 
     @property
     def may_replan(self) -> bool:
-        """Whether the conductor may be asked for another plan."""
-        return may_replan(self.state)
+        """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
+        able = self.config.model is not None and self.config.profile.render is None
+        return self.may_edit_plan and able and may_show_steps(self.state)
 
     def problem_with(self, plan: Plan) -> Failure | None:
         """Why a plan that the user edited cannot be run; None where it can."""
@@ -157,10 +158,10 @@ class Run:
         state = self.state
         record = None if step is None else state.record(step)
         if record is not None and record.state not in ENDED:
-            attempt = record.attempt or 1
-            state.emit(
-                ev.StepFailed(at=state.now(), step=record.number, attempt=attempt, error=failure, usage=NO_USAGE)
+            failed = ev.StepFailed(
+                at=state.now(), step=record.number, attempt=record.attempt or 1, error=failure, usage=NO_USAGE
             )
+            state.emit(failed)
         # The first error of our own is the cause; later ones usually follow from it.
         self._crash = self._crash or failure
         self._drain(failure)
@@ -230,23 +231,22 @@ class Run:
             planner = earlier.conductor
         elif config.model is None and state.given_plan is not None:
             planner = "plan file"
-        state.emit(
-            ev.RunStarted(
-                at=state.now(),
-                run=state.id,
-                time=config.wall().isoformat(timespec="milliseconds"),
-                question=state.question,
-                pool=config.pool.public(),
-                limits=config.limits,
-                mode=config.mode,
-                conductor=planner,
-                profile=config.profile.name,
-                recipient=config.recipient,
-                policy=config.pool_policy.policy,
-                resumed=earlier.run if earlier is not None else "",
-                planner_inputs=planner_inputs(state),
-            )
+        started = ev.RunStarted(
+            at=state.now(),
+            run=state.id,
+            time=config.wall().isoformat(timespec="milliseconds"),
+            question=state.question,
+            pool=config.pool.public(),
+            limits=config.limits,
+            mode=config.mode,
+            conductor=planner,
+            profile=config.profile.name,
+            recipient=config.recipient,
+            policy=config.pool_policy.policy,
+            resumed=earlier.run if earlier is not None else "",
+            planner_inputs=planner_inputs(state),
         )
+        state.emit(started)
         if not state.nested:
             for text in config.notices:
                 state.notice(text)
@@ -262,11 +262,9 @@ class Run:
                 await self._over.wait()
         except TimeoutError:
             seconds = limit or 0.0
-            message = f"the limit of {seconds:g} s is reached"
-            suggested = f"{2 * seconds:g}"
-            self.stop(
-                "limit", failure=Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
-            )
+            message, suggested = f"the limit of {seconds:g} s is reached", f"{2 * seconds:g}"
+            failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
+            self.stop("limit", failure=failure)
         except asyncio.CancelledError:
             self._drain(Failure(kind="cancelled", message="interrupted"))
             self._over.set()

@@ -122,11 +122,10 @@ class RunState:
         self.emit(ev.Notice(at=self.now(), text=text, step=step))
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
-        self.emit(
-            ev.StepPlanned(
-                at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
-            )
+        planned = ev.StepPlanned(
+            at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
         )
+        self.emit(planned)
 
     def stop_step(self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE) -> None:
         """End a step without an answer; without a `reason` for the one that stops the whole run."""
