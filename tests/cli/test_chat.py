@@ -1,4 +1,4 @@
-"""`conductor chat` without a terminal in between: lines, commands, what stays open and what goes along."""
+"""`conductor chat` in process, without a terminal: messages, slash commands, open models and the conversation."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 
 
-def in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
-    """A chat with an open conductor, after `work` was done in it."""
+def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
+    """Open a chat, run `work` in it, close it and return it."""
     own = {name: how.pop(name) for name in ("only", "system") if name in how}
     chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none, **how), **own)
 
@@ -49,7 +49,7 @@ def in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatS
     return chat
 
 
-async def entered(chat: ChatSession, line: str) -> str | None:
+async def enter(chat: ChatSession, line: str) -> str | None:
     found = find_command(line)
     assert found is not None
     return await run_command(chat, *found)
@@ -59,21 +59,21 @@ async def entered(chat: ChatSession, line: str) -> str | None:
 
 
 @pytest.mark.parametrize("line", ["What is it?", "/etc/hosts: what is it?", " /help", "1/2"])
-def test_a_line_that_names_no_command_is_a_question(line: str) -> None:
-    """A path or a space before the slash makes no command."""
+def test_line_without_a_command_name_is_a_question(line: str) -> None:
+    """A path, or a line with a space before its slash, is not a command."""
     assert find_command(line) is None
 
 
-def test_a_command_is_separated_from_its_arguments() -> None:
-    """The name ends at the first space."""
+def test_command_is_separated_from_its_arguments() -> None:
+    """A command's name ends at the first space."""
     found = find_command("/redo 3  claude ")
     assert found is not None
     assert (found[0].name, found[1]) == ("redo", "3  claude")
 
 
 @pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")])
-def test_an_unknown_command_says_what_may_be_meant(line: str, hint: str) -> None:
-    """A typing error is not asked of a model."""
+def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
+    """A mistyped command is an error, not a question for a model."""
     with pytest.raises(UsageError) as caught:
         find_command(line)
     assert hint in caught.value.hint
@@ -82,16 +82,14 @@ def test_an_unknown_command_says_what_may_be_meant(line: str, hint: str) -> None
 # The conversation
 
 
-def test_the_conductor_and_the_workers_are_given_the_conversation(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second question goes with the first and its answer, to the model that plans and to the worker."""
+def test_conductor_and_workers_receive_the_conversation(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first question and its answer are sent with the second, to the conductor model and to the worker."""
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
         await chat.ask("And at night?")
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     for model in ("planner", "alpha"):
         sent = stage.asked(model)[-1].body.decode()
         assert "Why is the sky blue?" in sent
@@ -100,25 +98,25 @@ def test_the_conductor_and_the_workers_are_given_the_conversation(
     assert capsys.readouterr().out == "alpha answers\nalpha answers\n"
 
 
-def test_what_was_taken_back_goes_along_no_more(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """After /undo the next question knows nothing of the last one."""
+def test_undone_turn_is_no_longer_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """After /undo, the removed question and answer are not sent with the next question."""
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
-        await entered(chat, "/undo")
+        await enter(chat, "/undo")
         await chat.ask("And at night?")
-        await entered(chat, "/undo")
-        await entered(chat, "/undo")
+        await enter(chat, "/undo")
+        await enter(chat, "/undo")
 
-    in_chat(work)
+    run_in_chat(work)
     assert "sky" not in stage.asked("planner")[-1].body.decode()
     said = capsys.readouterr().err
     assert "removed: Why is the sky blue?" in said
     assert "there is nothing to undo" in said
 
 
-def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> None:
-    """Beyond `chat.context` tokens the oldest turns are no longer sent, with a notice in the trace."""
+def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> None:
+    """Above `chat.context` tokens the oldest turns are not sent, and the trace has a notice."""
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
 
@@ -126,41 +124,41 @@ def test_a_long_conversation_loses_its_first_turns_and_says_so(stage: Stage) -> 
         for number in range(3):
             await chat.ask(f"Question {number}?")
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     assert [turn.question for turn in chat.runs[-1].question.history] == ["Question 1?"]
     assert any("its first 1 turn are no longer sent" in notice.text for notice in chat.runs[-1].notices)
 
 
-def test_a_file_goes_with_the_next_question_and_those_after_it(stage: Stage, tmp_path: Path) -> None:
-    """A file whose name holds a space is attached; a run without an answer does not lose it."""
+def test_attached_file_is_sent_with_all_following_questions(stage: Stage, tmp_path: Path) -> None:
+    """A file whose name has a space can be attached; it stays attached after a run without an answer."""
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     stage.models["alpha"] = refuses(400)
     stage.models["beta"] = refuses(400)
 
     async def work(chat: ChatSession) -> None:
-        await entered(chat, f"/file {file}")
+        await enter(chat, f"/file {file}")
         await chat.ask("Where?")
         stage.models.clear()
         await chat.ask("Where is it?")
         await chat.ask("Sure?")
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     assert [len(run.question.files) for run in chat.runs] == [1, 1, 1]
     assert chat.files == []
 
 
-def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """/save writes Markdown and never over a file that is there."""
+def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """/save writes the conversation as Markdown and refuses an existing file."""
     target = tmp_path / "talk.md"
 
     async def work(chat: ChatSession) -> None:
-        await entered(chat, f"/save {target}")
+        await enter(chat, f"/save {target}")
         await chat.ask("Why?")
-        await entered(chat, f"/save {target}")
-        await entered(chat, f"/save {target}")
+        await enter(chat, f"/save {target}")
+        await enter(chat, f"/save {target}")
 
-    in_chat(work)
+    run_in_chat(work)
     assert "## Question 1\n\nWhy?\n\n## Answer 1\n\nalpha answers" in target.read_text()
     said = capsys.readouterr().err
     assert "there is nothing to save yet" in said
@@ -170,24 +168,24 @@ def test_a_conversation_is_saved_once(stage: Stage, tmp_path: Path, capsys: pyte
 # Settings
 
 
-def test_other_settings_leave_the_models_open(stage: Stage) -> None:
-    """A change of mode or workers makes another conductor of the same models; `all` takes the choice back."""
+def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
+    """Changing mode or workers reuses the open models; `/workers all` resets the choice."""
 
     async def work(chat: ChatSession) -> None:
         first = await chat.open()
-        await entered(chat, "/mode mini")
-        await entered(chat, "/workers beta")
+        await enter(chat, "/mode mini")
+        await enter(chat, "/workers beta")
         second = await chat.open()
         assert (second.mode, second.pool.names) == ("mini", ("beta",))
         assert second.model is first.model
         assert second.workers["beta"] is first.workers["beta"]
-        await entered(chat, "/workers all")
+        await enter(chat, "/workers all")
         assert (await chat.open()).pool.names == ("alpha", "beta")
         await chat.ready()
         assert chat.status() == ["mini", "2 workers", "$0.00"]
         assert chat.status(narrow=True) == ["mini", "2", "$0.00"]
 
-    in_chat(work)
+    run_in_chat(work)
 
 
 @pytest.mark.parametrize(
@@ -204,52 +202,50 @@ def test_other_settings_leave_the_models_open(stage: Stage) -> None:
         ("/file nowhere.txt", "cannot be read"),
     ],
 )
-def test_a_wrong_command_changes_nothing(
+def test_invalid_command_changes_nothing(
     stage: Stage, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
-    """It is told, in as few lines as any error, and the chat goes on as it was."""
+    """The error has at most three lines, and the chat's settings stay the same."""
 
     async def work(chat: ChatSession) -> None:
         await chat.open()
         before = (chat.flags, chat.only, chat.files)
-        await entered(chat, line)
+        await enter(chat, line)
         assert (chat.flags, chat.only, chat.files) == before
 
-    in_chat(work)
+    run_in_chat(work)
     told = capsys.readouterr().err
     assert said in told
     assert told.startswith("conductor: ")
 
 
-def test_a_limit_holds_until_it_is_taken_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """A limit that is set here shows where it is from; `-` gives it back to the settings."""
+def test_limit_applies_until_it_is_reset(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit set in the chat is listed with its origin; `-` resets it to the settings."""
 
     async def work(chat: ChatSession) -> None:
-        await entered(chat, "/limits calls 3")
+        await enter(chat, "/limits calls 3")
         assert chat.session.settings.limits.calls == 3
-        await entered(chat, "/limits calls -")
+        await enter(chat, "/limits calls -")
         assert chat.session.settings.limits.calls is None
 
-    in_chat(work)
+    run_in_chat(work)
     assert "this chat" in capsys.readouterr().out
 
 
-# Runs again
+# Repeating steps
 
 
-def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """/redo 2 beta calls beta alone; the conversation holds the new answer, not both."""
+def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """/redo 2 beta calls only beta; the conversation contains the new answer instead of the old one."""
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why?")
-        await entered(chat, "/redo 2 beta")
-        await entered(chat, "/redo 2 gamma")
-        await entered(chat, "/redo")
+        await enter(chat, "/redo 2 beta")
+        await enter(chat, "/redo 2 gamma")
+        await enter(chat, "/redo")
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 2, 1]
     assert [trace.answer for trace in chat.turns] == ["beta answers"]
     assert len(chat.runs) == 2
@@ -258,41 +254,41 @@ def test_a_step_is_run_again_by_another_and_takes_the_place_of_its_answer(
     assert "the last run is complete" in said
 
 
-def test_a_plan_is_shown_first_and_run_by_redo(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """/plan calls no worker; /redo runs that very plan."""
+def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """/plan calls no worker; /redo then runs the same plan."""
     stage.plan = TWO
 
     async def work(chat: ChatSession) -> None:
-        await entered(chat, "/plan Why?")
+        await enter(chat, "/plan Why?")
         assert not stage.asked("alpha")
         assert not chat.turns
-        await entered(chat, "/redo")
-        await entered(chat, "/cost")
+        await enter(chat, "/redo")
+        await enter(chat, "/cost")
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [1, 1, 1]
     assert chat.turns[0].answer == "beta answers"
     assert "Check it and answer." in capsys.readouterr().out
 
 
-def test_edit_begins_with_the_last_question(stage: Stage) -> None:
-    """/edit gives what was asked last, or what stands behind it."""
+def test_edit_opens_the_last_question(stage: Stage) -> None:
+    """/edit returns the last question, or the text after the command, for editing."""
     stage.plan = ONE
 
     async def work(chat: ChatSession) -> None:
-        assert await entered(chat, "/edit") == ""
+        assert await enter(chat, "/edit") == ""
         await chat.ask("Why?")
-        assert await entered(chat, "/edit") == "Why?"
-        assert await entered(chat, "/edit How?") == "How?"
+        assert await enter(chat, "/edit") == "Why?"
+        assert await enter(chat, "/edit How?") == "How?"
 
-    in_chat(work)
+    run_in_chat(work)
 
 
 # Keys
 
 
-def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) -> str:
-    """What a prompt reads when these keys are pressed, right after a run was stopped at a time."""
+def press_keys(keys: str, *, stopped: float = float("-inf"), editor: bool = False) -> str:
+    """The message that the prompt reads from these keys; `stopped` is when Ctrl-C last stopped a run."""
 
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
@@ -317,8 +313,8 @@ def typed(keys: str, *, stopped: float = float("-inf"), editor: bool = False) ->
     ids=["breaks", "early", "paste", "cleared"],
 )
 def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
-    """Alt-Enter, a backslash before Enter and a paste break lines; Ctrl-C clears; nothing is not sent."""
-    assert typed(keys) == message
+    """Alt-Enter, backslash-Enter and pasted text break lines; Ctrl-C clears the line; an empty line is not sent."""
+    assert press_keys(keys) == message
 
 
 @pytest.mark.parametrize(
@@ -326,29 +322,29 @@ def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
     [("\x04", 0, 0), ("\x03\x04", 0, 0), ("\x03", -1, 130), ("x\x03\x03", -1, 130)],
     ids=["ctrl-d", "ctrl-c long after", "ctrl-c", "ctrl-c twice"],
 )
-def test_a_chat_is_left(keys: str, stopped: int, code: int) -> None:
-    """Ctrl-D leaves; Ctrl-C does only within two seconds after one that stopped a run, at an empty line."""
+def test_ctrl_d_and_a_second_ctrl_c_leave_the_chat(keys: str, stopped: int, code: int) -> None:
+    """Ctrl-D leaves; Ctrl-C leaves only on an empty line within two seconds of a Ctrl-C that stopped a run."""
     with pytest.raises(ChatEnded) as caught:
-        typed(keys, stopped=time.monotonic() if stopped else float("-inf"))
+        press_keys(keys, stopped=time.monotonic() if stopped else float("-inf"))
     assert caught.value.code == code
 
 
-def test_the_editor_writes_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-X Ctrl-E and /edit open $EDITOR on the text; what it leaves is the message."""
+def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-X Ctrl-E and /edit open $EDITOR with the text; the saved text is the message."""
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf " And how?" >> "$1"\n')
     editor.chmod(0o755)
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.delenv("VISUAL", raising=False)
-    assert typed("Why?\x18\x05") == "Why? And how?"
-    assert typed("", editor=True) == "Why? And how?"
+    assert press_keys("Why?\x18\x05") == "Why? And how?"
+    assert press_keys("", editor=True) == "Why? And how?"
 
 
 # Completion
 
 
-def test_a_tab_offers_what_may_stand_there(stage: Stage, tmp_path: Path) -> None:
-    """Commands, modes, workers behind a comma, steps and runs, files; nothing in prose."""
+def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path) -> None:
+    """Tab completes commands, modes, workers after a comma, steps, runs and files, and nothing in a question."""
     (tmp_path / "notes.txt").write_text("x")
     found: dict[str, list[str]] = {}
 
@@ -361,18 +357,18 @@ def test_a_tab_offers_what_may_stand_there(stage: Stage, tmp_path: Path) -> None
             offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
 
-    chat = in_chat(work)
+    chat = run_in_chat(work)
     runs = ["1", "last", chat.runs[0].run]
     assert list(found.values()) == [
         ["/redo"], ["ultra"], ["beta"], ["1"], ["alpha"], runs, ["tes.txt"], ["cost"], [], [],
     ]  # fmt: skip
 
 
-# What is open
+# Open models
 
 
-def test_a_worker_is_opened_once() -> None:
-    """Another card, price or tag is the same model; another address is not."""
+def test_same_model_is_opened_once() -> None:
+    """Workers that differ only in card, price or tags share a model; another URL is another model."""
     worker = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
     changed = Worker(name="a", kind="openai-compatible", model="m", options=worker.options, card=Card(measured=True))
     other = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:2/v1"})
@@ -389,8 +385,8 @@ def test_a_worker_is_opened_once() -> None:
     asyncio.run(work())
 
 
-def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
-    """What is mended meanwhile, in another terminal, is found at the next question."""
+def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
+    """A problem that is fixed while the chat is open no longer matters at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
     chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none))
@@ -412,8 +408,8 @@ def test_a_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 # History
 
 
-def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
-    """The file has the mode 0600, also where it had another; a key that was read stands in it redacted."""
+def test_history_file_is_private_and_redacts_keys(tmp_path: Path) -> None:
+    """The file's mode is set to 0600, also if it was another, and known API keys are redacted."""
     (tmp_path / "history").touch(0o644)
     KNOWN_SECRETS.add("a-secret-that-is-long")
     history = open_history(tmp_path)
@@ -427,8 +423,8 @@ def test_history_is_for_its_owner_and_without_keys(tmp_path: Path) -> None:
     assert len(again) == 2
 
 
-def test_a_history_that_grew_too_large_keeps_its_end(tmp_path: Path) -> None:
-    """The newest entries stay, each whole."""
+def test_too_large_history_keeps_its_newest_entries(tmp_path: Path) -> None:
+    """The newest entries stay, and none of them is cut."""
     history = open_history(tmp_path)
     for number in range(30):
         history.append_string(f"{number} {'x' * 50_000}")
@@ -437,21 +433,19 @@ def test_a_history_that_grew_too_large_keeps_its_end(tmp_path: Path) -> None:
     assert [int(entry.split()[0]) for entry in kept] == list(range(29, 29 - len(kept), -1))
 
 
-def test_a_history_that_is_a_directory_is_said_and_done_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The chat goes on and forgets what was typed."""
+def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If the history file is a directory, a notice says so and the history is kept in memory."""
     (tmp_path / "history").mkdir()
     open_history(tmp_path).append_string("hello")
     assert "the history is not saved" in capsys.readouterr().err
     assert list((tmp_path / "history").iterdir()) == []
 
 
-# The way in
+# Starting a chat
 
 
-def test_the_prompt_comes_before_what_a_run_needs() -> None:
-    """Neither Typer nor the settings nor anything that draws is loaded for where one types."""
+def test_prompt_module_imports_nothing_a_run_needs() -> None:
+    """Importing the prompt loads neither Typer nor the settings nor Rich."""
     code = "import sys, conductor_cli.cli.start, conductor_cli.cli.repl.loop\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     late = {"typer", "pydantic", "rich", "conductor_cli.cli.commands", "conductor_cli.config", "conductor_cli.run"}
@@ -459,16 +453,16 @@ def test_the_prompt_comes_before_what_a_run_needs() -> None:
     assert "prompt_toolkit" in loaded
 
 
-def test_a_chat_without_a_terminal_is_refused(stage: Stage) -> None:
-    """Where nobody sits, the error names what a script would use."""
+def test_chat_without_a_terminal_is_a_usage_error(stage: Stage) -> None:
+    """Without a terminal the error names the command for scripts."""
     done = stage.inside("chat")
     assert done.code == 2
     explained(done)
     assert "conductor ask" in done.err
 
 
-def test_no_command_without_a_terminal_is_the_help(stage: Stage) -> None:
-    """In a pipe `conductor` alone still shows its commands, as an error of usage."""
+def test_conductor_alone_in_a_pipe_prints_its_help(stage: Stage) -> None:
+    """In a pipe, `conductor` without a command prints its help and exits with the usage error code."""
     done = stage.inside()
     assert (done.code, done.out) == (2, "")
     assert "Look back:" in done.err

@@ -1,4 +1,4 @@
-"""`conductor chat` as a person sees it: in a pseudo-terminal, its screen read by pyte."""
+"""`conductor chat` in a pseudo-terminal whose screen pyte interprets."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 @contextmanager
 def chat(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **env: Any) -> Iterator[Terminal]:
-    """A chat whose prompt is there and whose conductor is open."""
+    """Start a chat and wait until its prompt is shown and its conductor is open."""
     with terminal(stage, "chat", *arguments, size=size, **env) as opened:
         opened.until("$0.00")
         yield opened
 
 
-def asked(screen: Terminal, text: str, answer: str) -> str:
-    """Send a line and wait for what is said to it and for the next prompt."""
+def ask_and_wait(screen: Terminal, text: str, answer: str) -> str:
+    """Send a line, wait for its answer and the next prompt; returns the screen."""
     before = screen.raw.count(answer)
     screen.program.send(f"{text}\r")
     return screen.until(lambda shown: screen.raw.count(answer) > before and shown.splitlines()[-1].startswith(MARK))
 
 
 class Stalling:
-    """A model that says some words and then nothing, and tells when the client has gone."""
+    """A fake model that sends a few words and then stalls; it notices when the client disconnects."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
@@ -54,16 +54,16 @@ class Stalling:
             self.gone.set()
 
 
-def test_a_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
-    """Questions follow each other, a step is run again by another worker, the trace is shown; Ctrl-D ends with 0."""
+def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
+    """Two questions, /redo on another worker and /trace work in one chat; Ctrl-D ends it with exit code 0."""
     stage.plan = TWO
     with chat(stage) as screen:
-        asked(screen, "Why is the sky blue?", "beta answers")
-        asked(screen, "And at night?", "beta answers")
+        ask_and_wait(screen, "Why is the sky blue?", "beta answers")
+        ask_and_wait(screen, "And at night?", "beta answers")
         assert "Why is the sky blue?" in stage.asked("planner")[1].body.decode()
-        shown = asked(screen, "/redo 2 alpha", "alpha answers")
+        shown = ask_and_wait(screen, "/redo 2 alpha", "alpha answers")
         assert "reusing" in shown
-        assert "ANSWER  (finished)" in asked(screen, "/trace", "total:")
+        assert "ANSWER  (finished)" in ask_and_wait(screen, "/trace", "total:")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]
@@ -75,7 +75,7 @@ def test_a_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
 
 
 def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
-    """The stream is closed, the partial answer and a resume line stand there, the next question is answered."""
+    """Ctrl-C closes the stream and prints the partial answer and the resume command; the chat then continues."""
     stalling = stage.models["alpha"] = Stalling("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
@@ -87,13 +87,13 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         assert "here: /redo" in shown
         assert stalling.gone.wait(2)
         del stage.models["alpha"]
-        asked(screen, "And now?", "alpha answers")
+        ask_and_wait(screen, "And now?", "alpha answers")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
 
 
-def test_ctrl_d_while_a_run_goes_on_leaves_after_it(stage: Stage) -> None:
-    """What is typed meanwhile is there at the next prompt: at an empty one, Ctrl-D leaves."""
+def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
+    """Text typed during a run appears at the next prompt; Ctrl-D at an empty prompt leaves."""
     gate = stage.models["alpha"] = Gate("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
@@ -106,7 +106,7 @@ def test_ctrl_d_while_a_run_goes_on_leaves_after_it(stage: Stage) -> None:
 
 
 def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
-    """A paste keeps its lines and asks nothing by itself; Enter sends all of it, once."""
+    """A paste keeps its lines and is not sent until Enter, which sends it as one message."""
     lines = [f"line {number}" for number in range(5000)]
     with chat(stage) as screen:
         writer = threading.Thread(target=screen.program.send, args=(PASTE + "\n".join(lines) + PASTED,))
@@ -114,26 +114,26 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
         screen.until("line 4999")
         writer.join()
         assert not stage.asked("planner")
-        asked(screen, "", "alpha answers")
+        ask_and_wait(screen, "", "alpha answers")
         assert "(+4,999 lines)" in screen.scrolled
     (sent,) = stage.asked("alpha")
     assert "\n".join(lines) in sent.json["messages"][-1]["content"]
 
 
-def test_the_rehearsal_talks(stage: Stage) -> None:
-    """Without a key or a download: a question, a step of it by another worker, and what does not belong here."""
+def test_rehearsal_chat_answers(stage: Stage) -> None:
+    """The demo models answer without a key or download, and refuse other questions and attached files."""
     with chat(stage, "--rehearsal") as screen:
-        asked(screen, "Spell the capital of France backwards and count its letters.", "3 steps,")
-        asked(screen, "/redo 2 generalist", "reusing")
-        asked(screen, "What is love?", "conductor: ")
-        asked(screen, f"/file {__file__}", "goes with the next question")
-        asked(screen, "Spell the capital of France backwards.", "read only the question")
+        ask_and_wait(screen, "Spell the capital of France backwards and count its letters.", "3 steps,")
+        ask_and_wait(screen, "/redo 2 generalist", "reusing")
+        ask_and_wait(screen, "What is love?", "conductor: ")
+        ask_and_wait(screen, f"/file {__file__}", "goes with the next question")
+        ask_and_wait(screen, "Spell the capital of France backwards.", "read only the question")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
 
 
-def test_sigterm_at_the_prompt_leaves_the_terminal_as_it_was(stage: Stage) -> None:
-    """A chat that is asked to end does: 143, and the terminal echoes again."""
+def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
+    """SIGTERM at the prompt ends the chat with exit code 143 and turns echo on again."""
     with chat(stage) as screen:
         screen.program.kill(15)
         assert screen.end() == 143
@@ -141,8 +141,8 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_as_it_was(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_chat_that_is_ended_while_a_run_goes_on_stops_it_and_leaves(stage: Stage, number: signal.Signals) -> None:
-    """The stream is closed, the trace has its end, and no prompt comes back: 143."""
+def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: signal.Signals) -> None:
+    """The stream is closed, the trace is complete, and no prompt appears again; exit code 143."""
     stalling = stage.models["alpha"] = Stalling("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
@@ -154,8 +154,8 @@ def test_a_chat_that_is_ended_while_a_run_goes_on_stops_it_and_leaves(stage: Sta
     assert json.loads(trace.read_text().splitlines()[-1])["kind"] == "run_finished"
 
 
-def test_a_chat_that_is_ended_while_a_command_works_puts_the_terminal_back(stage: Stage) -> None:
-    """SIGTERM where no prompt and no run hears it, while a file is read: 143, and the terminal echoes again."""
+def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
+    """SIGTERM while /file reads, with neither prompt nor run active: exit code 143, and echo is on again."""
     before, after, pid, pipe = (stage.home / name for name in ("before", "after", "pid", "pipe"))
     os.mkfifo(pipe)
     talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
@@ -170,16 +170,16 @@ def test_a_chat_that_is_ended_while_a_command_works_puts_the_terminal_back(stage
     assert after.read_text() == before.read_text()
 
 
-def test_a_small_terminal_has_room_for_a_menu(stage: Stage) -> None:
-    """In five rows the line stays with as many completions as there is room for; the head is broken between words."""
+def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
+    """In five rows the line stays visible with as many completions as fit; the banner wraps between words."""
     with chat(stage, size=(20, 5)) as screen:
         assert "Enter asks," in screen.scrolled.splitlines()
         screen.program.send("/")
         screen.until(lambda shown: f"{MARK} /" in shown and "/mode" in shown)
 
 
-def test_the_prompt_follows_the_terminal(stage: Stage) -> None:
-    """The right edge says less in less room; Ctrl-C clears the line; a history that is a directory is only told of."""
+def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
+    """A narrow prompt shows a shorter status; Ctrl-C clears the line; an unusable history is only a notice."""
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:
         assert "\nthe history is not saved" in screen.screen
@@ -191,13 +191,13 @@ def test_the_prompt_follows_the_terminal(stage: Stage) -> None:
         screen.program.send(CTRL_C)
         screen.until(lambda shown: "not this" not in shown)
         screen.program.send(CTRL_C)
-        asked(screen, "But this", "alpha answers")
+        ask_and_wait(screen, "But this", "alpha answers")
         assert re.search(r"\x1b\[(\d+;)*3[0-7]m", screen.raw) is None
     assert len(stage.asked("planner")) == 1
 
 
-def test_no_command_on_a_terminal_is_a_chat(stage: Stage) -> None:
-    """`conductor` alone talks; a fault in the settings ends it with a line and its own code."""
+def test_conductor_alone_on_a_terminal_starts_a_chat(stage: Stage) -> None:
+    """`conductor` without a command starts a chat; an error in the settings ends it with that error's exit code."""
     stage.configure("[limits]\nattempts = 0")
     with terminal(stage) as screen:
         assert screen.end() == 3
@@ -206,8 +206,8 @@ def test_no_command_on_a_terminal_is_a_chat(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"ACCESSIBLE": "1"}], ids=["dumb", "accessible"])
-def test_a_plain_terminal_is_enough(stage: Stage, env: dict[str, Any]) -> None:
-    """Where nothing may be redrawn, a question stands once, is answered, and Ctrl-D leaves."""
+def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> None:
+    """On a terminal where nothing is redrawn, a question appears once and is answered, and Ctrl-D leaves."""
     with terminal(stage, "chat", **env) as screen:
         screen.until(MARK)
         screen.program.send("Why?\r")

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP and SIGKILL on a real process; what is left behind, and going on from there."""
+"""Ctrl-C, SIGTERM, SIGHUP and SIGKILL sent to a real process: what is kept, and how a run is resumed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.cli.stage import ONE, TWO, Stage, explained, finished, says, stalls, 
 from tests.cli.test_terminal import Gate
 
 
-def test_ctrl_c_prints_what_there_is(stage: Stage) -> None:
-    """In a pipe, the last finished step is the partial answer where the answering one has written nothing."""
+def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
+    """In a pipe, the last finished step is the partial answer if the answering step has written nothing."""
     stage.plan = TWO
     stage.models["beta"] = stalls()
     with stage.start("ask", "hi", "--progress", "plain") as process:
@@ -29,7 +29,7 @@ def test_ctrl_c_prints_what_there_is(stage: Stage) -> None:
 
 
 def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
-    """Ctrl-C before there is any answer: the run fails, its trace has an end and how to ask again is told, 130."""
+    """Ctrl-C before any answer: the run fails, its trace is complete, a hint tells how to ask again; exit code 130."""
     stage.models["planner"] = stalls("alp")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
@@ -42,8 +42,8 @@ def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
     assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
-    """While a full pipe holds the run up, one Ctrl-C cannot end it, two within two seconds do: 130."""
+def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
+    """While a full pipe blocks the run, one Ctrl-C cannot end it, but two within two seconds do; exit code 130."""
     with stage.start("ask", "-", "--format", "jsonl", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -66,10 +66,10 @@ def test_a_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_before_the_run_ends_the_process_quietly(
+def test_signal_before_the_run_ends_the_process_quietly(
     stage: Stage, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """While a file is still being read there is nothing to keep: no words, no trace, the usual code."""
+    """A signal while the input is still being read prints nothing and stores no trace."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with stage.start("ask", "hi", "-f", pipe) as process, pipe.open("wb"):
@@ -80,8 +80,8 @@ def test_a_signal_before_the_run_ends_the_process_quietly(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminated_run_has_an_end(stage: Stage, number: signal.Signals) -> None:
-    """SIGTERM, or a terminal that closes: what is finished stands in the trace with its cost, and 143."""
+def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Signals) -> None:
+    """After SIGTERM or SIGHUP the trace holds the finished steps and their cost; exit code 143."""
     stage.plan = TWO
     stage.models["beta"] = stalls()
     with stage.start("ask", "hi", "--format", "jsonl") as process:
@@ -93,8 +93,8 @@ def test_a_terminated_run_has_an_end(stage: Stage, number: signal.Signals) -> No
     assert entry["state"] == "partial"
 
 
-def test_a_run_under_nohup_goes_on(stage: Stage) -> None:
-    """Who starts it so that no hang-up ends it gets its answer."""
+def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:
+    """A run started with SIGHUP ignored continues to its answer."""
     gate = stage.models["alpha"] = Gate("wise ", "words")
     with stage.start("ask", "hi", "--format", "jsonl", under=["nohup"]) as process:
         until(process.stdout, "step_started")
@@ -106,7 +106,7 @@ def test_a_run_under_nohup_goes_on(stage: Stage) -> None:
 
 
 def test_sigterm_ends_a_replay(stage: Stage) -> None:
-    """A replay that waits between two events ends at once when asked to: 143."""
+    """SIGTERM between two events of a replay ends it at once; exit code 143."""
     stage.inside("ask", "hi")
     (file,) = stage.traces.iterdir()
     lines = file.read_text().splitlines()
@@ -129,11 +129,11 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, moment: str) -> None:
-    """Whenever SIGKILL comes, the trace reads up to its last whole event, and a resume calls only what is missing."""
+def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, moment: str) -> None:
+    """After SIGKILL the trace is readable up to its last whole event, and a resume runs only missing steps."""
     model, script, kind = MOMENTS[moment]
     stage.plan = TWO
-    # A step begins as soon as it is planned: no answer to it may come before the kill does.
+    # A step starts as soon as it is planned, so its worker must not answer before the process is killed.
     stage.models = {"alpha": stalls(), model: script} if model == "planner" else {model: script}
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         seen = until(process.stdout, kind, 2 if moment == "in the last step" else 0)
@@ -157,8 +157,8 @@ def read_lines(stage: Stage, run: str) -> list[dict[str, Any]]:
     return stage.inside("trace", "replay", run, "--format", "jsonl", "--speed", "0").events
 
 
-def test_a_run_in_progress_is_listed_as_running(stage: Stage) -> None:
-    """While a process writes a trace it is listed as running; it cannot be removed, resumed or continued."""
+def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
+    """While a process writes a trace, the run is listed as running and cannot be removed, resumed or continued."""
     stage.models["alpha"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
@@ -173,8 +173,8 @@ def test_a_run_in_progress_is_listed_as_running(stage: Stage) -> None:
         explained(done)
 
 
-def test_resume_takes_over_what_a_limit_left(stage: Stage) -> None:
-    """A run that a limit stopped goes on with `--resume`: the finished step is not called again."""
+def test_resume_continues_a_run_stopped_by_a_limit(stage: Stage) -> None:
+    """`--resume` continues a run that a limit stopped, without repeating the finished step."""
     stage.plan = TWO
     first = stage.inside("ask", "hi", "--max-calls", "1", "--format", "json")
     assert first.code == 6
@@ -185,8 +185,8 @@ def test_resume_takes_over_what_a_limit_left(stage: Stage) -> None:
     assert "alpha answers" in str(stage.asked("beta")[0].json)
 
 
-def test_resume_without_a_worker_of_the_plan_says_so(stage: Stage) -> None:
-    """A plan that names a worker that is gone is finished by another one, and the run says so."""
+def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
+    """If a worker of the plan no longer exists, another one finishes its step, and a notice says so."""
     stage.plan = "alpha | - | Find it out.\ngamma | 1 | Answer."
     stage.configure(workers=("alpha", "beta", "gamma"))
     assert stage.inside("ask", "hi", "--max-calls", "1").code == 6
@@ -196,8 +196,8 @@ def test_resume_without_a_worker_of_the_plan_says_so(stage: Stage) -> None:
     assert "gamma" in json.dumps(done.json["notices"])
 
 
-def test_resume_of_a_whole_run_calls_nobody(stage: Stage) -> None:
-    """A run that has its answer gives it again."""
+def test_resume_of_a_complete_run_calls_no_worker(stage: Stage) -> None:
+    """Resuming a complete run prints its stored answer."""
     stage.plan = ONE
     stage.inside("ask", "hi")
     stage.server.requests.clear()
@@ -209,8 +209,8 @@ def test_resume_of_a_whole_run_calls_nobody(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "more", [["a question"], ["-c", "last"], ["-f", "x.txt"], ["--system", "x"], ["--schema", "x.json"]]
 )
-def test_resume_takes_no_other_question(stage: Stage, more: list[str]) -> None:
-    """`--resume` with a question, or anything that belongs to one, is a usage error, whatever comes first."""
+def test_resume_rejects_a_question(stage: Stage, more: list[str]) -> None:
+    """`--resume` with a question or a question's options is a usage error, in any order."""
     for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):
         done = stage.inside(*arguments)
         assert done.code == 2

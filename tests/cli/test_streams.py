@@ -1,4 +1,4 @@
-"""Standard streams and disks that are closed, full, or nobody's: the answer, the trace and the exit code."""
+"""Closed or full standard streams and full disks: what happens to the answer, the trace and the exit code."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, says, unti
 from tests.servers import SeenStep, Wire, delta, usage
 
 
-def piped(stage: Stage, line: str) -> subprocess.CompletedProcess[str]:
-    """A shell pipeline; `conductor` in it is the command, and a stage that fails fails all."""
+def run_pipeline(stage: Stage, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell pipeline with `conductor` in it; if any part fails, the pipeline fails."""
     script = f'set -o pipefail; conductor() {{ {" ".join(COMMAND)} "$@"; }}; {line}'
     return subprocess.run(
         ["bash", "-c", script],
@@ -39,15 +39,15 @@ def piped(stage: Stage, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_reader_that_stops_reading_ends_a_command_quietly(stage: Stage) -> None:
-    """`config show | head -n 1` ends with 0 and not a word."""
-    done = piped(stage, "conductor config show | head -n 1")
+def test_closed_pipe_ends_a_command_quietly(stage: Stage) -> None:
+    """`config show | head -n 1` exits with 0 and prints nothing on stderr."""
+    done = run_pipeline(stage, "conductor config show | head -n 1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("SETTING")
 
 
-def test_a_reader_that_stops_reading_stops_the_run(stage: Stage) -> None:
-    """`--format jsonl | head -n 1`: nobody reads on, so the run stops, its trace has an end, 130."""
+def test_closed_pipe_stops_the_run(stage: Stage) -> None:
+    """`--format jsonl | head -n 1` closes the pipe: the run stops, its trace is complete; exit code 130."""
 
     async def endless(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
@@ -56,7 +56,7 @@ def test_a_reader_that_stops_reading_stops_the_run(stage: Stage) -> None:
             await asyncio.sleep(0.01)
 
     stage.models["alpha"] = endless
-    done = piped(stage, "conductor ask hi --format jsonl | head -n 1")
+    done = run_pipeline(stage, "conductor ask hi --format jsonl | head -n 1")
     assert done.returncode == 130
     assert len(done.stderr.splitlines()) <= 3
     assert done.stderr.startswith("conductor: ")
@@ -64,17 +64,17 @@ def test_a_reader_that_stops_reading_stops_the_run(stage: Stage) -> None:
     assert entry["state"] in ("failed", "partial")
 
 
-def test_an_answer_that_nobody_reads_is_in_the_trace(stage: Stage) -> None:
-    """`ask | true`: the answer goes nowhere, the trace has it, nothing is told as a fault."""
-    done = piped(stage, "conductor ask hi | true")
+def test_unread_answer_is_in_the_trace(stage: Stage) -> None:
+    """With `ask | true` the answer is lost but stored in the trace, and no error is printed."""
+    done = run_pipeline(stage, "conductor ask hi | true")
     assert "fault" not in done.stderr
     assert "Traceback" not in done.stderr
     assert "alpha answers" in stage.inside("trace", "show").out
 
 
 @pytest.mark.parametrize("form", ["answer", "json", "jsonl"])
-def test_a_full_standard_output_is_an_error(stage: Stage, form: str) -> None:
-    """Standard output on a full disk: the run has an end in the trace, the error says where, 1 or 130."""
+def test_full_standard_output_is_an_error(stage: Stage, form: str) -> None:
+    """With stdout on a full disk the trace is complete and the error names the run; exit code 1 or 130."""
     with Path("/dev/full").open("wb") as full:
         done = stage.run("ask", "hi", "--format", form, stdout=full)
     explained(done)
@@ -84,8 +84,8 @@ def test_a_full_standard_output_is_an_error(stage: Stage, form: str) -> None:
     assert entry["state"] in ("finished", "failed")
 
 
-def test_a_full_standard_output_of_a_listing_is_an_error(stage: Stage) -> None:
-    """A command that lists says what the system refused, 1."""
+def test_full_standard_output_of_a_listing_is_an_error(stage: Stage) -> None:
+    """A command that lists reports the error of the system; exit code 1."""
     with Path("/dev/full").open("wb") as full:
         done = stage.run("config", "show", stdout=full)
     assert done.code == 1
@@ -93,9 +93,9 @@ def test_a_full_standard_output_of_a_listing_is_an_error(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_nobodys(stage: Stage, closed: str) -> None:
-    """With streams closed the run goes well, and no other file takes their place."""
-    done = piped(stage, f"conductor ask hi --progress plain {closed}")
+def test_closed_streams_are_not_reused(stage: Stage, closed: str) -> None:
+    """With closed streams the run succeeds, and no other file gets their descriptors."""
+    done = run_pipeline(stage, f"conductor ask hi --progress plain {closed}")
     assert done.returncode == 0
     assert done.stdout == ("" if ">&- 2" in closed or closed == ">&-" else "alpha answers\n")
     (file,) = stage.traces.iterdir()
@@ -103,19 +103,19 @@ def test_closed_streams_are_nobodys(stage: Stage, closed: str) -> None:
     assert stage.inside("trace", "show").code == 0
 
 
-def limited(blocks: int) -> tuple[str, ...]:
-    """Files of the process cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
+def limit_file_size(blocks: int) -> tuple[str, ...]:
+    """A command prefix: files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
 
     The record of what was spent needs 32 KiB.
     """
     return ("bash", "-c", f'ulimit -S -f {blocks}; exec "$@"', "limited")
 
 
-def test_a_disk_that_fills_up_costs_the_trace_its_end(stage: Stage) -> None:
-    """The answer is printed all the same, the trace reads up to its last whole event, and the exit code is not 0."""
+def test_disk_that_fills_up_truncates_the_trace_only(stage: Stage) -> None:
+    """The answer is still printed, the trace is readable up to its last whole event, and the exit code is not 0."""
     stage.plan = TWO
     stage.models["alpha"] = says("word " * 20_000)
-    done = stage.run("ask", "hi", under=limited(64))
+    done = stage.run("ask", "hi", under=limit_file_size(64))
     assert (done.code, done.out) == (1, "beta answers\n")
     explained(done)
     assert "the trace is incomplete" in done.err
@@ -124,8 +124,8 @@ def test_a_disk_that_fills_up_costs_the_trace_its_end(stage: Stage) -> None:
     assert "hi" in stage.inside("trace", "show").out
 
 
-def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
-    """Events that a full disk refused are written as soon as there is room: the trace is whole."""
+def test_events_are_written_once_the_disk_has_room_again(stage: Stage) -> None:
+    """Events that a full disk refused are written as soon as there is room, so the trace is complete."""
     go_on = threading.Event()
 
     async def slow(seen: SeenStep, wire: Wire) -> None:
@@ -135,7 +135,7 @@ def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
         await wire.frames(delta("end"), delta(finish="stop"), usage(), "[DONE]")
 
     stage.models["alpha"] = slow
-    with stage.start("ask", "hi", "--format", "jsonl", under=limited(64)) as process:
+    with stage.start("ask", "hi", "--format", "jsonl", under=limit_file_size(64)) as process:
         shown = until(process.stdout, "step_delta")
         (file,) = stage.traces.iterdir()
         assert file.stat().st_size == 65536
@@ -146,9 +146,9 @@ def test_a_disk_that_has_room_again_loses_nothing(stage: Stage) -> None:
     assert [json.loads(line) for line in file.read_text().splitlines()] == shown + done.events
 
 
-def test_a_disk_that_is_full_at_the_start_stops_the_run_before_it_costs(stage: Stage) -> None:
-    """Where not even the first event can be stored no worker is asked: 3, and no broken file is left."""
-    done = stage.run("ask", "why " * 20_000, under=limited(64))
+def test_full_disk_at_the_start_stops_the_run_before_any_call(stage: Stage) -> None:
+    """If the first event cannot be stored, no worker is called and no partial file is left; exit code 3."""
+    done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
     assert (done.code, done.out) == (3, "")
     explained(done)
     assert "--no-trace" in done.err
@@ -158,18 +158,18 @@ def test_a_disk_that_is_full_at_the_start_stops_the_run_before_it_costs(stage: S
 
 @pytest.fixture
 def small_disk(stage: Stage) -> Iterator[tuple[str, ...]]:
-    """A file system of 64 KiB for the traces; where nobody may mount one, what sets the same limit for a process."""
+    """A 64 KiB file system for the traces; where mounting is not allowed, a prefix that sets the same limit."""
     stage.traces.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(stage.traces)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        yield limited(64)
+        yield limit_file_size(64)
         return
     yield ()
     subprocess.run(["umount", str(stage.traces)], check=True)
 
 
-def test_a_disk_that_is_really_full_is_an_error(stage: Stage, small_disk: tuple[str, ...]) -> None:
-    """A file system without a free block: the answer comes, the error says why there is no whole trace."""
+def test_full_file_system_is_an_error(stage: Stage, small_disk: tuple[str, ...]) -> None:
+    """On a full file system the answer is printed, and the error says why the trace is incomplete."""
     stage.models["alpha"] = says("word " * 20_000)
     done = stage.run("ask", "hi", under=small_disk)
     assert done.code == 1
@@ -179,8 +179,8 @@ def test_a_disk_that_is_really_full_is_an_error(stage: Stage, small_disk: tuple[
     assert stage.inside("trace", "list", "--json").json[0]["state"] == "interrupted"
 
 
-def test_a_trace_directory_that_cannot_be_made_is_an_error(stage: Stage) -> None:
-    """A file in the place of the state directory: 3 before anything is asked; `--no-trace` gets the answer."""
+def test_trace_directory_that_cannot_be_created_is_an_error(stage: Stage) -> None:
+    """If a file blocks the state directory, the exit code is 3 before any call; `--no-trace` still answers."""
     (stage.home / "state").write_text("in the way")
     done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (3, "")
@@ -189,8 +189,8 @@ def test_a_trace_directory_that_cannot_be_made_is_an_error(stage: Stage) -> None
     assert stage.inside("ask", "hi", "--no-trace").out == "alpha answers\n"
 
 
-def test_a_slow_reader_gets_every_line(stage: Stage) -> None:
-    """A reader that takes its time loses nothing: the lines are those of the trace."""
+def test_slow_reader_gets_every_line(stage: Stage) -> None:
+    """A slow reader loses no line: the output equals the trace."""
     stage.models["alpha"] = says(*["piece "] * 3000)
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         head = until(process.stdout, "step_delta")
@@ -200,15 +200,15 @@ def test_a_slow_reader_gets_every_line(stage: Stage) -> None:
     assert len(head) + len(done.events) == len((stage.traces / f"{run}.jsonl").read_text().splitlines())
 
 
-def test_a_bug_in_a_view_ends_the_run_and_is_raised() -> None:
-    """A view that breaks must not leave the command waiting for it."""
+def test_error_in_a_view_ends_the_run_and_is_raised() -> None:
+    """An exception in a view is raised to the caller, and nothing waits for the view."""
 
     class Broken:
         def show(self, _: Event) -> None:
             raise ValueError("a fault of the view")
 
         def close(self) -> None:
-            """Nothing to close."""
+            """Do nothing."""
 
     pool = Pool(workers=(Worker(name="ann", kind="scripted"),))
     conductor = Conductor(model=ScriptedModel([["A | - | one"]]), pool=pool, workers={"ann": ScriptedModel([["yes"]])})

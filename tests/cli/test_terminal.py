@@ -1,4 +1,4 @@
-"""`conductor ask` as a person sees it: in a pseudo-terminal, its screen read by pyte, and in tmux."""
+"""`conductor ask` in a pseudo-terminal whose screen pyte interprets, and in tmux."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE = 20.0
 
 
 class Terminal:
-    """A program in a terminal of some size, and what its screen has shown."""
+    """A program in a pseudo-terminal of a given size, with the screen as pyte interprets it."""
 
     def __init__(self, stage: Stage, command: tuple[str, ...], size: tuple[int, int], env: dict[str, str]) -> None:
         environ = {**stage.environ(), "TERM": "xterm-256color", **env}
@@ -41,12 +41,12 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """What stands on the screen now."""
+        """The text on the screen now."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
     @property
     def scrolled(self) -> str:
-        """What stands on the screen and above it."""
+        """The text on the screen and in its scrollback."""
         top = ["".join(row[column].data for column in range(self._screen.columns)) for row in self._screen.history.top]
         return "\n".join(line.rstrip() for line in (*top, *self._screen.display)).rstrip()
 
@@ -55,12 +55,12 @@ class Terminal:
         return not self._screen.cursor.hidden
 
     def resize(self, columns: int, lines: int) -> None:
-        """Give the terminal another size, as dragging its edge does."""
+        """Change the terminal's size, as a user does who resizes the window."""
         self._screen.resize(lines, columns)
         self.program.setwinsize(lines, columns)
 
     def until(self, seen: Callable[[str], bool] | str) -> str:
-        """Read until the screen holds a text, or is as `seen` wants it."""
+        """Read output until the screen contains a text, or until `seen` accepts the screen; returns the screen."""
         wanted = (lambda screen: seen in screen) if isinstance(seen, str) else seen
         end = time.monotonic() + PATIENCE
         while not wanted(self.screen):
@@ -69,7 +69,7 @@ class Terminal:
         return self.screen
 
     def end(self) -> int:
-        """Read to the end; the exit code as a shell shows it."""
+        """Read output until the program ends; returns its exit code as a shell reports it."""
         while self._read():
             pass
         self.program.close()
@@ -90,7 +90,7 @@ class Terminal:
 def terminal(
     stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), command: tuple[str, ...] = COMMAND, **env: str
 ) -> Iterator[Terminal]:
-    """The command in a terminal; it is gone afterwards."""
+    """Start a command in a terminal; it is killed at the end of the block."""
     opened = Terminal(stage, (*command, *arguments), size, env)
     try:
         yield opened
@@ -99,7 +99,7 @@ def terminal(
 
 
 class Gate:
-    """A model that writes piece by piece, each when it is told to."""
+    """A fake model that sends its answer in pieces, each when the test releases it."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
@@ -117,8 +117,8 @@ class Gate:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "40x12"])
-def test_a_run_is_seen_from_its_plan_to_its_answer(stage: Stage, size: tuple[int, int]) -> None:
-    """The plan grows line by line, each step shows its state and words, the answer comes once, nothing is left over."""
+def test_tree_shows_a_run_from_plan_to_answer(stage: Stage, size: tuple[int, int]) -> None:
+    """The plan grows line by line, each step shows its state and text, and the answer is printed exactly once."""
     plan = Gate("alpha | - | Find it out.\n", "beta | 1 | Check it.\n", "alpha | 1 2 | Answer.")
     alpha, beta = Gate("wise ", "words"), Gate("checked")
     answers: Iterator[Script] = iter([alpha, says("forty", "-two")])
@@ -148,8 +148,8 @@ def test_a_run_is_seen_from_its_plan_to_its_answer(stage: Stage, size: tuple[int
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "40x12"])
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(stage: Stage, size: tuple[int, int]) -> None:
-    """Ctrl-C at the keyboard: what was written stays, the resume line stands last, the cursor is back, 130."""
+def test_ctrl_c_keeps_finished_steps_and_prints_the_resume_command(stage: Stage, size: tuple[int, int]) -> None:
+    """After Ctrl-C the text so far stays, the resume command is the last line, the cursor is visible; exit code 130."""
     stage.plan = TWO
     stage.models = {"alpha": says("found it"), "beta": stalls("half of ", "it")}
     with terminal(stage, "ask", "hi", size=size) as shown:
@@ -162,8 +162,8 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(stage: Stage, size:
         assert shown.cursor_shown
 
 
-def test_ctrl_c_while_planning_leaves_the_terminal_clean(stage: Stage) -> None:
-    """Ctrl-C before there is any step: one error, no live part left, the cursor is back, 130."""
+def test_ctrl_c_while_planning_restores_the_terminal(stage: Stage) -> None:
+    """Ctrl-C before the first step prints one error, clears the live tree and shows the cursor; exit code 130."""
     stage.models[PLANNER] = stalls("alp")
     with terminal(stage, "ask", "hi") as shown:
         shown.until("planning")
@@ -173,8 +173,8 @@ def test_ctrl_c_while_planning_leaves_the_terminal_clean(stage: Stage) -> None:
         assert shown.cursor_shown
 
 
-def test_sigterm_leaves_the_terminal_clean(stage: Stage) -> None:
-    """SIGTERM while steps run: the cursor is back, 143."""
+def test_sigterm_restores_the_terminal(stage: Stage) -> None:
+    """SIGTERM while steps run shows the cursor again; exit code 143."""
     stage.models["alpha"] = stalls("half")
     with terminal(stage, "ask", "hi") as shown:
         shown.until("half")
@@ -190,8 +190,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answering", [True, False], ids=["in the answer", "in a step"])
-def test_no_escape_of_a_worker_reaches_the_terminal(stage: Stage, answering: bool) -> None:
-    """What would clear the screen, set its title or ask it something is not obeyed, also when it comes in pieces."""
+def test_escape_sequences_of_a_worker_never_reach_the_terminal(stage: Stage, answering: bool) -> None:
+    """Sequences that clear the screen, set the title or query the terminal are removed, also when split over chunks."""
     text = "".join(f"{escape}[{name}]" for name, escape in HOSTILE.items())
     pieces = [text[at : at + 3] for at in range(0, len(text), 3)]
     stage.plan = TWO
@@ -204,8 +204,8 @@ def test_no_escape_of_a_worker_reaches_the_terminal(stage: Stage, answering: boo
         assert "[clipboard]" in shown.scrolled
 
 
-def test_a_dumb_terminal_gets_lines(stage: Stage) -> None:
-    """With TERM=dumb nothing is drawn: plain lines and the answer, not one escape."""
+def test_dumb_terminal_gets_plain_lines(stage: Stage) -> None:
+    """With TERM=dumb the output is plain lines and the answer, without any escape sequence."""
     with terminal(stage, "ask", "hi", TERM="dumb") as shown:
         assert shown.end() == 0
         assert "\x1b" not in shown.raw
@@ -213,8 +213,8 @@ def test_a_dumb_terminal_gets_lines(stage: Stage) -> None:
         assert shown.screen.count("alpha answers") == 1
 
 
-def test_no_color_means_no_color(stage: Stage) -> None:
-    """With NO_COLOR the tree is drawn without a colour; `--color always` wins over it."""
+def test_no_color_disables_colours(stage: Stage) -> None:
+    """NO_COLOR removes colours from the tree; `--color always` overrides it."""
     with terminal(stage, "ask", "hi", NO_COLOR="1") as shown:
         assert shown.end() == 0
         assert not any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
@@ -223,16 +223,16 @@ def test_no_color_means_no_color(stage: Stage) -> None:
         assert any(f"\x1b[{code}m" in shown.raw for code in range(30, 48))
 
 
-def test_quiet_shows_the_answer_alone(stage: Stage) -> None:
-    """`--quiet` on a terminal is the answer, as it comes, and nothing else."""
+def test_quiet_prints_only_the_answer(stage: Stage) -> None:
+    """`--quiet` on a terminal streams the answer and prints nothing else."""
     with terminal(stage, "--quiet", "ask", "hi") as shown:
         assert shown.end() == 0
         assert shown.screen == "alpha answers"
 
 
 @pytest.mark.parametrize("size", [(12, 5), (20, 3), (1, 1)], ids=["12x5", "20x3", "1x1"])
-def test_a_very_small_terminal_works(stage: Stage, size: tuple[int, int]) -> None:
-    """However small the window, the run goes well and the cursor is back."""
+def test_run_succeeds_in_a_very_small_terminal(stage: Stage, size: tuple[int, int]) -> None:
+    """The run succeeds and the cursor is visible afterwards, even in a window of a few cells."""
     stage.plan = TWO
     with terminal(stage, "ask", "hi", size=size) as shown:
         assert shown.end() == 0
@@ -241,8 +241,8 @@ def test_a_very_small_terminal_works(stage: Stage, size: tuple[int, int]) -> Non
         assert "betaanswers" in "".join(shown.scrolled.split())
 
 
-def test_the_answer_goes_to_a_file_while_the_tree_is_drawn(stage: Stage, tmp_path: Path) -> None:
-    """`ask > answer.md` on a terminal: the tree on the screen, the answer in the file and only there."""
+def test_redirected_answer_goes_to_the_file_while_the_tree_is_drawn(stage: Stage, tmp_path: Path) -> None:
+    """With `ask > answer.md` the tree is on the screen, and the answer is only in the file."""
     file = tmp_path / "answer.md"
     line = f"{shlex.join((*COMMAND, 'ask', 'hi'))} > {shlex.quote(str(file))}"
     with terminal(stage, "-c", line, command=("bash",)) as shown:
@@ -251,8 +251,8 @@ def test_the_answer_goes_to_a_file_while_the_tree_is_drawn(stage: Stage, tmp_pat
         assert "1 done" in shown.scrolled
 
 
-def test_a_failed_run_says_why_once(stage: Stage) -> None:
-    """On a terminal the error stands below the tree, once."""
+def test_failed_run_prints_its_error_once(stage: Stage) -> None:
+    """On a terminal the error is printed below the tree, exactly once."""
     stage.models = dict.fromkeys(("alpha", "beta"), refuses(401, "bad key"))
     with terminal(stage, "ask", "hi") as shown:
         assert shown.end() == 4
@@ -260,8 +260,8 @@ def test_a_failed_run_says_why_once(stage: Stage) -> None:
         assert shown.cursor_shown
 
 
-def test_a_replay_draws_the_run_again(stage: Stage) -> None:
-    """`trace replay` on a terminal ends with the same screen as the run did."""
+def test_replay_draws_the_same_screen_as_the_run(stage: Stage) -> None:
+    """`trace replay` on a terminal ends with the same screen as the run itself."""
     stage.plan = TWO
     with terminal(stage, "ask", "hi") as first:
         assert first.end() == 0
@@ -272,7 +272,7 @@ def test_a_replay_draws_the_run_again(stage: Stage) -> None:
 
 
 def test_ctrl_c_ends_a_replay(stage: Stage) -> None:
-    """Ctrl-C while a replay waits: 130, and the cursor is back."""
+    """Ctrl-C between two events of a replay ends it with exit code 130 and a visible cursor."""
     stage.inside("ask", "hi")
     (file,) = stage.traces.iterdir()
     *lines, last = file.read_text().splitlines()
@@ -284,8 +284,8 @@ def test_ctrl_c_ends_a_replay(stage: Stage) -> None:
         assert shown.cursor_shown
 
 
-def test_a_question_can_be_typed(stage: Stage) -> None:
-    """`ask -` on a terminal reads what is typed until Ctrl-D; without a word `ask` says what is missing."""
+def test_ask_reads_a_typed_question(stage: Stage) -> None:
+    """`ask -` on a terminal reads until Ctrl-D; `ask` without a question is a usage error."""
     with terminal(stage, "ask", "-") as shown:
         shown.program.sendline("Typed by hand?")
         shown.program.sendeof()
@@ -299,7 +299,7 @@ def test_a_question_can_be_typed(stage: Stage) -> None:
 
 @pytest.fixture
 def tmux(stage: Stage) -> Iterator[Callable[..., str]]:
-    """A tmux server of its own; the test is skipped where tmux is not installed."""
+    """A private tmux server; the test is skipped if tmux is not installed."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     socket = str(stage.home / "tmux")
@@ -314,10 +314,10 @@ def tmux(stage: Stage) -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "40x12"])
-def test_tmux_shows_a_run_and_a_clean_prompt_after_it(
+def test_tmux_shows_a_run_and_then_a_clean_prompt(
     stage: Stage, tmux: Callable[..., str], size: tuple[int, int]
 ) -> None:
-    """In tmux the answer stands once, below the steps, and the shell goes on under it with a visible cursor."""
+    """In tmux the answer appears once, below the steps, followed by the shell prompt with a visible cursor."""
     stage.plan = TWO
     line = f"{shlex.join((*COMMAND, 'ask', 'What is it?'))}; echo code $?; tmux wait-for -S over; exec cat"
     tmux("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), line)
@@ -333,10 +333,8 @@ WORKING = re.compile(r"^ (\d) running .* tokens$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("lost", ["at once", "in two steps"])
-def test_nothing_is_drawn_twice_after_tmux_shrinks_the_window(
-    stage: Stage, tmux: Callable[..., str], lost: str
-) -> None:
-    """Five steps at work at 120x40, then 70x30, twice: each head once. tmux tells the second of two sizes late."""
+def test_no_line_is_duplicated_after_tmux_shrinks_the_window(stage: Stage, tmux: Callable[..., str], lost: str) -> None:
+    """With five steps running, shrinking from 120x40 to 70x30 twice duplicates no step; tmux reports sizes late."""
     stage.plan = "\n".join(f"{'alpha' if number % 2 else 'beta'} | - | {'Look into it. ' * 9}" for number in range(5))
     stage.models = dict.fromkeys(("alpha", "beta"), stalls("many words of no weight " * 40))
     tmux(
