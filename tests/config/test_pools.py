@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config.files import AppPaths, read_toml
+from conductor_cli.config.files import AppPaths, own_section, read_toml
 from conductor_cli.config.pools import (
     NamedPool,
     enabled_members,
     find_pool,
-    own_pools,
     pool_members,
     pools_of,
     remove_from_pools,
@@ -132,9 +131,9 @@ def test_a_pool_is_checked_before_it_is_written(tmp_path: Path) -> None:
         update_pool(where(tmp_path), "x", {"workers": []})
     assert not (tmp_path / "settings.toml").exists()
     update_pool(where(tmp_path), "x", {"workers": ["a"]})
-    assert own_pools(where(tmp_path)) == {"x": {"workers": ["a"]}}
+    assert own_section(where(tmp_path), "pools") == {"x": {"workers": ["a"]}}
     update_pool(where(tmp_path), "x", None)
-    assert own_pools(where(tmp_path)) == {}
+    assert own_section(where(tmp_path), "pools") == {}
 
 
 def test_a_worker_that_goes_leaves_its_pools(tmp_path: Path) -> None:
@@ -144,5 +143,5 @@ def test_a_worker_that_goes_leaves_its_pools(tmp_path: Path) -> None:
     )
     (tmp_path / "settings.toml").write_text(text)
     assert remove_from_pools(where(tmp_path), "a") == ("x", "y")
-    assert own_pools(where(tmp_path)) == {"x": {"workers": ["b"]}, "z": {"workers": ["b"]}, "odd": {"n": 1}}
+    assert own_section(where(tmp_path), "pools") == {"x": {"workers": ["b"]}, "z": {"workers": ["b"]}, "odd": {"n": 1}}
     assert remove_from_pools(where(tmp_path), "a") == ()

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
@@ -285,7 +284,7 @@ def test_leaving_the_stream_ends_nested_runs_with_waiting_steps() -> None:
         workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3)}
         run = setting(planner, workers, pool=WITH_SELF, limits=Limits(recursion=2)).run(QUESTION)
         seen: list[ev.Event] = []
-        async with aclosing(cast("AsyncGenerator[ev.Event, None]", aiter(run))) as events:
+        async with aclosing(aiter(run)) as events:
             async for event in events:
                 seen.append(event)
                 if len(seen) == after:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -221,7 +221,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
 
     async def main() -> None:
         run = setting("A | - | one\nA | 1 | two", {"ann": ann}).run(QUESTION)
-        async with aclosing(cast("AsyncGenerator[ev.Event, None]", aiter(run))) as events:
+        async with aclosing(aiter(run)) as events:
             async for event in events:
                 if isinstance(event, ev.StepDelta):
                     break

@@ -232,7 +232,7 @@ def test_leaving_at_any_time_gives_a_complete_stream(
                         else:
                             break
             finally:
-                await stream.aclose()  # type: ignore[attr-defined]
+                await stream.aclose()
 
         await asyncio.gather(asyncio.create_task(reader()), return_exceptions=True)
         hold(run, [*events, *run.state.queue.drain()])

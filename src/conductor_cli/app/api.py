@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
@@ -118,18 +118,15 @@ class AsyncRun(_RunProperties):
             raise RuntimeError("a run can be iterated over once")
         self._begun = True
         writer = open_trace(self._store, self._run)
-        async with aclosing(cast("AsyncGenerator[Event, None]", record(self._run, writer))) as events:
+        async with aclosing(record(self._run, writer)) as events:
             async for event in events:
                 if isinstance(event, PlanOffered) and self._approve is not None:
-                    self._decide(self._approve)
+                    plan = self._run.trace.plan
+                    if isinstance(plan, Plan) and self._approve(plan):
+                        self._run.decide(Approve())
+                    else:
+                        self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
                 yield event
-
-    def _decide(self, approve: ApprovePlan) -> None:
-        plan = self._run.trace.plan
-        if isinstance(plan, Plan) and approve(plan):
-            self._run.decide(Approve())
-        else:
-            self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
 
     async def wait(self) -> str:
         """Run to the end and return the answer. Raises `RunFailed` where there is no whole answer."""

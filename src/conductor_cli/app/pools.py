@@ -10,7 +10,8 @@ from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import POOL_GONE, POOL_SETTING
 from conductor_cli.app.workers import WorkerRow, describe_workers
 from conductor_cli.config import AppPaths, NamedPool, Settings
-from conductor_cli.config.pools import find_pool, own_pools, pool_members, stop_using_pool, update_pool
+from conductor_cli.config.files import own_section
+from conductor_cli.config.pools import find_pool, pool_members, stop_using_pool, update_pool
 from conductor_cli.config.workers import set_value, update_worker
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.pool import Worker
@@ -168,7 +169,7 @@ def remove_pool(paths: AppPaths, name: str, load: Callable[[], Settings]) -> tup
 
     The settings are loaded only for an error: the pool that is to be removed may be why they cannot be loaded.
     """
-    if name not in own_pools(paths):
+    if name not in own_section(paths, "pools"):
         sources = {pool.name: pool.source for pool in load().pools}
         if name in sources:
             message = f"pool {name!r} is in {sources[name]}, which conductor does not change"

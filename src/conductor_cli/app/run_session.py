@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
@@ -56,14 +56,14 @@ def open_trace(store: TraceStore | None, run: Run) -> TraceWriter | None:
         raise _cannot_store(store.directory, error) from None
 
 
-async def record(run: Run, writer: TraceWriter | None) -> AsyncIterator[Event]:
+async def record(run: Run, writer: TraceWriter | None) -> AsyncGenerator[Event, None]:
     """The events of a run, each after it was stored. Closes the run and the writer.
 
     Only a disk that refuses the first event stops the run, since nothing is paid for yet. Later `writer.error` says
     what went wrong, and the run goes on. Raises `ConfigError`.
     """
     try:
-        async with aclosing(cast("AsyncGenerator[Event, None]", aiter(run))) as events:
+        async with aclosing(aiter(run)) as events:
             async for event in events:
                 if writer is not None:
                     writer.write(event)
@@ -93,7 +93,7 @@ async def drive(
     writer = open_trace(store, run)
     shown = _ViewThread(run, view, decider, on_output_lost)
     try:
-        async with aclosing(cast("AsyncGenerator[Event, None]", record(run, writer))) as events:
+        async with aclosing(record(run, writer)) as events:
             async for event in events:
                 shown.show(event)
     finally:

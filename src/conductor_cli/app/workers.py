@@ -13,9 +13,9 @@ from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import POOL_GONE, discovered_workers
 from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
-from conductor_cli.config.files import read_toml
-from conductor_cli.config.pools import own_pools, remove_from_pools, stop_using_pool
-from conductor_cli.config.workers import own_worker_names, update_worker, validate_worker
+from conductor_cli.config.files import own_section, read_toml
+from conductor_cli.config.pools import remove_from_pools, stop_using_pool
+from conductor_cli.config.workers import update_worker, validate_worker
 from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError, UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
@@ -176,7 +176,7 @@ def remove_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Set
     for name in names:
         update_worker(paths, name, None)
         for pool in remove_from_pools(paths, name):
-            removed = "" if pool in own_pools(paths) else ", which is removed because it is empty"
+            removed = "" if pool in own_section(paths, "pools") else ", which is removed because it is empty"
             notices.append(f"{name} is also removed from pool {pool}{removed}")
             if stop_using_pool(paths, pool):
                 notices.append(POOL_GONE)
@@ -188,7 +188,7 @@ def _check_own(paths: AppPaths, names: Sequence[str], load: Callable[[], Setting
 
     The settings are loaded only for the error: a worker that is to be removed may be why they cannot be loaded.
     """
-    own = own_worker_names(paths)
+    own = own_section(paths, "workers")
     missing = next((name for name in names if name not in own), None)
     if missing is None:
         return

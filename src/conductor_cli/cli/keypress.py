@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -116,27 +116,18 @@ def can_ask() -> bool:
         return False
 
 
-@contextmanager
-def keep_typed_text(*, echo: bool = True) -> Iterator[None]:
+def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
     """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
 
-    By itself a terminal makes of Ctrl-D an end of input that no prompt can read.
+    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read.
     """
-    with _stdin_ended_by(_NO_KEY, echo=echo):
-        yield
+    return _stdin_ended_by(_NO_KEY, echo=echo)
 
 
-@contextmanager
-def end_on_ctrl_d() -> Iterator[None]:
+def end_on_ctrl_d() -> AbstractContextManager[None]:
     """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
-    with _stdin_ended_by(CTRL_D):
-        yield
+    return _stdin_ended_by(CTRL_D)
 
 
-@contextmanager
-def _stdin_ended_by(key: bytes, *, echo: bool = True) -> Iterator[None]:
-    if sys.platform == "win32":
-        yield
-        return
-    with _end_of_input(key, sys.stdin.fileno(), echo=echo):
-        yield
+def _stdin_ended_by(key: bytes, *, echo: bool = True) -> AbstractContextManager[None]:
+    return nullcontext() if sys.platform == "win32" else _end_of_input(key, sys.stdin.fileno(), echo=echo)

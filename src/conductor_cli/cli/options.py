@@ -76,10 +76,6 @@ Files = Annotated[
     list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Attach a text file; may be repeated.")
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
-ModeOption = Annotated[
-    Mode | None,
-    typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after."),
-]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
 PoolOption = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all workers.")
@@ -90,36 +86,6 @@ ConductorOption = Annotated[
         "--conductor",
         metavar="NAME|PATH|URL",
         help="The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.",
-    ),
-]
-MaxSteps = Annotated[int | None, typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5.")]
-Recursion = Annotated[
-    int | None,
-    typer.Option("--recursion", metavar="N", help="Review steps to append: the conductor checks its own answer."),
-]
-MaxCost = Annotated[
-    str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of the run in US dollars.")
-]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", help="Maximum tokens for the run, input and output.")
-]
-MaxCalls = Annotated[int | None, typer.Option("--max-calls", metavar="N", help="Maximum worker calls for the run.")]
-MaxTime = Annotated[
-    float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")]
-GpuLayers = Annotated[
-    str | None, typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model to put on the GPU.")
-]
-Adapter = Annotated[
-    str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local conductor model.")
-]
-Approve = Annotated[
-    bool | None,
-    typer.Option(
-        "--approve/--yes",
-        help="Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.",
-        show_default=False,
     ),
 ]
 Flow = Annotated[
@@ -136,11 +102,6 @@ FormatOption = Annotated[
     Format, typer.Option("--format", help="Output on stdout: the answer, one JSON object, or events as JSON lines.")
 ]
 ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="Progress display on stderr.")]
-Brief = Annotated[bool, typer.Option("--brief", help="Show each finished step as one line.")]
-Rehearsal = Annotated[
-    bool, typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download.")
-]
-NoTrace = Annotated[bool, typer.Option("--no-trace", help="Do not store a trace of this run.")]
 YesToCost = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
 ParallelRuns = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -164,28 +125,60 @@ FLAGS: Final = {
 class RunOptions:
     """The options of the commands that run a question; one that a command omits has its default."""
 
-    mode: ModeOption = None
+    mode: Annotated[
+        Mode | None,
+        typer.Option("--mode", help="mini: one worker; auto: up to five steps; ultra: reason first, review after."),
+    ] = None
     workers: WorkersOption = None
     pool: PoolOption = None
     conductor: ConductorOption = None
     allow: Allow = None
     deny: Deny = None
     local_only: LocalOnly = False
-    max_steps: MaxSteps = None
-    recursion: Recursion = None
-    max_cost: MaxCost = None
-    max_tokens: MaxTokens = None
-    max_calls: MaxCalls = None
-    max_time: MaxTime = None
-    seed: Seed = None
-    gpu_layers: GpuLayers = None
-    adapter: Adapter = None
-    approve: Approve = None
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5.")
+    ] = None
+    recursion: Annotated[
+        int | None,
+        typer.Option("--recursion", metavar="N", help="Review steps to append: the conductor checks its own answer."),
+    ] = None
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of the run in US dollars.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Maximum tokens for the run, input and output.")
+    ] = None
+    max_calls: Annotated[
+        int | None, typer.Option("--max-calls", metavar="N", help="Maximum worker calls for the run.")
+    ] = None
+    max_time: Annotated[
+        float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")] = None
+    gpu_layers: Annotated[
+        str | None,
+        typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model to put on the GPU."),
+    ] = None
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local conductor model.")
+    ] = None
+    approve: Annotated[
+        bool | None,
+        typer.Option(
+            "--approve/--yes",
+            help="Show the plan and its estimated cost, and wait for approval before calling a worker; "
+            "--yes skips this.",
+            show_default=False,
+        ),
+    ] = None
     format: FormatOption = Format.answer
     progress: ProgressOption = None
-    brief: Brief = False
-    rehearsal: Rehearsal = False
-    no_trace: NoTrace = False
+    brief: Annotated[bool, typer.Option("--brief", help="Show each finished step as one line.")] = False
+    rehearsal: Annotated[
+        bool,
+        typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download."),
+    ] = False
+    no_trace: Annotated[bool, typer.Option("--no-trace", help="Do not store a trace of this run.")] = False
 
     @property
     def worker_names(self) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
@@ -20,7 +19,7 @@ from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
-from conductor_cli.views.text_layout import BLANK, Line
+from conductor_cli.views.text_layout import BLANK
 
 GAP: Final = "   "
 """Spaces between two choices on a line."""
@@ -39,16 +38,6 @@ def check_terminal() -> None:
         )
 
 
-@contextmanager
-def open_approver(around: OutputContext) -> Iterator[PlanApprover]:
-    """Somebody to ask while a run goes on."""
-    approver = PlanApprover(around)
-    try:
-        yield approver
-    finally:
-        approver.close()
-
-
 class PlanApprover:
     """Asks about each plan that a run offers. Opens the terminal; close it."""
 
@@ -59,7 +48,7 @@ class PlanApprover:
     def decide(self, run: Run) -> Decision | None:
         """What the person decides about the plan on offer; None drops it. Blocks, so call it on its own thread."""
         try:
-            self._print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
+            self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
             while True:
                 decision = self._ask(run)
                 if decision is not None:
@@ -79,24 +68,26 @@ class PlanApprover:
 
         The keys y and n work too, since many people type them at any question.
         """
-        choices: list[tuple[str, str, Callable[[Run], Decision | None]]] = [
-            ("ry\r\n", "r or Enter: run it", lambda _: Approve())
-        ]
-        if run.may_edit_plan:
-            choices.append(("e", "e: edit it", self._edit))
-        if run.may_replan:
-            choices.append(("p", "p: plan again", self._plan_again))
-        choices.append(("f", "f: show who reads what", self._show_flow))
-        choices.append(("dnq", "d: drop it", self._drop))
-        self._print_choices([name for _, name, _ in choices])
-        key = self._keyboard.key().lower()
-        return next((act(run) for keys, _, act in choices if key in keys), None)
+        edit = ["e: edit it"] if run.may_edit_plan else []
+        replan = ["p: plan again"] if run.may_replan else []
+        self._print_choices(["r or Enter: run it", *edit, *replan, "f: show who reads what", "d: drop it"])
+        match self._keyboard.key().lower():
+            case "r" | "y" | "\r" | "\n":
+                return Approve()
+            case "e" if edit:
+                return self._edit(run)
+            case "p" if replan:
+                return self._plan_again()
+            case "f":
+                self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
+            case "d" | "n" | "q":
+                raise _PlanDropped
+        return None
 
-    def _plan_again(self, run: Run) -> Decision | None:
-        del run
+    def _plan_again(self) -> Decision | None:
         screen = self._printer.screen
         question = "What should be different? One line; an empty one goes back."
-        self._print([((line, "plain"),) for line in screen.wrap(question, screen.width)])
+        self._printer.print([((line, "plain"),) for line in screen.wrap(question, screen.width)])
         feedback = self._keyboard.line().strip()
         return Replan(feedback=feedback) if feedback else None
 
@@ -128,14 +119,6 @@ class PlanApprover:
                 raise _PlanDropped
         return key != "b"
 
-    def _show_flow(self, run: Run) -> Decision | None:
-        self._print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
-        return None
-
-    def _drop(self, run: Run) -> Decision | None:
-        del run
-        raise _PlanDropped
-
     def _print_choices(self, names: Sequence[str]) -> None:
         """Print the choices, as many on a line as fit."""
         lines, width = [""], self._printer.screen.width
@@ -145,7 +128,4 @@ class PlanApprover:
                 lines[-1] = joined
             else:
                 lines.append(name)
-        self._print([((line, "question"),) for line in lines])
-
-    def _print(self, lines: Sequence[Line]) -> None:
-        self._printer.print(lines)
+        self._printer.print([((line, "question"),) for line in lines])

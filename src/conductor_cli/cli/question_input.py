@@ -8,7 +8,7 @@ import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from conductor_cli.cli.output import print_notice
 from conductor_cli.core.conversation import continue_conversation
@@ -70,20 +70,26 @@ def _read_stdin(*, forced: bool) -> str:
         ready = [sys.stdin.buffer]
     if not ready:
         print_notice("waiting for the end of standard input; to give none: conductor ask … < /dev/null")
-    return decode_text(sys.stdin.buffer.read(LARGEST + 1), "stdin")
+    return read_text(sys.stdin.buffer, "stdin")
 
 
 def read_attachment(path: Path) -> File:
     """A text file to attach. Raises `UsageError`."""
+    return File(name=path.name, text=read_text_file(path))
+
+
+def read_text_file(path: Path, hint: str = "check its name") -> str:
+    """The text of a file. Raises `UsageError`, with `hint` where the file cannot be opened."""
     try:
         with path.open("rb") as file:
-            return File(name=path.name, text=decode_text(file.read(LARGEST + 1), str(path)))
+            return read_text(file, str(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
-def decode_text(data: bytes, source: str) -> str:
-    """`data` as text. Raises `UsageError` where it is not UTF-8, holds NUL bytes, or is too large."""
+def read_text(stream: BinaryIO, source: str) -> str:
+    """What a stream holds, as text. Raises `UsageError` where it is not UTF-8, holds NUL bytes, or is too large."""
+    data = stream.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise UsageError(f"{source} is larger than {LARGEST >> 20} MiB", hint="attach only the part that matters")
     try:
@@ -98,7 +104,7 @@ def decode_text(data: bytes, source: str) -> str:
 
 def _read_schema(path: Path) -> dict[str, Any]:
     try:
-        schema = json.loads(read_attachment(path).text)
+        schema = json.loads(read_text_file(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
     if not isinstance(schema, dict):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -144,9 +144,9 @@ class Session:
             stack.enter_context(stop_on_signals(run))
             approver = None
             if approve:
-                from conductor_cli.cli.plan_approval import open_approver
+                from conductor_cli.cli.plan_approval import PlanApprover
 
-                approver = stack.enter_context(open_approver(self.around))
+                approver = stack.enter_context(closing(PlanApprover(self.around)))
             result = await drive(run, view, store, approver, on_output_lost=leave_stdout)
         for error in result.errors:
             print_error(error)

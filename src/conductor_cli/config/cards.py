@@ -181,23 +181,19 @@ def _read(path: Path) -> Cards:
         data = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         return Cards(problem=f"{path} is damaged: {error}", foreign=True)
-    return _cards(data, path)
-
-
-def _cards(data: object, path: Path) -> Cards:
-    """Every card that can be read; the first that cannot is the problem."""
     if not isinstance(data, Mapping) or not isinstance(data.get("cards"), list):
         return Cards(problem=f"{path} is damaged: it is not a list of cards", foreign=True)
     if data.get("format") != FORMAT:
         return Cards(problem=f"{path} has the format {data.get('format')!r:.20}; this conductor reads {FORMAT}")
-    found: list[MeasuredCard] = []
+    # Every card that can be read counts; the first that cannot is the problem.
+    cards: list[MeasuredCard] = []
     problem = ""
     for number, item in enumerate(data["cards"], start=1):
         try:
-            found.append(load(MeasuredCard, item, f"card {number}"))
+            cards.append(load(MeasuredCard, item, f"card {number}"))
         except DecodeError as error:
             problem = problem or f"{path} is damaged: {error}"
-    return Cards(measured=tuple(found), problem=problem)
+    return Cards(measured=tuple(cards), problem=problem)
 
 
 def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = None) -> Path | None:
@@ -208,9 +204,13 @@ def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = 
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with exclusive_lock(lock or path.with_name(f".{path.name}.lock")):  # two that add cards both do
+        # Under the lock, two processes that add cards both succeed.
+        with exclusive_lock(lock or path.with_name(f".{path.name}.lock")):
             known = _read(path)
-            aside = _set_aside(path) if known.problem else None
+            aside = None
+            if known.problem:
+                names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+                aside = path.rename(next(name for name in names if not name.exists()))
             added = tuple(new)
             replaced = {(item.key, item.hash) for item in added}
             kept = [item for item in known.measured if (item.key, item.hash) not in replaced]
@@ -221,12 +221,3 @@ def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = 
             f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions"
         ) from None
     return aside
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename a damaged file to a name that no other file has."""
-    for number in count(1):
-        aside = path.with_name(f"{path.name}.damaged-{number}")
-        if not aside.exists():
-            return path.rename(aside)
-    raise AssertionError

@@ -135,6 +135,12 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
         raise ConfigError(f"{path} is not valid TOML: {error}", hint="fix the line, or move the file away") from None
 
 
+def own_section(paths: AppPaths, name: str) -> Mapping[str, Any]:
+    """A section of the tool's own file, not checked; empty where there is none. Raises `ConfigError`."""
+    section = read_toml(paths.own_file).values.get(name, {})
+    return section if isinstance(section, Mapping) else {}
+
+
 @contextmanager
 def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
     """The values of the tool's own file, to be changed in place; written whole or not at all. Raises `ConfigError`.

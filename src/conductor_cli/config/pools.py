@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from conductor_cli.config.files import AppPaths, Source, edit_settings_file, read_toml
-from conductor_cli.config.workers import WORKER_NAME, ConfiguredWorker, own_value, set_value
+from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
+from conductor_cli.config.workers import WORKER_NAME, ConfiguredWorker, set_value
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import Worker
 
@@ -107,12 +107,6 @@ def enabled_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tup
     return enabled
 
 
-def own_pools(where: AppPaths) -> Mapping[str, Any]:
-    """The tables of pools in the tool's own file, not checked. Raises `ConfigError`."""
-    tables = read_toml(where.own_file).values.get("pools", {})
-    return tables if isinstance(tables, Mapping) else {}
-
-
 def update_pool(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> None:
     """Put a pool into the tool's own file, or with None remove it. Raises `ConfigError` before anything is written."""
     if table is not None:
@@ -127,7 +121,11 @@ def update_pool(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> 
 
 def remove_from_pools(where: AppPaths, worker: str) -> tuple[str, ...]:
     """Remove a deleted worker from the tool's own pools, and a pool that this leaves empty; returns their names."""
-    names = [name for name, table in own_pools(where).items() if worker in _workers_in(table)]
+    names = [
+        name
+        for name, table in own_section(where, "pools").items()
+        if isinstance(table, Mapping) and isinstance(table.get("workers"), list) and worker in table["workers"]
+    ]
     if names:
         with edit_settings_file(where.own_file) as values:
             for name in names:
@@ -140,12 +138,7 @@ def remove_from_pools(where: AppPaths, worker: str) -> tuple[str, ...]:
 
 def stop_using_pool(where: AppPaths, name: str) -> bool:
     """Clear `conductor.pool` where it names a pool that was removed; returns whether it did. Raises `ConfigError`."""
-    if name in own_pools(where) or own_value(where, "conductor.pool") != name:
+    if name in own_section(where, "pools") or own_section(where, "conductor").get("pool") != name:
         return False
     set_value(where, "conductor.pool", None)
     return True
-
-
-def _workers_in(table: object) -> list[Any]:
-    value = table.get("workers") if isinstance(table, Mapping) else None
-    return value if isinstance(value, list) else []

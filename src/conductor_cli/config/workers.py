@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from conductor_cli.config.files import AppPaths, Source, edit_settings_file, read_toml
+from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
@@ -193,19 +193,9 @@ def _parse(kind: type[Any], table: _Table, key: str) -> Any:  # noqa: ANN401 - a
 # Changes to the tool's own file
 
 
-def own_worker_names(where: AppPaths) -> tuple[str, ...]:
-    """The names of the workers in the tool's own file, not checked. Raises `ConfigError`."""
-    return tuple(_own_tables(where))
-
-
-def _own_tables(where: AppPaths) -> Mapping[str, Any]:
-    tables = read_toml(where.own_file).values.get("workers", {})
-    return tables if isinstance(tables, Mapping) else {}
-
-
 def validate_worker(where: AppPaths, name: str, table: Mapping[str, Any]) -> Worker:
     """The worker that `update_worker` would make; nothing is written. Raises `ConfigError` that names no file."""
-    merged = _merge(_own_tables(where).get(name), table)
+    merged = _merge(own_section(where, "workers").get(name), table)
     source = Source(path=where.own_file, values={"workers": {name: merged}})
     try:
         return workers_of([source])[0].worker
@@ -240,10 +230,3 @@ def set_value(where: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 -
             values.get(section, {}).pop(key, None)
         else:
             values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value
-
-
-def own_value(where: AppPaths, name: str) -> Any:  # noqa: ANN401 - any TOML value
-    """A setting as the tool's own file has it, else None. Raises `ConfigError`."""
-    section, key = name.split(".")
-    values = read_toml(where.own_file).values.get(section, {})
-    return values.get(key) if isinstance(values, Mapping) else None

@@ -156,7 +156,7 @@ def check_pool(pool: Pool, limits: Limits) -> None:
                 hint="give it another name",
             )
     if not [worker for worker in pool if worker.kind != SELF]:
-        raise PolicyError("the pool has no workers", hint="add one with: conductor workers add NAME --kind KIND")
+        raise PolicyError("the pool has no workers", hint="add one with: conductor workers add")
     if limits.cost is not None:
         unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
         if unpriced:

@@ -1,6 +1,6 @@
 """A run as its readers see it: the fold of its events by `apply_event(trace, event) -> trace`.
 
-The live tree, the store's listing, `ask --resume`, evaluation and the run itself look at a `Trace`; folding a stored
+The live tree, the store's listing, a resumed run, evaluation and the run itself look at a `Trace`; folding a stored
 file gives the same one as folding the live stream.
 """
 

@@ -22,7 +22,7 @@ from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState, Scheduler
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
-"""The subtask of a review that `--recursion` appends to a plan."""
+"""The subtask of the review that `limits.recursion` appends to a plan."""
 LEAST_SHOWN: Final = 200
 """Characters of a question below which a conductor is not shown less: its context is too small for anything."""
 CLOSING: Final = " \t\r\n`}])."
@@ -172,7 +172,7 @@ class PlanStream:
 
 
 def announce_parsed(state: RunState, scheduler: Scheduler, item: ParsedStep) -> None:
-    """Schedule a planned step, and after the last one the review that `--recursion` asks for."""
+    """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     review = _review(state, item) if item.last and state.reviews > 0 else None
     scheduler.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:

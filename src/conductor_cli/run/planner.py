@@ -92,7 +92,7 @@ class Planner:
         """Why a plan that the conductor did not write cannot be run; None where it can.
 
         It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
-        that `--recursion` appends.
+        that `limits.recursion` appends.
         """
         state = self._state
         forbidden = policy_checks.plan_violation(state, plan)

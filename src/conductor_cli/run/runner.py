@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from functools import partial
 from typing import Final, Literal
 
@@ -73,7 +73,7 @@ class Run:
 
     # For whoever reads the run
 
-    async def __aiter__(self) -> AsyncIterator[ev.Event]:
+    async def __aiter__(self) -> AsyncGenerator[ev.Event, None]:
         if self._being_read:
             raise RuntimeError("the events of a run can be read only once")
         self._being_read = True

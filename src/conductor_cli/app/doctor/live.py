@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor.local_model import memory_shortage
@@ -19,14 +19,13 @@ from conductor_cli.app.worker_tests import run_worker_test
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.core.events import Event, PlanRejected, StepPlanned
+from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 from conductor_cli.keys.key_store import KeyStore
 from conductor_cli.models.llama import Llama
-from conductor_cli.run import Run
 
 Report = Callable[[Check], None]
 """Takes each result as soon as there is one."""
@@ -109,7 +108,7 @@ async def _plan(opened: OpenedConductor, started: float) -> Check:
     loaded = f"loaded in {time.monotonic() - started:.1f} s, " if local else ""
     # The limits of a run are not what is checked here; the limits of a day hold all the same.
     run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), plan_only=True)
-    events = [event async for event in _events_of(run)]
+    events = [event async for event in aiter(run)]
     seconds, trace = time.monotonic() - started, run.trace
     if trace.error is not None or not isinstance(trace.plan, Plan):
         failure = trace.error or Failure(kind="conductor", message="the model wrote no plan")
@@ -130,10 +129,6 @@ def _planning_failed(failure: Failure, seconds: float) -> Check:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
     return Check.failed("planning", replace(failure, hint=hint), seconds=seconds)
-
-
-def _events_of(run: Run) -> AsyncGenerator[Event, None]:
-    return cast("AsyncGenerator[Event, None]", aiter(run))
 
 
 def _no_workers(found: str) -> Check:
@@ -182,7 +177,7 @@ async def check_demo(settings: Settings) -> Check:
             opened = await open_conductor(settings, rehearsal=True)
             try:
                 run = opened.conductor.run(Question(text=DEMO_QUESTION))
-                async with aclosing(_events_of(run)) as events:
+                async with aclosing(aiter(run)) as events:
                     async for _ in events:
                         pass
             finally:
