@@ -18,7 +18,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.app.loaded_models import LoadedModels
+from conductor_cli.app.opened_conductor import LoadedModels
 from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
 from conductor_cli.cli.repl import prompt as prompt_module
 from conductor_cli.cli.repl.chat_session import ChatSession

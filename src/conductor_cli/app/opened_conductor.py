@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.loaded_models import LoadedModels
 from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner, resolve_profile
 from conductor_cli.app.policy_filter import build_guard, filter_pool
 from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
@@ -15,12 +16,49 @@ from conductor_cli.app.worker_selection import check_no_pool, resolve_pool, with
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import DayLimits, Pool, Worker
+from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
 from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
+
+
+class LoadedModels:
+    """Whoever opens the same worker again is given the model that is open. Close it."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model that is open, in the order of opening."""
+        return tuple(self._models.values())
+
+    def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
+        """The model of a worker. Raises as `catalog.open_model`."""
+        identity = _model_identity(worker)
+        if identity not in self._models:
+            self._models[identity] = open_model(worker, environ=environ, stored=stored)
+        return self._models[identity]
+
+    async def close(self) -> None:
+        """Close every model. One that fails to close must not hide the answer."""
+        models, self._models = self._models, {}
+        await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
+
+
+def _model_identity(worker: Worker) -> str:
+    """What of a worker its model depends on.
+
+    Of a local model these are its files alone, so that weights are in memory once: the model that plans and the
+    workers that use the same file take turns on it. Of another worker it is all but what is said or measured of it.
+    """
+    if worker.kind == "llama":
+        files = (worker.model, str(worker.options.get("adapter") or ""))
+        return repr(["llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files)])
+    return repr(replace(worker, about="", card=Card(), price=None, tags=()))
 
 
 @dataclass

@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -40,6 +40,7 @@ from conductor_cli.cli.output import (
 )
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.prompts import confirm_cost
+from conductor_cli.cli.signals import on_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_money, format_time
@@ -225,7 +226,13 @@ async def _run(
             evaluation = prepared.create(settings)
             command = resume_command.format(id=evaluation.id)
             try:
-                with show_progress(settings, quiet=quiet, unit="runs") as progress, _cancelled_by_sigterm():
+                # SIGTERM cancels the tasks as Ctrl-C does, and finished runs stay stored.
+                task = asyncio.current_task()
+                assert task is not None
+                with (
+                    show_progress(settings, quiet=quiet, unit="runs") as progress,
+                    on_signal(signal.SIGTERM, task.cancel),
+                ):
                     failed, cost = 0, Decimal(0)
                     progress.update("", done, total)
                     async with aclosing(prepared.run(evaluation)) as outcomes:
@@ -252,20 +259,6 @@ def _limit_reached(prepared: PreparedEvaluation, done: int, command: str) -> Fai
     message = f"the limit of ${prepared.budget.limit} is reached: {runs} cost {cost}"
     hint = f"continue tomorrow: {command}" if prepared.daily_limit else f"{command} --max-cost MORE"
     return Failure(kind="limit", message=message, hint=hint)
-
-
-@contextmanager
-def _cancelled_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does: the tasks are cancelled, and finished runs stay stored."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.prompts import can_ask, confirm
+from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -30,7 +31,11 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
     """Show how far model files are until the block ends."""
     from conductor_cli.cli.progress import show_progress
 
-    with _exit_on_sigterm(), show_progress(settings, quiet=quiet) as display:
+    def terminate(*_: object) -> None:
+        raise SystemExit(143)
+
+    # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are released.
+    with handle_signal(signal.SIGTERM, terminate), show_progress(settings, quiet=quiet) as display:
 
         def report(progress: Progress) -> None:
             if progress.note:
@@ -40,23 +45,6 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
             display.update(label, progress.done, progress.total if counted else 0)
 
         yield report
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as an error does, so that the cursor is shown again and locks are released."""
-
-    def end(*_: object) -> None:
-        raise SystemExit(143)
-
-    before = signal.getsignal(signal.SIGTERM)
-    with suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def download_model(plan: PullPlan, settings: Settings, *, quiet: bool) -> Manifest:

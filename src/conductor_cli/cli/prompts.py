@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from conductor_cli.cli.output import print_notice, terminal_width, wrap_lines
+from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import UsageError
 
 YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
@@ -66,8 +67,5 @@ def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) 
             f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
         )
     # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with handle_signal(signal.SIGINT, signal.default_int_handler):
         return confirm("Continue?", default=False)
-    finally:
-        signal.signal(signal.SIGINT, before)

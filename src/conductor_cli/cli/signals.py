@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -74,6 +74,19 @@ def _end_process() -> None:
 
 
 @contextmanager
+def handle_signal(number: signal.Signals, handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
+    """Have `handler` called at a signal until the block ends; not on a thread, where Python sets no handlers."""
+    before = signal.getsignal(number)
+    with suppress(ValueError):  # not the main thread
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
 def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
     """Have the running loop call `action` at a signal until the block ends."""
     loop, before = asyncio.get_running_loop(), signal.getsignal(number)
@@ -102,10 +115,8 @@ def default_signals() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in ENDING}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
+    with ExitStack() as handlers:
+        for number in ENDING:
+            handlers.enter_context(handle_signal(number, leave))
+        handlers.enter_context(handle_signal(signal.SIGINT, lambda *_: None))
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

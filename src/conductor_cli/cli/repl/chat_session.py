@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from conductor_cli.app.loaded_models import LoadedModels
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.app.opened_conductor import LoadedModels, OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.run_session import RunResult
 from conductor_cli.app.worker_selection import choose_workers

@@ -21,7 +21,7 @@ class SlashCompleter(Completer):
     """Completes lines that begin with a slash; questions are left alone."""
 
     def __init__(self, chat: ChatSession) -> None:
-        self._desk = chat
+        self._chat = chat
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -60,18 +60,18 @@ class SlashCompleter(Completer):
         return []
 
     def _workers(self) -> list[tuple[str, str]]:
-        listed = self._desk.session.settings.workers if not self._desk.rehearsal else ()
+        listed = self._chat.session.settings.workers if not self._chat.rehearsal else ()
         found = {item.worker.name: item.worker.about for item in listed if item.enabled}
-        if self._desk.conductor is not None:
-            found |= {worker.name: worker.about for worker in self._desk.conductor.pool}
+        if self._chat.conductor is not None:
+            found |= {worker.name: worker.about for worker in self._chat.conductor.pool}
         return list(found.items())
 
     def _steps(self) -> list[tuple[str, str]]:
-        steps = self._desk.runs[-1].steps if self._desk.runs else ()
+        steps = self._chat.runs[-1].steps if self._chat.runs else ()
         return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
 
     def _runs(self) -> list[tuple[str, str]]:
         try:
-            return [(name, "") for name in fast_list.run_names(str(self._desk.session.settings.paths.traces))]
+            return [(name, "") for name in fast_list.run_names(str(self._chat.session.settings.paths.traces))]
         except OSError:
             return []

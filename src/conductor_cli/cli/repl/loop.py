@@ -17,7 +17,7 @@ from conductor_cli.cli.keypress import end_on_ctrl_d, keep_typed_text
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.repl.history import history_directory
 from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
-from conductor_cli.cli.signals import default_signals, on_signal
+from conductor_cli.cli.signals import default_signals, handle_signal, on_signal
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
@@ -155,15 +155,12 @@ def _offer_model(chat: ChatSession, *, quiet: bool) -> bool:
     """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
     from conductor_cli.cli.model_download import offer_model
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with end_on_ctrl_d():
+        with handle_signal(signal.SIGINT, signal.default_int_handler), end_on_ctrl_d():
             offer_model(chat.session.settings, quiet=quiet)
     except KeyboardInterrupt:
         print_notice("")
         return False
-    finally:
-        signal.signal(signal.SIGINT, before)
     return True
 
 

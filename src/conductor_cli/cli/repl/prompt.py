@@ -123,23 +123,18 @@ class Prompt:
         keys = KeyBindings()
         keys.add("enter")(_accept)
         keys.add("c-j")(_accept)  # an Enter that was pressed before the prompt was shown
-        keys.add("escape", "enter")(_break)
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("c-c")(self._clear)
         return keys
 
     def _clear(self, event: KeyPressEvent) -> None:
         """Ctrl-C clears the line. Right after a Ctrl-C that stopped a run, it ends the chat."""
         empty = not event.current_buffer.text
-        if empty and self._was_just_stopped():
+        if empty and self.chat is not None and time.monotonic() - self.chat.stopped < TWICE:
             event.app.exit(exception=ChatEnded(INTERRUPTED))
         elif empty:
             run_in_terminal(lambda: print_notice("Ctrl-D leaves"))
         event.current_buffer.reset()
-
-    def _was_just_stopped(self) -> bool:
-        if self.chat is None:
-            return False
-        return time.monotonic() - self.chat.stopped < TWICE
 
     # What is shown
 
@@ -190,7 +185,3 @@ def _accept(event: KeyPressEvent) -> None:
         buffer.validate_and_handle()
     else:
         buffer.reset()
-
-
-def _break(event: KeyPressEvent) -> None:
-    event.current_buffer.insert_text("\n")
