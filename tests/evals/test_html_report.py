@@ -52,7 +52,7 @@ def test_the_page_needs_nothing_else() -> None:
     names = {name for name, _ in read.tags}
     assert not names & {"script", "link", "img", "iframe", "a", "object"}
     assert not re.search(r"(?i)https?:|url\(|@import|\bon\w+=|src=|href=", text)
-    assert ("meta", "default-src 'none'; style-src 'unsafe-inline'") in [
+    assert ("meta", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'") in [
         (name, given.get("content")) for name, given in read.tags
     ]
     assert "prefers-color-scheme: dark" in text

@@ -13,9 +13,10 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.store.trace_store import TraceStore
-from conductor_cli.views.html_export import POLICY, html_page
+from conductor_cli.views.html_export import html_page
 from conductor_cli.views.markdown_export import markdown_document
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 FOLDER = Path(__file__).parents[1] / "traces"
 RUNS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
 EVIL = (

@@ -8,7 +8,6 @@ newlines. A lone surrogate, which no encoding can write, becomes the replacement
 from __future__ import annotations
 
 import re
-from html import escape
 
 _LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -34,11 +33,6 @@ def sanitize(text: str) -> str:
 def one_line(text: str) -> str:
     """`text`, sanitized, with every run of white space as one space: for places with room for one line."""
     return " ".join(sanitize(text).split())
-
-
-def html_text(text: str) -> str:
-    """Any text on one line, safe in HTML and SVG."""
-    return escape(one_line(text))
 
 
 def escape_json(line: str) -> str:

@@ -53,8 +53,8 @@ def render_html(report: Report, cases: Sequence[Case] = (), outcomes: Sequence[O
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and only reports need it
 
     environment = Environment(
-        loader=PackageLoader("conductor_cli.evals", ""), autoescape=True, undefined=StrictUndefined,
-        finalize=_finalize, trim_blocks=True, lstrip_blocks=True,
+        loader=PackageLoader("conductor_cli"), autoescape=True, undefined=StrictUndefined, finalize=_finalize,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     spec, summary = report.spec, report.summary
     facts = {
