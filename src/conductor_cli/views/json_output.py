@@ -69,7 +69,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
     null when the run failed. Money is text, as in the trace, because a float is not exact. `alone` estimates what
     single workers would have cost for the same question; it is null when that cannot be compared.
     """
-    from conductor_cli.core.single_worker_cost import compare_with_single_worker  # loads the prompts, which takes long
+    from conductor_cli.core.estimate import compare_with_single_worker  # loads the prompts, which takes long
 
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",

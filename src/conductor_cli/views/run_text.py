@@ -158,7 +158,7 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
 
 def compare_single_workers(trace: Trace) -> str:
     """What single workers would have cost for the same question. Empty when that cannot be compared."""
-    from conductor_cli.core.single_worker_cost import compare_with_single_worker  # loads the prompts, which takes long
+    from conductor_cli.core.estimate import compare_with_single_worker  # loads the prompts, which takes long
 
     found = compare_with_single_worker(trace)
     if found is None:

@@ -191,6 +191,11 @@ def char_class_without(excluded: str) -> str:
     return f"[{''.join(ranges)}]"
 
 
+def text_without(excluded: str, most: int) -> str:
+    """A GBNF sequence for 1 to `most` characters other than these, the first of which is not blank."""
+    return f"{char_class_without(BLANK + excluded)} {char_class_without(excluded)}{{0,{most - 1}}}"
+
+
 def _code(point: int) -> str:
     return f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
 

@@ -15,21 +15,8 @@ from typing import Any
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
-from conductor_cli.core.plan_formats.base import (
-    BLANK,
-    ParsedStep,
-    PlanFormat,
-    PlanFormatContext,
-    access_sets,
-    alternatives,
-    char_class_without,
-    checked,
-    checked_accept,
-    literal,
-    parse_access,
-    parse_worker,
-    too_many,
-)
+from conductor_cli.core.plan_formats import base
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
 
 ACCEPT = '"accept":true'
 
@@ -78,7 +65,7 @@ class JsonParser:
         step = self._step(data)
         self._ended = sign == "]"
         if self._number >= self._context.rules.steps and not self._ended:
-            raise too_many(self._context, self._text[behind:])
+            raise base.too_many(self._context, self._text[behind:])
         self._at = behind
         self._number += 1
         return ParsedStep(number=self._number - 1, step=step, last=self._ended)
@@ -91,15 +78,15 @@ class JsonParser:
         access = data.get("access", [])
         cell = " ".join(map(str, access)) if isinstance(access, list) else str(access)
         step = Step(
-            worker=parse_worker(worker, self._context) or worker,
+            worker=base.parse_worker(worker, self._context) or worker,
             subtask=data.get("subtask", "").strip(),
-            access=parse_access(cell, self._number, self._context),
+            access=base.parse_access(cell, self._number, self._context),
         )
-        return checked(step, self._number, self._context, line)
+        return base.checked(step, self._number, self._context, line)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
         if self._number == self._context.first and _accepts(self._text):
-            yield checked_accept(self._context, _reasoning(self._text), self._text.strip()[:200])
+            yield base.checked_accept(self._context, _reasoning(self._text), self._text.strip()[:200])
         elif not self._ended or self._number == self._context.first:
             rest = self._text[self._at or 0 :].strip()
             raise PlanError(
@@ -149,19 +136,19 @@ def grammar(context: PlanFormatContext) -> str:
     """GBNF for compact JSON under the rules; a subtask holds no control characters."""
     head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
     plan = f'"\\"steps\\":[" step{context.first} "]"'
-    plan = f"({literal(ACCEPT)} | {plan})" if context.may_accept else plan
-    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {alternatives(context.allowed)}"]
+    plan = f"({base.literal(ACCEPT)} | {plan})" if context.may_accept else plan
+    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {base.alternatives(context.allowed)}"]
     for number in range(context.first, context.rules.steps + 1):
         follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
-        access = alternatives([",".join(map(str, chosen)) for chosen in access_sets(number, context)])
+        access = base.alternatives([",".join(map(str, chosen)) for chosen in base.access_sets(number, context)])
         lines.append(
             f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],\\"subtask\\":\\"" '
             f'text "\\"}}"{follows}'
         )
         lines.append(f"access{number} ::= {access}")
     quote = '"\\'
-    lines.append(f"text ::= {char_class_without(BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
-    lines.append(f'char ::= {char_class_without(quote)} | "\\\\" ["\\\\/nt]')
+    lines.append(f"text ::= {base.char_class_without(base.BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
+    lines.append(f'char ::= {base.char_class_without(quote)} | "\\\\" ["\\\\/nt]')
     return "\n".join(lines)
 
 

@@ -15,25 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
-from conductor_cli.core.plan_formats.base import (
-    ANSWER_DIRECTLY,
-    BLANK,
-    ParsedStep,
-    PlanFormat,
-    PlanFormatContext,
-    access_sets,
-    alternatives,
-    char_class_without,
-    checked,
-    checked_accept,
-    literal,
-    parse_access,
-    parse_worker,
-    too_many,
-)
+from conductor_cli.core.plan_formats import base
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
 
 ACCEPT = "accept"
 PLAN = "plan:"
@@ -88,7 +75,7 @@ class NativeParser:
             return
         if held.number >= self._context.rules.steps:
             # The step that was held back is not the last one the plan means, so it is not kept.
-            raise too_many(self._context, line)
+            raise base.too_many(self._context, line)
         yield held
 
     def _read(self, line: str) -> Iterator[ParsedStep | KeepAnswer]:
@@ -101,7 +88,7 @@ class NativeParser:
         clean = line if self._context.exact else _undecorated(line)
         if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
             self._accepted = True
-            yield checked_accept(self._context, self.reasoning, line)
+            yield base.checked_accept(self._context, self.reasoning, line)
         elif self._context.single:
             self._read_single(clean)
         elif self._is_step(clean):
@@ -112,12 +99,13 @@ class NativeParser:
 
     def _read_single(self, line: str) -> None:
         """The first line that names a worker is the plan; the text around it is a comment."""
-        worker = parse_worker(line.partition("|")[0], self._context)
+        worker = base.parse_worker(line.partition("|")[0], self._context)
         if worker is None or self._held is not None:
             self.reasoning += line + "\n"
             return
         access = self._context.all_before(self._number)
-        step = checked(Step(worker=worker, subtask=ANSWER_DIRECTLY, access=access), self._number, self._context, line)
+        step = Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access)
+        step = base.checked(step, self._number, self._context, line)
         self._held = ParsedStep(number=self._number, step=step, last=True)
 
     def _read_prose(self, line: str) -> None:
@@ -129,16 +117,15 @@ class NativeParser:
         if self._held is None:
             self.reasoning += line + "\n"
             return
-        held = self._held
-        step = Step(worker=held.step.worker, subtask=f"{held.step.subtask}\n{line.rstrip()}", access=held.step.access)
-        self._held = ParsedStep(number=held.number, step=step, last=False)
+        step = replace(self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}")
+        self._held = replace(self._held, step=step)
 
     def _hold(self, clean: str, line: str) -> None:
         cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
-        worker = parse_worker(cells["worker"], self._context) or cells["worker"].strip()
-        access = parse_access(cells["access"], self._number, self._context)
+        worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
+        access = base.parse_access(cells["access"], self._number, self._context)
         step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
-        step = checked(step, self._number, self._context, line)
+        step = base.checked(step, self._number, self._context, line)
         self._held = ParsedStep(number=self._number, step=step, last=False)
         self._number += 1
 
@@ -147,7 +134,7 @@ class NativeParser:
         if line.count("|") < 2 or _RULE.match(line):
             return False
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
-        if self._context.exact or parse_worker(cells["worker"], self._context) is not None:
+        if self._context.exact or base.parse_worker(cells["worker"], self._context) is not None:
             return True
         return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
 
@@ -204,30 +191,26 @@ def grammar(context: PlanFormatContext) -> str:
 
     Reasoning lines start with a dash, so that none of them can read `plan:`.
     """
-    labels = alternatives(context.allowed)
+    labels = base.alternatives(context.allowed)
     if context.single:
-        return f"root ::= {labels}" + (f" | {literal(ACCEPT)}" if context.may_accept else "")
+        return f"root ::= {labels}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
     last = context.rules.steps
-    lines = [f"root ::= {_root(context)}", f"label ::= {labels}"]
+    root = f"step{context.first}"
+    if context.may_accept:
+        root = f"({base.literal(ACCEPT)} | {root})"
+    if context.reasons:
+        root = f'thought{{0,8}} "plan:\\n" {root}'
+    lines = [f"root ::= {root}", f"label ::= {labels}"]
     for number in range(context.first, last + 1):
         follows = f' ("\\n" step{number + 1})?' if number < last else ""
         columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
-        cells = f" {literal(context.bar)} ".join(columns[column] for column in context.order)
-        access = [" ".join(map(str, chosen)) or "-" for chosen in access_sets(number, context)]
-        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {alternatives(access)}"]
-    lines.append(
-        f"subtask ::= {char_class_without(BLANK + '|')} {char_class_without('|')}{{0,{context.subtask_chars - 1}}}"
-    )
+        cells = f" {base.literal(context.bar)} ".join(columns[column] for column in context.order)
+        access = [" ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)]
+        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {base.alternatives(access)}"]
+    lines.append(f"subtask ::= {base.text_without('|', context.subtask_chars)}")
     if context.reasons:
-        lines.append(f'thought ::= "- " {char_class_without("")}{{1,300}} "\\n"')
+        lines.append(f'thought ::= "- " {base.char_class_without("")}{{1,300}} "\\n"')
     return "\n".join(lines)
-
-
-def _root(context: PlanFormatContext) -> str:
-    plan = f"step{context.first}"
-    if context.may_accept:
-        plan = f"({literal(ACCEPT)} | {plan})"
-    return f'thought{{0,8}} "plan:\\n" {plan}' if context.reasons else plan
 
 
 def instructions(context: PlanFormatContext) -> str:

@@ -18,19 +18,8 @@ from collections.abc import Iterator
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, Step
-from conductor_cli.core.plan_formats.base import (
-    BLANK,
-    ParsedStep,
-    PlanFormat,
-    PlanFormatContext,
-    access_sets,
-    alternatives,
-    char_class_without,
-    checked,
-    checked_accept,
-    parse_access,
-    too_many,
-)
+from conductor_cli.core.plan_formats import base
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
 
 _LABEL = re.compile(
     r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
@@ -80,13 +69,13 @@ class PublishedParser:
             return
         known = _digits(ids.items)
         if len(known) > self._context.rules.steps - self._context.first + 1:
-            raise too_many(self._context, self._tail())
+            raise base.too_many(self._context, self._tail())
         if len(known) == len(subtasks.items):
             yield from self._steps(known, subtasks.items, access.items)
         if access.closed:
             self._whole = True
             if not ids.items and not subtasks.items and not access.items:
-                yield checked_accept(self._context, self.reasoning, self._tail())
+                yield base.checked_accept(self._context, self.reasoning, self._tail())
             elif not 0 < len(known) == len(subtasks.items) == len(access.items):
                 counts = f"{len(known)} ids, {len(subtasks.items)} subtasks, {len(access.items)} access entries"
                 raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
@@ -99,9 +88,9 @@ class PublishedParser:
             step = Step(
                 worker=self._context.labels.get(ids[index], ids[index]),
                 subtask=_unquoted(subtasks[index]),
-                access=parse_access(access[index], number, self._context, base=0),
+                access=base.parse_access(access[index], number, self._context, base=0),
             )
-            step = checked(step, number, self._context, f"{ids[index]} {access[index]} {subtasks[index]}")
+            step = base.checked(step, number, self._context, f"{ids[index]} {access[index]} {subtasks[index]}")
             self._given += 1
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
@@ -138,7 +127,8 @@ class _List:
         while at < len(text) and not made.closed:
             sign = text[at]
             if quote:
-                if sign == quote and (not strings or _closes(text, at)):
+                # A quote ends its string if a bracket follows it, or a comma and the first sign of another element.
+                if sign == quote and (not strings or _CLOSING.match(text, at + 1)):
                     quote = ""
                 at += sign == "\\"
             elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
@@ -160,11 +150,6 @@ class _List:
         item = text[begin:end].strip()
         self.items += [item] if item else []
         return end
-
-
-def _closes(text: str, at: int) -> bool:
-    """Whether a quote ends its string: a bracket follows it, or a comma and the first sign of another element."""
-    return _CLOSING.match(text, at + 1) is not None
 
 
 def _digits(ids: list[str]) -> list[str]:
@@ -215,8 +200,8 @@ def grammar(context: PlanFormatContext) -> str:
     sizes = range(1, context.rules.steps - context.first + 2)
     options = [f"plan{size}" for size in sizes]
     options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
-    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {alternatives(context.allowed)}"]
-    lines += ["reasoning ::= thought{0,8}", f'thought ::= {char_class_without("=:[")}{{1,300}} "\\n"']
+    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {base.alternatives(context.allowed)}"]
+    lines += ["reasoning ::= thought{0,8}", f'thought ::= {base.char_class_without("=:[")}{{1,300}} "\\n"']
     for size in sizes:
         ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
         entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
@@ -224,19 +209,13 @@ def grammar(context: PlanFormatContext) -> str:
             f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
         )
     for number in range(context.first, context.rules.steps + 1):
-        entries = alternatives(_entries(number, context))
-        lines.append(f"access{number} ::= {entries}")
+        # The given text, which has no position, is seen through `"all"`.
+        positions = [chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen]
+        allowed = [*(json.dumps([item - 1 for item in chosen]) for chosen in positions), '["all"]']
+        lines.append(f"access{number} ::= {base.alternatives(allowed)}")
     quotes = '"\\`“”„‘’'
-    body = f"{char_class_without(BLANK + quotes)} {char_class_without(quotes)}{{0,{context.subtask_chars - 1}}}"
-    lines.append(f'text ::= "\\"" {body} "\\""')
+    lines.append(f'text ::= "\\"" {base.text_without(quotes, context.subtask_chars)} "\\""')
     return "\n".join(lines)
-
-
-def _entries(number: int, context: PlanFormatContext) -> list[str]:
-    """Every access entry step `number` may have; the given text, which has no position, is seen through `"all"`."""
-    positions = [chosen for chosen in access_sets(number, context) if GIVEN not in chosen]
-    entries = [json.dumps([item - 1 for item in chosen]) for chosen in positions]
-    return [*entries, '["all"]']
 
 
 def instructions(context: PlanFormatContext) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from conductor_cli.core.estimate import OVERHEAD
+from conductor_cli.core.estimate import OVERHEAD, WorkerCost, compare_with_single_worker
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.single_worker_cost import WorkerCost, compare_with_single_worker
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import FREE, Price, Usage
 
