@@ -10,8 +10,8 @@ from conductor_cli.evals.converters import SETS
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import NAMES
 from conductor_cli.keys.entry import PROVIDERS
-from conductor_cli.models.builtin import shipped_pools
 from conductor_cli.models.catalog import kinds
+from conductor_cli.models.presets import shipped_pools
 from conductor_cli.models.sampling_options import EFFORTS
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {

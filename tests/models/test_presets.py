@@ -15,10 +15,9 @@ import pytest
 
 from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.models import builtin
-from conductor_cli.models.builtin import ShippedWorker, builtin_card, shipped_pools
+from conductor_cli.models import presets
 from conductor_cli.models.catalog import check_options
-from conductor_cli.models.presets import PRESETS, as_of, price_name, shipped
+from conductor_cli.models.presets import PRESETS, ShippedWorker, as_of, builtin_card, price_name, shipped, shipped_pools
 
 WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
 
@@ -39,8 +38,8 @@ def test_the_table_of_providers_is_dated_and_read_when_it_is_needed() -> None:
     code = (
         "import sys\n"
         "import conductor_cli.cli.commands\n"
-        "import conductor_cli.models.presets as p, conductor_cli.models.builtin as c\n"
-        "caches = (p._providers, p.shipped, c._cards_by_model)\n"
+        "import conductor_cli.models.presets as p\n"
+        "caches = (p._providers, p.shipped, p._cards_by_model)\n"
         "print(*(found.cache_info().misses for found in caches))\n"
         "len(p.PRESETS)\n"
         "print(p._providers.cache_info().misses)\n"
@@ -87,10 +86,10 @@ def test_no_two_shipped_workers_have_one_name() -> None:
     assert len({worker.name for worker in WORKERS}) == len(WORKERS)
 
 
-CARDS = [line for lines in builtin._cards_by_model().values() for line in lines]
+CARDS = [line for lines in presets._cards_by_model().values() for line in lines]
 
 
-@pytest.mark.parametrize("name", builtin._cards_by_model())
+@pytest.mark.parametrize("name", presets._cards_by_model())
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
     """The models of cards are named as in the price table, and answer questions."""
     assert prices[name]["mode"] == "chat"

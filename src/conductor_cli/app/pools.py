@@ -8,7 +8,7 @@ from typing import Any
 
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.worker_selection import POOL_GONE, POOL_SETTING
-from conductor_cli.app.workers import WorkerRow, describe_workers
+from conductor_cli.app.workers import WorkerRow, describe_workers, not_own_error
 from conductor_cli.config import AppPaths, NamedPool, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.pools import find_pool, pool_members, stop_using_pool, update_pool
@@ -16,7 +16,7 @@ from conductor_cli.config.workers import set_value, update_worker
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.models.builtin import ShippedPool, ShippedWorker, builtin_card, shipped_pools
+from conductor_cli.models.presets import ShippedPool, ShippedWorker, builtin_card, shipped_pools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,11 @@ def list_pools(settings: Settings) -> list[PoolRow]:
         for pool in settings.pools
     ]  # fmt: skip
     taken = {row.name for row in rows}
-    shipped = [pool for name, pool in shipped_pools().items() if name not in taken]
-    return rows + [
-        PoolRow(name=pool.name, about=pool.about, workers=tuple(worker.name for worker in pool.workers))
-        for pool in shipped
-    ]
+    for name, pool in shipped_pools().items():
+        if name not in taken:
+            members = tuple(worker.name for worker in pool.workers)
+            rows.append(PoolRow(name=name, about=pool.about, workers=members))
+    return rows
 
 
 def find_shipped_pool(settings: Settings, name: str) -> ShippedPool | None:
@@ -170,11 +170,7 @@ def remove_pool(paths: AppPaths, name: str, load: Callable[[], Settings]) -> tup
     The settings are loaded only for an error: the pool that is to be removed may be why they cannot be loaded.
     """
     if name not in own_section(paths, "pools"):
-        sources = {pool.name: pool.source for pool in load().pools}
-        if name in sources:
-            message = f"pool {name!r} is in {sources[name]}, which conductor does not change"
-            raise ConfigError(message, hint="edit the file yourself")
-        raise UsageError(f"no pool is named {name!r}", hint=f"known: {', '.join(sources) or 'none'}")
+        raise not_own_error("pool", name, {pool.name: pool.source for pool in load().pools})
     update_pool(paths, name, None)
     return (POOL_GONE,) if stop_using_pool(paths, name) else ()
 

@@ -16,7 +16,7 @@ from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section, read_toml
 from conductor_cli.config.pools import remove_from_pools, stop_using_pool
 from conductor_cli.config.workers import update_worker, validate_worker
-from conductor_cli.core.errors import ConfigError, KeyMissing, ModelError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, ModelError, UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
@@ -113,7 +113,10 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     kind, model = given.get("kind") or before.get("kind"), given.get("model")
     changes = {key: value for key, value in given.items() if value is not None}
     if kind == "llama" and model:
-        changes["model"] = _existing_file(model)
+        path = Path(model).expanduser()
+        if not path.is_file():
+            raise UsageError(f"there is no file {model!r}", hint="--kind llama needs --model FILE.gguf")
+        changes["model"] = str(path.absolute())
     if given.get("kind") == "llama" and not (model or before.get("model")):
         raise UsageError("no model file is given", hint="--kind llama needs --model FILE.gguf")
     for option in unset:
@@ -140,13 +143,6 @@ def _try_to_open(worker: Worker, settings: Settings) -> None:
             read_model_info(Path(worker.model))
     except ModelError as error:
         raise ConfigError(error.message, hint=error.hint) from None
-
-
-def _existing_file(model: str) -> str:
-    path = Path(model).expanduser()
-    if not path.is_file():
-        raise UsageError(f"there is no file {model!r}", hint="--kind llama needs --model FILE.gguf")
-    return str(path.absolute())
 
 
 def parse_price(text: str | None) -> dict[str, str] | None:
@@ -189,11 +185,14 @@ def _check_own(paths: AppPaths, names: Sequence[str], load: Callable[[], Setting
     The settings are loaded only for the error: a worker that is to be removed may be why they cannot be loaded.
     """
     own = own_section(paths, "workers")
-    missing = next((name for name in names if name not in own), None)
-    if missing is None:
-        return
-    sources = {item.worker.name: item.source for item in load().workers}
-    if missing in sources:
-        message = f"worker {missing!r} is in {sources[missing]}, which conductor does not change"
-        raise ConfigError(message, hint="edit the file yourself")
-    raise UsageError(f"no worker is named {missing!r}", hint=f"known: {', '.join(sources) or 'none'}")
+    for name in names:
+        if name not in own:
+            raise not_own_error("worker", name, {item.worker.name: item.source for item in load().workers})
+
+
+def not_own_error(what: str, name: str, sources: Mapping[str, str]) -> ConductorError:
+    """Why a worker or pool cannot be removed: it is in a file that the user writes, or there is none."""
+    if name in sources:
+        message = f"{what} {name!r} is in {sources[name]}, which conductor does not change"
+        return ConfigError(message, hint="edit the file yourself")
+    return UsageError(f"no {what} is named {name!r}", hint=f"known: {', '.join(sources) or 'none'}")

@@ -14,8 +14,7 @@ from conductor_cli.cli.output import print_json, print_line, print_notice, print
 from conductor_cli.cli.workers import format_card, format_model, format_options
 from conductor_cli.config import Settings, app_paths
 from conductor_cli.core.formatting import UNKNOWN, format_count
-from conductor_cli.models.builtin import ShippedPool
-from conductor_cli.models.presets import as_of
+from conductor_cli.models.presets import ShippedPool, as_of
 
 app = typer.Typer(help="Name sets of workers and choose one of them.", no_args_is_help=True)
 

@@ -23,8 +23,8 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Price
-from conductor_cli.models.builtin import builtin_card
 from conductor_cli.models.disk import exclusive_lock, write_atomically
+from conductor_cli.models.presets import builtin_card
 
 FORMAT: Final = 1
 

@@ -14,6 +14,7 @@ from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own
 from conductor_cli.config.workers import WORKER_NAME, ConfiguredWorker, set_value
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import Worker
+from conductor_cli.models.presets import shipped_pools
 
 _KEYS: Final = ("workers", "about")
 _EXAMPLE: Final = 'for example: workers = ["a", "b"]'
@@ -80,8 +81,6 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
     known = {pool.name: pool for pool in pools}
     if name in known:
         return known[name]
-    from conductor_cli.models.builtin import shipped_pools  # only for the hint
-
     if name in shipped_pools():
         raise ConfigError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")
     hint = f"known: {', '.join(known)}" if known else f"conductor pools add {name:.60} WORKER…"

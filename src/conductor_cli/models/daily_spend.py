@@ -185,13 +185,9 @@ class DailySpend:
             self._database = None  # the user removed the file: begin a new one
         if self._database is None:
             self._database = _open_database(path)
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with self._database:  # commits at the end, or rolls back
+            self._database.execute("BEGIN IMMEDIATE")
             yield self._database
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
     def _day(self, database: sqlite3.Connection) -> date:
         """Today; tomorrow if the clock was there already."""

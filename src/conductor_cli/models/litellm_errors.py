@@ -76,7 +76,11 @@ def error_kind(error: BaseException) -> ModelErrorReason:
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
             return reason_of(cause)[0] if status == 0 else kind_of_status(status, ErrorBody(None))
-    return next((reason for cause in _causes(error) if (reason := _reason(cause))), "internal")
+    for cause in _causes(error):
+        for kind in type(cause).__mro__:
+            if kind.__name__ in REASONS and kind.__module__.partition(".")[0] in ("litellm", "openai"):
+                return REASONS[kind.__name__]
+    return "internal"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -84,13 +88,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _reason(error: BaseException) -> ModelErrorReason | None:
-    for kind in type(error).__mro__:
-        if kind.__name__ in REASONS and kind.__module__.partition(".")[0] in ("litellm", "openai"):
-            return REASONS[kind.__name__]
-    return None
 
 
 def _words(error: BaseException) -> tuple[str, ErrorBody]:

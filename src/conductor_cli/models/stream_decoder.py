@@ -64,10 +64,8 @@ class ReplyDecoder:
         if reason := choice.get("finish_reason"):
             self.finish = FINISHES.get(str(reason).lower(), "other")
         delta = choice.get("delta") or choice.get("message")
-        return self.delta(delta) if isinstance(delta, Mapping) else None
-
-    def delta(self, delta: Mapping[str, Any]) -> Chunk | None:
-        """What one delta adds."""
+        if not isinstance(delta, Mapping):
+            return None
         said, thought = _parts(delta.get("content"))
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
         if refusal := _text(delta.get("refusal")):
