@@ -19,7 +19,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from conductor_cli.app.opened_conductor import LoadedModels
-from conductor_cli.cli.options import GlobalOptions, Progress, RunOptions
+from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.repl import prompt as prompt_module
 from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import find_command, run_command
@@ -36,7 +36,7 @@ from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
 def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
     """Open a chat, run `work` in it, close it and return it."""
     own = {name: how.pop(name) for name in ("only", "system") if name in how}
-    chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none, **how), **own)
+    chat = ChatSession(GlobalOptions(), RunOptions(progress="none", **how), **own)
 
     async def all_of_it() -> None:
         chat.begin()
@@ -389,7 +389,7 @@ def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
     """A problem that is fixed while the chat is open no longer matters at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
-    chat = ChatSession(GlobalOptions(), RunOptions(progress=Progress.none))
+    chat = ChatSession(GlobalOptions(), RunOptions(progress="none"))
     chat.failed = failed.append
 
     async def work() -> None:

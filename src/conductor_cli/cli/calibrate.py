@@ -44,7 +44,7 @@ def calibrate(
 
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal has its own cases", hint="leave out the file, or --rehearsal")
-    flags = opt.check_settings({"output.progress": progress.value if progress else None, "conductor.pool": pool})
+    flags = opt.check_settings({"output.progress": progress, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     calibration = plan_calibration(
         settings, cases, workers=opt.parse_names(workers), count=count, seed=seed, rehearsal=rehearsal, repeat=again,

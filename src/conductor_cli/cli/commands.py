@@ -84,7 +84,7 @@ def conductor(
     del version
     if debug and quiet:
         raise UsageError("--debug and --quiet exclude each other")
-    context.obj = GlobalOptions(config=config_file, color=color.value if color else None, debug=debug, quiet=quiet)
+    context.obj = GlobalOptions(config=config_file, color=color, debug=debug, quiet=quiet)
     if context.invoked_subcommand is not None:
         return
     if is_interactive():

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Literal
 
 import typer
 
 from conductor_cli.cli.output import print_line
 from conductor_cli.core.errors import ConductorError
 
-
-class Shell(StrEnum):
-    """The shells that have a completion script."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
-    powershell = "powershell"
-
-
-SUFFIXES: Final = {Shell.powershell: "ps1"}
-"""File endings of scripts that are not called after the shell."""
+Shell = Literal["bash", "zsh", "fish", "powershell"]
 
 
 def completions(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
@@ -35,8 +23,9 @@ def completions(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> N
     here = Path(__file__).resolve()
     # In a wheel the scripts are inside the package, in a checkout at the top level.
     places = (here.parents[1] / "completions", here.parents[3] / "completions")
+    suffix = "ps1" if shell == "powershell" else shell
     for place in places:
-        script = place / f"conductor.{SUFFIXES.get(shell, shell.value)}"
+        script = place / f"conductor.{suffix}"
         if script.is_file():
             print_line(script.read_text(encoding="utf-8").rstrip("\n"))
             return

@@ -125,7 +125,7 @@ def evaluate(
 ) -> None:
     """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
     flags = {"conductor.model": conductor, "conductor.pool": pool}
-    flags |= {"output.progress": progress.value if progress else None}
+    flags |= {"output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)

@@ -13,9 +13,8 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 
@@ -30,43 +29,15 @@ class GlobalOptions:
     """The options before the command."""
 
     config: str | None = None
-    color: str | None = None
+    color: Color | None = None
     debug: bool = False
     quiet: bool = False
 
 
-class Color(StrEnum):
-    """When to use colour."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
-class Mode(StrEnum):
-    """How a question is planned."""
-
-    mini = "mini"
-    auto = "auto"
-    ultra = "ultra"
-
-
-class Format(StrEnum):
-    """The output on stdout."""
-
-    answer = "answer"
-    json = "json"
-    jsonl = "jsonl"
-
-
-class Progress(StrEnum):
-    """The progress display on stderr."""
-
-    auto = "auto"
-    tree = "tree"
-    plain = "plain"
-    none = "none"
-
+Color = Literal["auto", "always", "never"]
+Mode = Literal["mini", "auto", "ultra"]
+Format = Literal["answer", "json", "jsonl"]
+Progress = Literal["auto", "tree", "plain", "none"]
 
 Words = Annotated[
     list[str] | None,
@@ -171,7 +142,7 @@ class RunOptions:
             show_default=False,
         ),
     ] = None
-    format: FormatOption = Format.answer
+    format: FormatOption = "answer"
     progress: ProgressOption = None
     brief: Annotated[bool, typer.Option("--brief", help="Show each finished step as one line.")] = False
     rehearsal: Annotated[
@@ -193,7 +164,7 @@ class RunOptions:
     def settings(self) -> dict[str, Any]:
         """What the options say, as checked settings by name. Raises `UsageError`."""
         given = {
-            "conductor.mode": self.mode.value if self.mode else None,
+            "conductor.mode": self.mode,
             "conductor.model": self.conductor,
             "conductor.pool": self.pool,
             "conductor.gpu_layers": self.gpu_layers,
@@ -205,7 +176,7 @@ class RunOptions:
             "limits.calls": self.max_calls,
             "limits.seconds": self.max_time,
             "policy.approve": self.approve or None,
-            "output.progress": self.progress.value if self.progress else None,
+            "output.progress": self.progress,
             "output.brief": self.brief or None,
         }
         return check_settings(given | policy_settings(self.allow, self.deny, self.local_only))

@@ -37,7 +37,7 @@ class Session:
         self.options = options
         self.settings: Settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
         self.store = TraceStore(self.settings.paths.traces)
-        self.output: OutputName = options.format.value
+        self.output: OutputName = options.format
         self.quiet = common.quiet
         self.keep = bool(self.settings["traces.keep"]) and not options.no_trace
         self.rehearsal = options.rehearsal

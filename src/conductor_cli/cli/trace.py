@@ -179,14 +179,14 @@ def replay(
     speed: Annotated[
         float, typer.Option("--speed", min=0, help="4 is four times as fast; 0 shows everything at once.")
     ] = 1.0,
-    format_: opt.FormatOption = opt.Format.answer,
+    format_: opt.FormatOption = "answer",
     progress: opt.ProgressOption = None,
 ) -> None:
     """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
-    flags = {"output.color": context.obj.color, "output.progress": progress and progress.value}
+    flags = {"output.color": context.obj.color, "output.progress": progress}
     settings, store = display_settings(context.obj.config, flags), open_trace_store()
     events = store.events(store.find(run))
-    view = open_replay_view(settings, format_.value, quiet=context.obj.quiet)
+    view = open_replay_view(settings, format_, quiet=context.obj.quiet)
     try:
         code = replay_events(events, view, speed)
     except BrokenPipeError:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.options import Mode, check_settings
+from conductor_cli.cli.options import check_settings
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.question_input import read_attachment
 from conductor_cli.cli.repl import display
@@ -55,7 +55,7 @@ def find_command(line: str) -> tuple[Command, str] | None:
 
 async def _mode(chat: ChatSession, rest: str) -> None:
     if rest:
-        if rest not in list(Mode):
+        if rest not in display.MODES:
             raise UsageError(f"unknown mode {rest!r:.40}", hint="known: mini, auto, ultra")
         await chat.change({"conductor.mode": rest})
     print_notice(display.describe_mode(chat.session.settings["conductor.mode"]))

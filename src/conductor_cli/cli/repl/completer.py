@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from conductor_cli.cli.options import Mode
 from conductor_cli.cli.repl.commands import COMMANDS, LIMITS
+from conductor_cli.cli.repl.display import MODES
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.store import fast_list
 
@@ -50,7 +50,7 @@ class SlashCompleter(Completer):
         """The possible next words of a command, each with a description."""
         place = (name, len(before))
         if place == ("/mode", 0):
-            return [(mode.value, "") for mode in Mode]
+            return [(mode, "") for mode in MODES]
         if place == ("/limits", 0):
             return [(limit.name.partition(".")[2], limit.help) for limit in LIMITS]
         if place in {("/workers", 0), ("/redo", 1)}:
