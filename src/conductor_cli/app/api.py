@@ -44,6 +44,25 @@ ApprovePlan = Callable[[Plan], bool]
 """Called with each plan before any worker is called; false drops the plan and ends the run."""
 
 
+class OpenOptions(TypedDict, total=False):
+    """The arguments of `open` and `open_async`, all of which may be left out."""
+
+    workers: Sequence[str]
+    """The only workers to use, by name."""
+    rehearsal: bool
+    """Use the demo models that ship with this package."""
+    seed: int | None
+    """Makes sampling repeatable."""
+    store: bool
+    """False: no traces are stored."""
+    approve: ApprovePlan | None
+    """Called with each plan."""
+    settings: Mapping[str, Any]
+    """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they override files."""
+    config: str | Path | None
+    """The settings file to use instead of `config.toml`."""
+
+
 class AskOptions(TypedDict, total=False):
     """The arguments of `ask` besides the question, all of which may be left out."""
 
@@ -149,24 +168,18 @@ class AsyncRun(_RunProperties):
 class AsyncConductor:
     """A conductor with its models open, as an asynchronous context manager. Made by `open_async`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        workers: Sequence[str] = (),
-        rehearsal: bool = False,
-        seed: int | None = None,
-        store: bool = True,
-        approve: ApprovePlan | None = None,
-    ) -> None:
-        if settings["policy.approve"] and approve is None:
+    def __init__(self, **options: Unpack[OpenOptions]) -> None:
+        """Read the settings. Raises `ConfigError` or `PolicyError`."""
+        flags = {name: find_setting(name).check(value) for name, value in options.get("settings", {}).items()}
+        self.settings = _load_settings(options.get("config"), flags)
+        self._approve = options.get("approve")
+        if self.settings["policy.approve"] and self._approve is None:
             raise PolicyError("policy.approve is on, so plans need approval", hint="pass approve=, a function")
-        self.settings = settings
-        self._workers = tuple(workers)
-        self._rehearsal = rehearsal
-        self._seed = seed
-        self._approve = approve
-        self._store = TraceStore(settings.paths.traces) if store and settings["traces.keep"] else None
+        self._workers = tuple(options.get("workers", ()))
+        self._rehearsal = options.get("rehearsal", False)
+        self._seed = options.get("seed")
+        is_stored = options.get("store", True) and self.settings["traces.keep"]
+        self._store = TraceStore(self.settings.paths.traces) if is_stored else None
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:
@@ -316,37 +329,9 @@ class _LoopThread:
         self._loop.close()
 
 
-class OpenOptions(TypedDict, total=False):
-    """The arguments of `open` and `open_async`, all of which may be left out."""
-
-    workers: Sequence[str]
-    """The only workers to use, by name."""
-    rehearsal: bool
-    """Use the demo models that ship with this package."""
-    seed: int | None
-    """Makes sampling repeatable."""
-    store: bool
-    """False: no traces are stored."""
-    approve: ApprovePlan | None
-    """Called with each plan."""
-    settings: Mapping[str, Any]
-    """Values by the names that `conductor config show` lists, as `{"limits.cost": "0.10"}`; they override files."""
-    config: str | Path | None
-    """The settings file to use instead of `config.toml`."""
-
-
 def open_async(**options: Unpack[OpenOptions]) -> AsyncConductor:
     """A conductor to use in `async with`. Raises `ConfigError` or `PolicyError`."""
-    flags = {name: find_setting(name).check(value) for name, value in options.get("settings", {}).items()}
-    config = options.get("config")
-    return AsyncConductor(
-        load_settings(os.environ, flags, str(config) if config is not None else None),
-        workers=options.get("workers", ()),
-        rehearsal=options.get("rehearsal", False),
-        seed=options.get("seed"),
-        store=options.get("store", True),
-        approve=options.get("approve"),
-    )
+    return AsyncConductor(**options)
 
 
 def open(**options: Unpack[OpenOptions]) -> SyncConductor:  # noqa: A001 - as `conductor_cli.open`
@@ -367,6 +352,9 @@ def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
 
 
 def _find(run: str, config: str | Path | None) -> tuple[TraceStore, str]:
-    settings = load_settings(os.environ, {}, str(config) if config is not None else None)
-    store = TraceStore(settings.paths.traces)
+    store = TraceStore(_load_settings(config, {}).paths.traces)
     return store, store.find(run)
+
+
+def _load_settings(config: str | Path | None, flags: Mapping[str, Any]) -> Settings:
+    return load_settings(os.environ, flags, str(config) if config is not None else None)

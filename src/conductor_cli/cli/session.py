@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import RunResult, drive
@@ -87,22 +87,14 @@ class Session:
         plans = given is None or self.settings.limits.recursion > 0 or any(step.worker == SELF for step in given.steps)
         self._check(question, plans=plans)
 
+        stored = (*resume.pool.names, *needs) if resume is not None else ()
+        streams = self.output == "answer" and sys.stdout.isatty()
+
         async def run() -> int:
-            opened = await open_conductor(
-                self.settings,
-                only=only,
-                stored=(*resume.pool.names, *needs) if resume is not None else (),
-                planning=plans,
-                streams=self.output == "answer" and sys.stdout.isatty(),
-                seed=self.options.seed,
-                rehearsal=self.rehearsal,
-            )
-            try:
-                check_allowed(opened.conductor.pool_policy, needs)
-                choose_workers(opened.conductor.pool, needs)
-                return (await self.put(opened.conductor, question, plan=plan, resume=resume)).exit_code
-            finally:
-                await close_conductor(opened)
+            async with self._opened(only=only, stored=stored, planning=plans, streams=streams) as conductor:
+                check_allowed(conductor.pool_policy, needs)
+                choose_workers(conductor.pool, needs)
+                return (await self.put(conductor, question, plan=plan, resume=resume)).exit_code
 
         return asyncio.run(run())
 
@@ -111,13 +103,21 @@ class Session:
         self._check(question, plans=True)
 
         async def run() -> RunResult:
-            opened = await open_conductor(self.settings, only=only, seed=self.options.seed, rehearsal=self.rehearsal)
-            try:
-                return await self.put(without_reviews(opened.conductor), question, plan_only=True)
-            finally:
-                await close_conductor(opened)
+            async with self._opened(only=only) as conductor:
+                return await self.put(without_reviews(conductor), question, plan_only=True)
 
         return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
+        """A conductor whose models are closed at the end; problems with recording the spending are printed."""
+        opened = await open_conductor(self.settings, seed=self.options.seed, rehearsal=self.rehearsal, **how)
+        try:
+            yield opened.conductor
+        finally:
+            await opened.close()
+            if opened.problem:
+                print_notice(opened.problem)
 
     def _check(self, question: Question, *, plans: bool) -> None:
         """Whether the question can be run: the demo models can read it, or a model that plans is there."""
@@ -156,10 +156,3 @@ class Session:
 def without_reviews(conductor: Conductor) -> Conductor:
     """A conductor that appends no review: the plan holds one already, or one is appended when the plan is run."""
     return replace(conductor, limits=replace(conductor.limits, recursion=0))
-
-
-async def close_conductor(opened: OpenedConductor) -> None:
-    """Close the models, and print what went wrong with the record of what was spent."""
-    await opened.close()
-    if opened.problem:
-        print_notice(opened.problem)

@@ -58,7 +58,8 @@ async def _mode(chat: ChatSession, rest: str) -> None:
         if rest not in display.MODES:
             raise UsageError(f"unknown mode {rest!r:.40}", hint="known: mini, auto, ultra")
         await chat.change({"conductor.mode": rest})
-    print_notice(display.describe_mode(chat.session.settings["conductor.mode"]))
+    mode = chat.session.settings["conductor.mode"]
+    print_notice(f"{mode}: {display.MODES[mode]}")
 
 
 async def _workers(chat: ChatSession, rest: str) -> None:

@@ -40,11 +40,6 @@ MODES: Final = {
 }
 
 
-def describe_mode(name: str) -> str:
-    """What a mode means."""
-    return f"{name}: {MODES[name]}"
-
-
 def print_help(commands: Iterable[tuple[str, str]]) -> None:
     """Print the commands, then the keys."""
     print_table(("COMMAND", ""), list(commands))
