@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from conductor_cli.core.table import display_width
-from conductor_cli.store.run_list import mark_terms, matching_part, matching_texts, run_lines
+from conductor_cli.store.run_list import matching_part, matching_texts, run_lines
 from conductor_cli.store.stored_run import SEPARATOR, FoundRun, RunTexts, StoredRun
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -65,10 +65,10 @@ def test_a_match_is_shown_with_its_context() -> None:
     [
         ("a b A", ["a"], "<a> b <A>"),
         ("abcd", ["bc", "abc"], "<abc>d"),
-        ("none", ["x"], "none"),
-        ("İstanbul", ["stan"], "İstanbul"),
+        ("none", ["x"], ""),
+        ("İstanbul", ["STAN"], "İ<stan>bul"),
     ],
 )
 def test_terms_are_highlighted(text: str, terms: list[str], shown: str) -> None:
-    """In any case, the longest first; not in texts whose lower case has another length."""
-    assert mark_terms(text, terms, "<{}>".format) == shown
+    """In any case, the longest first, also after a letter whose lower case has another length."""
+    assert matching_part(text, terms, 40, "<{}>".format) == shown

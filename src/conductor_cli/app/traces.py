@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +17,7 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.store.fast_list import say_indexing
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms
@@ -180,11 +180,7 @@ def export_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
 
 def write_export(path: Path, text: str) -> None:
     """Write a file completely or not at all. Raises `UsageError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
+        write_atomically(path, text)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror}", hint="use another file") from None

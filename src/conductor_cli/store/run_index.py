@@ -47,25 +47,25 @@ PATIENCE: Final = 10.0
 
 _COLUMNS: Final = ", ".join(StoredRun._fields)
 _TEXTS: Final = ", ".join(RunTexts._fields)
-_TABLES: Final = f"""
-    CREATE TABLE runs (id INTEGER PRIMARY KEY, {_COLUMNS}, {_TEXTS}, UNIQUE (run));
-    CREATE INDEX newest ON runs (substr(run, 1, 15) DESC, written DESC);
-    CREATE INDEX running ON runs (state);
-    CREATE TABLE seen (directory INTEGER);
-    PRAGMA user_version = {VERSION};
-"""
-_WORDS: Final = f"""
-    CREATE VIRTUAL TABLE words USING fts5(
+_TABLES: Final = (
+    f"CREATE TABLE runs (id INTEGER PRIMARY KEY, {_COLUMNS}, {_TEXTS}, UNIQUE (run))",
+    "CREATE INDEX newest ON runs (substr(run, 1, 15) DESC, written DESC)",
+    "CREATE INDEX running ON runs (state)",
+    "CREATE TABLE seen (directory INTEGER)",
+    f"PRAGMA user_version = {VERSION}",
+)
+_WORDS: Final = (
+    f"""CREATE VIRTUAL TABLE words USING fts5(
         {_TEXTS}, content='runs', content_rowid='id', tokenize='trigram', detail='none'
-    );
-    CREATE TRIGGER added AFTER INSERT ON runs BEGIN
+    )""",
+    f"""CREATE TRIGGER added AFTER INSERT ON runs BEGIN
         INSERT INTO words(rowid, {_TEXTS}) VALUES (new.id, new.question, new.subtasks, new.answers);
-    END;
-    CREATE TRIGGER gone AFTER DELETE ON runs BEGIN
+    END""",
+    f"""CREATE TRIGGER gone AFTER DELETE ON runs BEGIN
         INSERT INTO words(words, rowid, {_TEXTS})
         VALUES ('delete', old.id, old.question, old.subtasks, old.answers);
-    END;
-"""
+    END""",
+)
 _PLACES: Final = ", ".join("?" * (len(StoredRun._fields) + len(RunTexts._fields)))
 _INSERT: Final = f"INSERT INTO runs ({_COLUMNS}, {_TEXTS}) VALUES ({_PLACES})"
 _ORDER: Final = "ORDER BY substr(run, 1, 15) DESC, written DESC"
@@ -140,22 +140,15 @@ def _create_tables(database: sqlite3.Connection) -> None:
             return
         if version:
             raise sqlite3.DatabaseError(f"version {version}")
-        _execute_script(database, _TABLES)
+        # One by one, because `executescript` would end the transaction.
+        for statement in _TABLES:
+            database.execute(statement)
         database.execute("SAVEPOINT words")
         try:
-            _execute_script(database, _WORDS)
+            for statement in _WORDS:
+                database.execute(statement)
         except sqlite3.OperationalError:  # this SQLite has no FTS5 or no trigrams: searches look through every text
             database.execute("ROLLBACK TO words")
-
-
-def _execute_script(database: sqlite3.Connection, script: str) -> None:
-    """Several statements inside a transaction, which `executescript` would end."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line
-        if sqlite3.complete_statement(statement):
-            database.execute(statement)
-            statement = ""
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -94,26 +95,11 @@ def matching_texts(
 
 def matching_part(text: str, terms: Sequence[str], width: int, mark: Highlight) -> str:
     """The part of a text around the first term in it, all terms highlighted; empty without a match."""
-    lower = text.lower()
-    if len(lower) != len(text):  # "İ" has a lower case of two letters: positions would differ
-        lower = text
-    positions = [at for term in terms if (at := lower.find(term.lower())) >= 0]
-    if not positions:
+    # The longest first, because a shorter term may be the beginning of a longer one.
+    pattern = re.compile("|".join(map(re.escape, sorted(terms, key=len, reverse=True))), re.IGNORECASE)
+    match = pattern.search(text)
+    if match is None:
         return ""
-    first = max(0, min(min(positions) - width // 3, len(text) - width + 1))
+    first = max(0, min(match.start() - width // 3, len(text) - width + 1))
     part = crop_text((ELLIPSIS if first else "") + text[first : first + width], width)
-    return mark_terms(part, terms, mark)
-
-
-def mark_terms(text: str, terms: Sequence[str], mark: Highlight) -> str:
-    """The text with every term in it highlighted, the longest first."""
-    lower = text.lower()
-    if len(lower) != len(text):
-        return text
-    parts, at = [], 0
-    while at < len(text):
-        matches = [(lower.find(term.lower(), at), -len(term)) for term in terms]
-        begin, length = min((match for match in matches if match[0] >= 0), default=(len(text), 0))
-        parts += [text[at:begin], mark(text[begin : begin - length]) if length else ""]
-        at = begin - length if length else len(text)
-    return "".join(parts)
+    return pattern.sub(lambda found: mark(found[0]), part)
