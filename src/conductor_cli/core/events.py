@@ -269,6 +269,7 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
+    # `load` tells classes apart by their required keys, which is not enough for the events: their `kind` decides.
     if kind == NestedEvent.kind:
         place = load(_NestedFields, data)
         return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
@@ -304,7 +305,7 @@ def from_line(line: str) -> Event:
     try:
         return from_json(json.loads(line))
     except DecodeError:
-        raise
+        raise  # it is a `ValueError` too, and says more than the next line would
     except ValueError as error:
         raise DecodeError(f"not JSON: {error}") from None
     except RecursionError:

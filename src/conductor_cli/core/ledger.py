@@ -72,6 +72,7 @@ class Ledger:
             # Running calls hold the most they may use; when they settle, some of that becomes free.
             if self._held:
                 return None
+            # The limits of the run come before those of the day.
             tightest = next(bound for bound in bounds if bound.room < least)
             message = f"{tightest.limit} leaves no room for another call"
             raise LimitReached(message, reason=tightest.reason, suggested=tightest.suggested)

@@ -25,6 +25,7 @@ def fence(tag: str, text: str, **origin: str) -> str:
 def _unused_tag(tag: str, text: str) -> str:
     """A tag that `text` does not contain."""
     digest = text
+    # Derived from the text rather than drawn at random, so that the same prompt is the same text and can be cached.
     while (mark := f"{tag}-{hashlib.sha256(digest.encode('utf-8', 'replace')).hexdigest()[:8]}") in text:
         digest += mark  # the text was made to contain its own tag
     return mark

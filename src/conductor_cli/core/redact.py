@@ -44,6 +44,7 @@ class Secrets:
         """Add secrets. Those shorter than `LEAST` are ignored."""
         new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
         if new:
+            # Whole new values are assigned, never changed in place: another thread may be reading the old ones.
             self._known |= new
             found = {form for secret in self._known for form in encodings_of(secret)}
             self._sorted = tuple(sorted(found))

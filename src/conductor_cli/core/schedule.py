@@ -47,6 +47,7 @@ class Schedule:
 
     def mark_ended(self, number: int) -> None:
         """A step has ended, in whatever state."""
+        # A step that is stopped before it starts is still waiting.
         if number in self._waiting:
             self._waiting.remove(number)
         self._running.discard(number)

@@ -83,6 +83,7 @@ class _WorkerStep:
             try:
                 await call.make()
             except LimitReached as error:
+                # Calls that are running have their tokens and money reserved, so they may end.
                 self._scheduler.stop("limit", "running", error.failure)
                 state.stop_step(self._number, "limit")
                 return None

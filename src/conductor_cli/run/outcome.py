@@ -18,6 +18,7 @@ def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     what a nested run had to show when it was cut off.
     """
     if isinstance(trace.plan, KeepAnswer):
+        # The plan rules allow this decision only where something was given.
         return question.given[-1].answer, False
     last = _answering_step(trace)
     if last is not None and last.state == "done":

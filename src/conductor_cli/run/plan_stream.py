@@ -73,6 +73,7 @@ class PlanStream:
             try:
                 return await self._ask(request)
             except ModelError as error:
+                # Half of what was really shown: the question may be shorter than the room for it.
                 room = min(room, _longest_part(question)) // 2
                 if error.reason != "length" or self._text or room < LEAST_SHOWN:
                     raise

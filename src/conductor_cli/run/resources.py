@@ -56,6 +56,7 @@ class RunResources:
             reservation = spend.reserve(decide, self.ledger.release) if spend else decide(NO_DAY_LIMITS)
             if reservation is not None:
                 return reservation
+            # There is no lock around this: nothing is awaited between looking for room and waiting for the event.
             self._settled.clear()
             await self._settled.wait()
 

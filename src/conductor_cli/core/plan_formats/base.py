@@ -113,6 +113,7 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     """
     known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
     known |= {name.lower(): name for name in context.rules.workers}
+    # Labels come last, so that a worker which is named like another one's label does not take its place.
     known |= {label.lower(): name for label, name in context.labels.items()}
     whole = " ".join(cell.split()).lower()
     text = whole.strip("`*[](){}\"'.:#").strip()
@@ -139,6 +140,7 @@ def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: in
     if not items or re.sub(r"[0-9]+|steps?|given|and|[\s,;#&+]", "", text):
         raise PlanError(f"step {number} has no readable access list: {cell.strip()!r:.60}", line=cell)
     for item in items:
+        # Python refuses to convert very long numbers, with an error that is not a `PlanError`.
         if item.isdigit() and len(item) > 2:
             raise PlanError(f"step {number} cannot see a step that does not exist: {item:.20}", line=cell)
     return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))

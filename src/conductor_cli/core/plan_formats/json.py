@@ -54,6 +54,7 @@ class JsonParser:
         if self._text[at : at + 1] == "]":
             self._ended = True
             return None
+        # The whole object is decoded again for each piece of text. It is short, and the decoder is written in C.
         try:
             data, end = _DECODER.raw_decode(self._text, at)
         except (ValueError, RecursionError):

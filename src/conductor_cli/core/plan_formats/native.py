@@ -82,10 +82,13 @@ class NativeParser:
         if self._accepted:
             return
         if not self._open:
-            self._open = _is_plan_line(line, exact=self._context.exact)
+            # Models like to emphasise the line, or to leave out its colon.
+            plain = re.sub(r"[*#`_\s]", "", line).lower()
+            self._open = line == PLAN if self._context.exact else plain in (PLAN, "plan")
             self.reasoning += "" if self._open else line + "\n"
             return
         clean = line if self._context.exact else _undecorated(line)
+        # Only before the first step: a later line belongs to a subtask, which may mention the word.
         if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
             self._accepted = True
             yield base.checked_accept(self._context, self.reasoning, line)
@@ -142,10 +145,6 @@ class NativeParser:
         """Whether an unfinished line already shows a worker and an access list."""
         last_column = self._context.order[-1]
         return not self._context.single and last_column == "subtask" and self._is_step(_undecorated(partial))
-
-
-def _is_plan_line(line: str, *, exact: bool) -> bool:
-    return line == PLAN if exact else re.sub(r"[*#`_\s]", "", line).lower() in (PLAN, PLAN.rstrip(":"))
 
 
 def _undecorated(line: str) -> str:
