@@ -15,8 +15,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.litellm import LiteLLM, preload
-from conductor_cli.models.litellm_errors import REASONS, error_kind
+from conductor_cli.models.litellm import REASONS, LiteLLM, error_kind, preload
 from tests.servers import LITELLM_IGNORES, SeenStep, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]

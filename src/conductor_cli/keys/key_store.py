@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -30,11 +30,8 @@ class StoredKey:
     """A stored key that was read; `fault` says why one could not be."""
 
     entry: KeyEntry
-    key: str = ""
+    key: str = field(default="", repr=False)
     fault: KeyMissing | None = None
-
-    def __repr__(self) -> str:
-        return f"StoredKey({self.entry.provider})"
 
 
 class KeyStore:

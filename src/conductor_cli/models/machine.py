@@ -204,6 +204,7 @@ def _rocm(root: Path) -> list[Gpu]:
     if not (root / "dev/kfd").exists():
         return []
     nodes = sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*"))
+    # Processors are nodes as well, but have no SIMD units of this kind.
     used = [node for node in nodes if re.search(r"^simd_count [1-9]", _text(node / "properties"), re.MULTILINE)]
     return [Gpu(kind="rocm", name=f"AMD {_text(node / 'name').strip()}".strip()) for node in used]
 

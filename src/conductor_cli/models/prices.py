@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -95,7 +96,10 @@ def load_prices(source: Path | None = None) -> PriceTable:
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or f"{error!s:.80}"
         return PriceTable(problem=f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}")
-    table = PriceTable(version=_litellm_version(), date=date, rows=rows if isinstance(rows, Mapping) else {})
+    installed = "of unknown version"
+    with suppress(PackageNotFoundError):
+        installed = version("litellm")
+    table = PriceTable(version=installed, date=date, rows=rows if isinstance(rows, Mapping) else {})
     if not table.models:
         return PriceTable(problem=f"no prices are known: litellm's table is empty: {path}")
     return table
@@ -107,13 +111,6 @@ def _installed_table() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(2, "litellm is not installed")
     return Path(spec.submodule_search_locations[0]) / SOURCE
-
-
-def _litellm_version() -> str:
-    try:
-        return version("litellm")
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 def _answers_questions(row: object) -> TypeGuard[Mapping[str, Any]]:

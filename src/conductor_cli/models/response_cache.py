@@ -82,6 +82,7 @@ class ResponseCache:
 
     def lock(self, key: str) -> asyncio.Lock:
         """Of several equal requests at the same time, one asks the model; the others wait and find its reply."""
+        # The table holds no lock alive: it is forgotten with the last request that waits for it.
         return self._locks.setdefault(key, asyncio.Lock())
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Parser:
                 self._at_start = False
                 line = line.removeprefix(_BOM)  # noqa: PLW2901 - the same line, without the mark of its encoding
             self._bound(len(line))
-            if not line:
+            if not line:  # an empty line ends an event
                 if self._data:
                     events.append("\n".join(self._data))
                 self._data, self._size = [], 0
