@@ -93,7 +93,7 @@ class Findings:
 def look_around(settings: Settings) -> Findings:
     """Look at this machine. Raises `ConfigError`."""
     with ThreadPoolExecutor(1) as pool:  # a keyring may take seconds to answer
-        keyring = pool.submit(_working_keyring, settings)
+        keyring = pool.submit(probe_keyring, settings.environ)
         downloads = Cache.from_environment(settings.environ).directory
         free = 0
         with suppress(OSError):
@@ -102,7 +102,10 @@ def look_around(settings: Settings) -> Findings:
             memory=read_memory(), cores=physical_cores(), gpus=find_gpus(settings.environ), downloads=downloads,
             free=free, keyring="", keys=(), workers=(), planner=planner_name(settings),
         )  # fmt: skip
-        return replace(look_at_keys(findings, settings), keyring=keyring.result())
+        findings = look_at_keys(findings, settings)
+        with suppress(ConductorError):  # none works, which the caller sees by the empty name
+            findings = replace(findings, keyring=keyring.result().backend)
+        return findings
 
 
 def look_at_keys(findings: Findings, settings: Settings) -> Findings:
@@ -114,13 +117,6 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     first = {row.provider: row for row in reversed(rows)}
     workers = tuple(item.worker for item in discovered_workers(settings))
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
-
-
-def _working_keyring(settings: Settings) -> str:
-    try:
-        return probe_keyring(settings.environ).backend
-    except ConductorError:
-        return ""
 
 
 def planner_name(settings: Settings) -> str:
@@ -280,11 +276,9 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> S
     chosen = settings["conductor.model"]
     listed = {model.name: model for model in load_registry(settings.environ)}
     if wanted:
-        model = listed.get(wanted.lower())
         command = f"conductor model use {shlex.quote(wanted)}"
-        return (
-            _pull_step(model, settings) if model else SetupStep(kind="model", name=wanted, text=wanted, command=command)
-        )
+        step = SetupStep(kind="model", name=wanted, text=wanted, command=command)
+        return _pull_step(listed[wanted.lower()], settings) if wanted.lower() in listed else step
     # What works already is never replaced by a proposal.
     if findings.planner:
         return SetupStep(kind="model", name=chosen or findings.planner, text=findings.planner, done=True)

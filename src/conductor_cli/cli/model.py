@@ -52,10 +52,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _load_settings(context: typer.Context) -> Settings:
-    return load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
-
-
 @app.command("list")
 def list_(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""

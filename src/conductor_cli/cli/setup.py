@@ -162,26 +162,20 @@ class SetupRun:
         if not self.findings.keyring:
             print_text("  no working keyring found: a key would be stored in a file that is not encrypted, after a yes")
         while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
-            # A new key may bring a worker, which the next step then proposes.
-            if self._store_key(name):
+            try:
+                keys.set_key(self.context, name, insecure_storage=not self.findings.keyring)
                 self.settings = self._read_settings()
-                self.findings = look_at_keys(self.findings, self.settings)
-
-    def _store_key(self, name: str) -> bool:
-        """Ask for a key without showing it, store it, and have its provider check it. Whether it stays."""
-        try:
-            keys.set_key(self.context, name, insecure_storage=not self.findings.keyring)
-            settings = self._read_settings()
-            checks = check_keys(settings, open_key_store(settings), [name])
-            for check in checks:
-                print_text(f"  {name}: {check.state}{f', {check.message}' if check.message else ''}")
-            if any(check.state in REFUSED for check in checks) and confirm("Remove it again?", default=True):
-                keys.remove_key(name)
-                return False
-        except ConductorError as error:
-            print_error(error)
-            return False
-        return True
+                checks = check_keys(self.settings, open_key_store(self.settings), [name])
+                for check in checks:
+                    print_text(f"  {name}: {check.state}{f', {check.message}' if check.message else ''}")
+                if any(check.state in REFUSED for check in checks) and confirm("Remove it again?", default=True):
+                    keys.remove_key(name)
+                    continue
+            except ConductorError as error:
+                print_error(error)
+                continue
+            # A new key may bring a worker, which the next step then proposes.
+            self.findings = look_at_keys(self.findings, self.settings)
 
     def _ask_workers(self) -> None:
         _print_heading("Workers, the models that answer")
@@ -225,11 +219,8 @@ class SetupRun:
         answer = choose("Take it?", YES_NO_OTHER, "Y/n/other")
         if answer == "y":
             self._do(step)
-        elif answer == "o":
-            self._ask_other_model()
-
-    def _ask_other_model(self) -> None:
-        """Ask for another model until one can be used, or none is wanted."""
+        if answer != "o":
+            return
         print_text("  conductor model list shows those that can be downloaded")
         before = self.exit_code
         while name := read_line("Its name, a GGUF file, a URL or provider/model; Enter for none:"):

@@ -123,18 +123,18 @@ def learn_secrets(settings: Settings) -> None:
 
 def _redact(text: str) -> str:
     """`text` without keys, without user, password and query of a URL, and without the name of the home directory."""
-    text = _URL.sub(lambda found: _strip_url(found[0]), KNOWN_SECRETS.redact(text))
+
+    def strip(found: re.Match[str]) -> str:
+        try:
+            parts = urlsplit(found[0])
+        except ValueError:
+            return REDACTED
+        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        return plain + (f"?{REDACTED}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
+
+    text = _URL.sub(strip, KNOWN_SECRETS.redact(text))
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
-
-
-def _strip_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return REDACTED
-    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return plain + (f"?{REDACTED}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
 
 
 def _to_json(data: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -142,16 +142,14 @@ def _to_json(data: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def _versions() -> dict[str, Any]:
-    try:
+    lines: list[str] = []
+    with suppress(PackageNotFoundError):  # a checkout that is not installed
         lines = requires("conductor-llm") or []
-    except PackageNotFoundError:
-        lines = []
-    libraries: dict[str, str | None] = {}
-    for name in sorted({match[0] for line in lines if (match := _PACKAGE.match(line)) and "extra ==" not in line}):
-        try:
+    names = sorted({match[0] for line in lines if (match := _PACKAGE.match(line)) and "extra ==" not in line})
+    libraries: dict[str, str | None] = dict.fromkeys(names)
+    for name in names:
+        with suppress(PackageNotFoundError):
             libraries[name] = version(name)
-        except PackageNotFoundError:
-            libraries[name] = None
     return {
         "conductor": __version__, "python": sys.version, "system": platform.platform(), "machine": platform.machine(),
         "encoding": sys.stdout.encoding, "libraries": libraries,

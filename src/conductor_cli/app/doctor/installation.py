@@ -128,19 +128,17 @@ def commands(settings: Settings) -> list[Check]:
     if not paths:
         hint = "python -m conductor_cli works without it"
         return [Check(name="command", state="ok", found=f"no {COMMAND} is on PATH", hint=hint)]
-    ours = [_starts_conductor(path) for path in paths]
+    ours = []
+    for path in paths:
+        # Judged by its text, since nothing may be run: in any environment, it starts this package or another one.
+        try:
+            with path.open("rb") as script:
+                ours.append(b"conductor_cli" in script.read(4096))
+        except OSError:
+            ours.append(False)
     named = [f"{path} ({'this program' if own else 'another one'})" for path, own in zip(paths, ours, strict=True)]
     if all(ours):
         return [Check(name="command", state="ok", found=", ".join(named))]
     first = "the first one runs" if ours[0] else f"{paths[0]} runs instead of this one"
     hint = f"{first}; conductor-llm always runs this one"
     return [Check(name="command", state="warning", found=", ".join(named), hint=hint)]
-
-
-def _starts_conductor(path: Path) -> bool:
-    """Whether a command starts this package in any environment, judged by its text; nothing is run."""
-    try:
-        with path.open("rb") as file:
-            return b"conductor_cli" in file.read(4096)
-    except OSError:
-        return False

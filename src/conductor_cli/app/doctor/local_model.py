@@ -25,10 +25,11 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.build_info import RANGE, BuildInfo, read_build_info
-from conductor_cli.models.llama.gguf import check_model_file, read_header
+from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.machine import Gpu, cpu_features, find_gpus, processor_name, read_memory
+from conductor_cli.models.weights.memory_estimate import file_memory
 from conductor_cli.models.weights.problems import find_problems
-from conductor_cli.models.weights.registry import load_registry, memory_needed, registry_date
+from conductor_cli.models.weights.registry import load_registry, registry_date
 
 SHOWN: Final = (
     "AVX", "AVX2", "FMA", "AVX_VNNI", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8", "NEON", "DOTPROD",
@@ -190,13 +191,7 @@ def _memory_needed(settings: Settings) -> int:
         planner = resolve_planner(settings)
         if planner.kind != "llama":
             return 0
-        info, values = read_model_info(Path(planner.model)), read_header(Path(planner.model)).values
+        path = Path(planner.model)
+        return file_memory(path, read_model_info(path).size, settings["conductor.context"])
     except ConductorError:
         return 0
-    prefix = f"{info.architecture}."
-    numbers = {key.removeprefix(prefix): value for key, value in values.items() if isinstance(value, int)}
-    heads = numbers.get("attention.head_count", 1)
-    width = numbers.get("attention.key_length", numbers.get("embedding_length", 0) // max(1, heads))
-    # Keys and values, 16 bits each, of all layers: what one token of context takes.
-    per_token = 4 * numbers.get("block_count", 0) * numbers.get("attention.head_count_kv", heads) * width
-    return memory_needed(info.size, per_token, min(settings["conductor.context"], info.context))
