@@ -46,7 +46,11 @@ class Engine:
         prefixes = None if options.cache is None else PrefixCache(options.cache / "prefixes", self._loaded.identity)
         self.kv_cache = KVCache(self._lib, self._loaded.context, cancel, prefixes)
         self.vocabulary = Vocabulary(self._lib, self._loaded.model)
-        self._template = self._read_template()
+        source = self._lib.llama_model_chat_template(self._loaded.model, None)
+        special = {"bos_token": self._lib.llama_vocab_bos, "eos_token": self._lib.llama_vocab_eos}
+        names = {name: self.vocabulary.token_name(find(self.vocabulary.pointer)) for name, find in special.items()}
+        text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
+        self._template = ChatTemplate(path.name, text, names)
 
     @property
     def context(self) -> Any:  # noqa: ANN401 - a C pointer
@@ -154,10 +158,3 @@ class Engine:
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed
         return int.from_bytes(os.urandom(4)) if given is None else given
-
-    def _read_template(self) -> ChatTemplate:
-        source = self._lib.llama_model_chat_template(self._loaded.model, None)
-        special = {"bos_token": self._lib.llama_vocab_bos, "eos_token": self._lib.llama_vocab_eos}
-        names = {name: self.vocabulary.token_name(find(self.vocabulary.pointer)) for name, find in special.items()}
-        text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
-        return ChatTemplate(self._path.name, text, names)

@@ -242,7 +242,9 @@ class _Reader:
                 "file", f"{self._path} is GGUF version {version}{swapped}; versions 2 and 3 can be read", hint=_DOWNLOAD
             )
         tensors, keys = self._number("Q"), self._number("Q")
-        self._check_counts(tensors, keys)
+        needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
+        if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
+            raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
         values: dict[str, Scalar] = {}
         arrays: dict[str, tuple[int, int]] = {}
         for _ in range(keys):
@@ -251,8 +253,12 @@ class _Reader:
                 break
             if kind == _ARRAY:
                 arrays[name] = self._array(unique=name == "tokenizer.ggml.tokens")
+            elif kind == _STRING:
+                values[name] = self._text()
+            elif kind in _NUMBER_FORMATS:
+                values[name] = self._unpack(_NUMBER_FORMATS[kind])
             else:
-                values[name] = self._scalar(kind)
+                raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
         return Header(
             version=version, tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens
         )
@@ -291,11 +297,6 @@ class _Reader:
             hint = "this looks like a web page: use the download link of the file itself"
         raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
 
-    def _check_counts(self, tensors: int, keys: int) -> None:
-        needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
-        if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
-            raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
-
     def _number(self, code: str) -> int:
         return int(self._unpack(code))
 
@@ -313,13 +314,6 @@ class _Reader:
             raise self._cut()
         self._at += length
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
-
-    def _scalar(self, kind: int) -> Scalar:
-        if kind == _STRING:
-            return self._text()
-        if kind not in _NUMBER_FORMATS:
-            raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
-        return self._unpack(_NUMBER_FORMATS[kind])
 
     def _array(self, *, unique: bool) -> tuple[int, int]:
         kind, count = self._number("I"), self._number("Q")

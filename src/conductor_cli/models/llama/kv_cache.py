@@ -74,7 +74,10 @@ class KVCache:
         for cut in prompt.cuts:
             if cut > len(self.tokens):
                 self.decode(prompt.tokens[len(self.tokens) : cut])
-                self._store_state()
+                if self._prefixes is not None and self._prefixes.wants(self.tokens):
+                    state = self._copy_state(self._prefixes.max_state_bytes)
+                    if state is not None:
+                        self._prefixes.save(self.tokens, state)
         self.decode(prompt.tokens[len(self.tokens) :])
         return cached
 
@@ -135,13 +138,6 @@ class KVCache:
             self._prefixes.drop(prefix)  # llama.cpp does not take it, so it has to be made again
             return False
         return False
-
-    def _store_state(self) -> None:
-        if self._prefixes is None or not self._prefixes.wants(self.tokens):
-            return
-        state = self._copy_state(self._prefixes.max_state_bytes)
-        if state is not None:
-            self._prefixes.save(self.tokens, state)
 
     def _copy_state(self, most: int | None = None) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
         """A copy of the keys and values; None if they take more than `most` bytes, or if there is no memory for it."""

@@ -85,7 +85,8 @@ class LoadedModel:
         self.most = options.context
         self.model, self.context = self._open(cancel)
         try:
-            self._load_adapter()
+            if options.adapter is not None:
+                self._load_adapter(options.adapter)
         except ModelError:
             self.close()
             raise
@@ -122,10 +123,7 @@ class LoadedModel:
         named += [f"context {self._options.context}"] if self._stretched else []
         return "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
 
-    def _load_adapter(self) -> None:
-        path = self._options.adapter
-        if path is None:
-            return
+    def _load_adapter(self, path: Path) -> None:
         check_adapter(path, self._header, self._path)
         clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None

@@ -131,7 +131,9 @@ def convert_adapter(source: Path, base: Path | LoraBase, out: Path) -> None:
         if name == "token_embd":
             a = a.T
         if model.architecture == "llama" and name.endswith((".attn_q", ".attn_k")):
-            b = _interleave(b, model.heads if name.endswith("q") else model.key_heads)
+            # A Llama's GGUF interleaves the two halves of each head in q and k.
+            heads = model.heads if name.endswith("q") else model.key_heads
+            b = b.reshape(heads, 2, -1, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
         for side, array in (("a", a), ("b", b)):
             tensor = f"{name}.weight.lora_{side}"
             tensors.append(LazyTensor(tensor, array.shape, "float32", partial(np.asarray, array)))
@@ -157,11 +159,6 @@ def _check_pair(where: str, name: str | None, pair: _Pair, model: LoraBase) -> s
             f"{rows} × {columns} of the base model", hint=_WRONG_BASE,
         )  # fmt: skip
     return name
-
-
-def _interleave(b: Any, heads: int) -> Any:  # noqa: ANN401 - numpy arrays
-    """The rows in the order of a Llama's GGUF, which interleaves the two halves of each head in q and k."""
-    return b.reshape(heads, 2, -1, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
 
 
 def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, _Pair]:

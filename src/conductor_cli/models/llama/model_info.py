@@ -43,13 +43,23 @@ def read_model_info(path: Path) -> ModelInfo:
     """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
     header = read_header(path, brief=True)
     context = header.values.get(f"{header.architecture}.context_length", 0)
-    files = part_files(path)
+    size, digest = 0, hashlib.sha256()
+    for part in part_files(path):
+        try:
+            length = part.stat().st_size
+            with part.open("rb") as file:
+                digest.update(str(length).encode() + file.read(MEBIBYTE))
+                file.seek(max(0, length - MEBIBYTE))
+                digest.update(file.read(MEBIBYTE))
+        except OSError as error:
+            raise ModelError("file", f"cannot read {part}: {error.strerror}", hint="check the path") from error
+        size += length
     return ModelInfo(
         name=short_line(str(header.values.get("general.name", ""))) or path.stem,
         architecture=short_line(header.architecture),
         context=context if isinstance(context, int) else 0,
-        size=sum(file.stat().st_size for file in files),
-        identity=_identity(files),
+        size=size,
+        identity=f"sha256-ends:{digest.hexdigest()}",
     )
 
 
@@ -95,17 +105,3 @@ def check_parts(path: Path, header: Header) -> None:
         other = header if number == 0 else check_part_file(file)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
             raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
-
-
-def _identity(files: tuple[Path, ...]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        try:
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                digest.update(str(size).encode() + file.read(MEBIBYTE))
-                file.seek(max(0, size - MEBIBYTE))
-                digest.update(file.read(MEBIBYTE))
-        except OSError as error:
-            raise ModelError("file", f"cannot read {path}: {error.strerror}", hint="check the path") from error
-    return f"sha256-ends:{digest.hexdigest()}"
