@@ -27,7 +27,7 @@ from conductor_cli.models.weights.hub import (
     read_remote_file,
     renew_login,
 )
-from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.model_store import HashSource, Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.progress import ProgressMeter, Report
 from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
 from conductor_cli.models.weights.verify import check_part
@@ -176,8 +176,9 @@ def _pull_from_cache(model: RegistryModel, downloader: FileDownloader) -> Manife
     found = [file for file in files if file is not None]
     if len(found) == len(specs):
         saved = _saved_manifest(model, downloader.store)
-        same = saved if saved is not None and saved.hashes == [file.sha256 for file in found] else None
-        return _build_manifest(model, found, commit, same)
+        if saved is not None and saved.hashes == [file.sha256 for file in found]:
+            return _build_manifest(model, found, commit, saved.hash_source, saved.endpoint)
+        return _build_manifest(model, found, commit, "file", "")
     if downloader.hub.offline:
         raise ConductorUnusable(
             f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {model.name} is incomplete in {cache.directory}",
@@ -195,19 +196,21 @@ def _pull_from_hub(model: RegistryModel, downloader: FileDownloader) -> Manifest
         files.append(file)
     downloader.cache.write_ref(model.repo, model.revision, commit)
     saved = _saved_manifest(model, downloader.store)
-    asked = Manifest(name="", files=(), source="", endpoint=downloader.hub.shown, hash_source="hub")
     # A hash that an earlier pull saved still comes from the hub that was asked then.
-    return _build_manifest(model, files, commit, saved if saved is not None and saved.endpoint else asked)
+    if saved is not None and saved.endpoint:
+        return _build_manifest(model, files, commit, saved.hash_source, saved.endpoint)
+    return _build_manifest(model, files, commit, "hub", downloader.hub.shown)
 
 
-def _build_manifest(model: RegistryModel, files: Sequence[ModelFile], commit: str, hashes: Manifest | None) -> Manifest:
-    """`hashes`: the manifest that says where the hashes come from, if the registry does not have them all."""
+def _build_manifest(
+    model: RegistryModel, files: Sequence[ModelFile], commit: str, hash_source: HashSource, endpoint: str
+) -> Manifest:
+    """`hash_source` and `endpoint` say where the hashes come from, if the registry does not have them all."""
     known = all(part.sha256 for part in model.parts)
     return Manifest(
         name=model.name, files=tuple(files), source=f"hub:{model.repo}@{commit}",
-        hash_source="registry" if known else hashes.hash_source if hashes else "file",
-        endpoint=hashes.endpoint if hashes else "", licence=model.licence, profile=model.profile, base=model.base,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        hash_source="registry" if known else hash_source, endpoint=endpoint, licence=model.licence,
+        profile=model.profile, base=model.base, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 

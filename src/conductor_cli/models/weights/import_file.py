@@ -75,11 +75,7 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     replaced = store.find(name)
     stored, created = _store_files(files, store.folder(name), copy=request.copy)
     manifest = _build_manifest(name, stored or files, request, known, base)
-    try:
-        store.write(manifest)
-    except ConductorError:
-        _delete_files(created, store.folder(name))  # no manifest would lead to them
-        raise
+    _write_manifest(manifest, store, created)
     # The files of a damaged model that this one replaces are in the way of nothing, but nobody would find them again.
     current = {file.path for file in manifest.files}
     for file in replaced.files if replaced is not None else ():
@@ -211,6 +207,15 @@ def _build_manifest(
     )  # fmt: skip
 
 
+def _write_manifest(manifest: Manifest, store: ModelStore, created: Sequence[Path]) -> None:
+    """Write the manifest. If that fails, delete the files that were `created` for it: nothing would lead to them."""
+    try:
+        store.write(manifest)
+    except ConductorError:
+        _delete_files(created, store.folder(manifest.name))
+        raise
+
+
 def _store_files(
     files: Sequence[ModelFile], folder: Path, *, copy: bool
 ) -> tuple[tuple[ModelFile, ...] | None, list[Path]]:
@@ -301,9 +306,5 @@ def _import_peft_adapter(
         with suppress(OSError):  # it is in use
             folder.rmdir()
     manifest = _build_manifest(name, (replace(converted, path=target),), request, None, base)
-    try:
-        store.write(manifest)
-    except ConductorError:
-        _delete_files([] if replaces else [target], folder)
-        raise
+    _write_manifest(manifest, store, [] if replaces else [target])
     return ImportResult(manifest=manifest)
