@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, Step
@@ -64,7 +65,7 @@ class PublishedParser:
 
     def _read(self) -> Iterator[ParsedStep | KeepAnswer]:
         lists = {} if self._whole else self._lists()
-        ids, subtasks, access = (lists.get(name, _List()) for name in ("ids", "subtasks", "access"))
+        ids, subtasks, access = (lists.get(name, _List([], 0, closed=False)) for name in ("ids", "subtasks", "access"))
         if not ids.closed or not subtasks.closed:
             return
         known = _digits(ids.items)
@@ -103,53 +104,46 @@ class PublishedParser:
             name = found.lastgroup or ""
             if not lists:
                 self.reasoning = text[: found.start()].strip()
-            read = _List.read(text, found.end(), strings=name == "subtasks")
+            read = _read_list(text, found.end(), strings=name == "subtasks")
             lists.setdefault(name, read)
             at = read.end
         return lists
 
 
-class _List:
+class _List(NamedTuple):
     """The complete elements of a list, where it ends, and whether it is closed."""
 
-    __slots__ = ("closed", "end", "items")
+    items: list[str]
+    end: int
+    closed: bool
 
-    def __init__(self) -> None:
-        self.items: list[str] = []
-        self.end = 0
-        self.closed = False
 
-    @classmethod
-    def read(cls, text: str, start: int, *, strings: bool) -> _List:
-        """The list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
-        made = cls()
-        at, begin, depth, quote = start + 1, start + 1, 0, ""
-        while at < len(text) and not made.closed:
-            sign = text[at]
-            if quote:
-                # A quote ends its string if a bracket follows it, or a comma and the first sign of another element.
-                if sign == quote and (not strings or _CLOSING.match(text, at + 1)):
-                    quote = ""
-                at += sign == "\\"
-            elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
-                quote = sign
-            elif sign == "[":
-                depth += 1
-            elif sign == "]" and depth:
-                depth -= 1
-                begin = made.add(text, begin, at + 1) if not depth else begin
-            elif sign in ",]" and not depth:
-                begin = made.add(text, begin, at) + 1
-                made.closed = sign == "]"
-            at += 1
-        made.end = at
-        return made
-
-    def add(self, text: str, begin: int, end: int) -> int:
-        """Add the element between `begin` and `end`, unless it is blank; returns `end`."""
-        item = text[begin:end].strip()
-        self.items += [item] if item else []
-        return end
+def _read_list(text: str, start: int, *, strings: bool) -> _List:
+    """The list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
+    items: list[str] = []
+    closed = False
+    at, begin, depth, quote = start + 1, start + 1, 0, ""
+    while at < len(text) and not closed:
+        sign = text[at]
+        if quote:
+            # A quote ends its string if a bracket follows it, or a comma and the first sign of another element.
+            if sign == quote and (not strings or _CLOSING.match(text, at + 1)):
+                quote = ""
+            at += sign == "\\"
+        elif sign in "\"'" and not text[begin:at].strip(" [\n\t"):
+            quote = sign
+        elif sign == "[":
+            depth += 1
+        elif sign == "]" and depth:
+            depth -= 1
+            if not depth:
+                items.append(text[begin : at + 1].strip())
+                begin = at + 1
+        elif sign in ",]" and not depth:
+            items.append(text[begin:at].strip())
+            begin, closed = at + 1, sign == "]"
+        at += 1
+    return _List([item for item in items if item], at, closed)
 
 
 def _digits(ids: list[str]) -> list[str]:
