@@ -232,6 +232,7 @@ class SyncRun(_RunProperties):
 
         Raises as `AsyncRun.__aiter__` does.
         """
+        # The loop's thread puts events in, this thread takes them out; None marks the end, also after an exception.
         events: SimpleQueue[Event | None] = SimpleQueue()
 
         async def pump() -> None:
@@ -250,6 +251,7 @@ class SyncRun(_RunProperties):
         finally:
             if not ended:
                 self.stop()
+            # Raises what the iteration raised, and waits until the trace is closed.
             self._pumping.result()
 
     def stop(self) -> None:
@@ -301,6 +303,7 @@ class SyncConductor:
         if self._loop is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
 
+        # On the loop's thread, where the run will be driven too.
         async def ask() -> AsyncRun:
             return self._conductor.ask(question, **options)
 

@@ -105,6 +105,7 @@ async def open_conductor(
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
+    # A resumed run keeps its own workers, whatever pool the settings name today.
     settings = without_pool(settings) if stored else settings
     if rehearsal:
         check_no_pool(settings)
@@ -117,6 +118,7 @@ async def open_conductor(
     if existing and not only:
         pool = pool.subset(existing)
     pool_policy = build_guard(settings, pool, planner)
+    # Checked before any model is opened, which may take long.
     if planner is not None:
         pool_policy.check_conductor()
 
@@ -194,6 +196,7 @@ def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple
             worker = replace(worker, options={"cache": str(settings.paths.cache), **worker.options})  # noqa: PLW2901
         try:
             workers[worker.name] = loaded.open(worker, environ=settings.environ, stored=keys)
+        # One worker that cannot be opened does not stop a run that others can answer.
         except (KeyMissing, ModelError) as error:
             absent[worker.name] = error.failure
             first = first or error

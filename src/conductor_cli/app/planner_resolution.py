@@ -102,6 +102,7 @@ def _adapter(settings: Settings) -> str:
 
 def _at_url(text: str) -> Worker:
     url, _, model = text.partition("#")
+    # The URL is stored in traces and shown, so it must not hold a password.
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise ConfigError("the conductor's URL holds a password", hint="configure it as a worker with key_env instead")
     return Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})

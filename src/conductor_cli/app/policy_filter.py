@@ -18,6 +18,7 @@ from conductor_cli.models.presets import PRESETS, party_of
 
 def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:
     """The policy with everybody it is about: each worker that is configured or in the pool, and the conductor."""
+    # Configured workers outside the pool count too: a rule that names one of them is no mistake.
     workers = [*(item.worker for item in settings.workers), *pool]
     parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
     if planner is not None:

@@ -45,6 +45,7 @@ async def _warm(settings: Settings) -> WarmedPrefix:
     opened = await open_planner(settings)
     try:
         usage = await opened.conductor.prepare()
+        # Any question will do: only what comes before it in the prompt is looked up.
         request = opened.conductor.planning_request(Question(text="-"))
         stored = all(
             [await model.has_stored_prefix(request) for model in opened.loaded.models if isinstance(model, Llama)]

@@ -67,6 +67,7 @@ async def record(run: Run, writer: TraceWriter | None) -> AsyncGenerator[Event, 
             async for event in events:
                 if writer is not None:
                     writer.write(event)
+                    # Nothing is paid for at the first event; after it, a full disk must not cost the answer.
                     if writer.error is not None and isinstance(event, RunStarted):
                         writer.discard()
                         raise _cannot_store(writer.path.parent, writer.error)

@@ -36,6 +36,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         if name in disabled:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
     remarks: list[str] = []
+    # So that a first question works: local servers, and providers whose API keys are on this machine.
     if not settings.workers:
         found = await discover(settings.environ, providers_with_stored_key(open_key_store(settings)))
         workers = tuple(settings.cards.on(worker) for worker in found if not policy_objection(settings, worker))

@@ -50,6 +50,6 @@ def ask(
         raise typer.Exit(session.run(stopped.question, only=only, resume=stopped))
     earlier = session.store.ended(continued) if continued is not None else None
     if earlier is not None:
-        session.hold(earlier)
+        session.keep_policy(earlier)
     asked = build_question(question or (), file or (), system, schema, earlier)
     raise typer.Exit(session.run(asked, only=only))

@@ -41,7 +41,7 @@ def chat(
         session = ChatSession(context.obj, options, only=only, system=system or "")
         session.files += [read_attachment(path) for path in file or ()]
         if continued is not None:
-            session.go_on(session.session.store.ended(continued))
+            session.continue_run(session.session.store.ended(continued))
         return session
 
     quiet = context.obj.quiet

@@ -20,6 +20,7 @@ def print_banner_early(arguments: Sequence[str]) -> bool:
     """
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
         return False
+    # The prompt itself takes a fifth of a second to load; these lines are there before that.
     text = banner(rehearsal=len(arguments) > 1)
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns

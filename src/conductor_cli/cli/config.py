@@ -56,6 +56,7 @@ def set_(
     except ConfigError as error:
         raise UsageError(error.message, hint="default removes the setting") from None
     set_value(paths, name, new)
+    # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_line(f"{name} = {format_value(after[name])}")
     if new is not None and after[name] != new:

@@ -32,6 +32,7 @@ class Keyboard:
     def __init__(self) -> None:
         """Raises `OSError` where there is none, as on Windows."""
         self.file = os.open(TERMINAL, os.O_RDWR)
+        # A byte in this pipe ends the waiting in `_read`, which no exception from another thread could do.
         self._woken, self._wake = os.pipe()
 
     def wake(self) -> None:
@@ -95,6 +96,7 @@ def _end_of_input(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]
     try:
         before = termios.tcgetattr(file)
         wanted = [*before[:6], [*before[6]]]
+        # Index 3 holds the local flags and index 6 the control characters; see `termios.tcgetattr`.
         wanted[3] &= -1 if echo else ~termios.ECHO
         wanted[6][termios.VEOF] = key
         termios.tcsetattr(file, termios.TCSADRAIN, wanted)

@@ -195,6 +195,7 @@ def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., N
             options = RunOptions(**{field.name: values.pop(field.name) for field in shared})
             function(options=options, **values)
 
+        # The command modules postpone annotations, so Typer needs them evaluated.
         hints = get_type_hints(function, include_extras=True)
         parameters: list[inspect.Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():

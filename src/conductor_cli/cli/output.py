@@ -117,6 +117,7 @@ def print_error(failure: Failure | ConductorError) -> None:
 
 def leave_stdout() -> None:
     """Point stdout at the null device, so that the interpreter's last flush does not fail."""
+    # The descriptor is replaced rather than the Python object, which still holds unwritten text.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -32,4 +32,4 @@ def plan(
     result = session.plan(asked, only=only)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)
-    print_plan(result.run, session.settings.limits, session.around, flow=flow)
+    print_plan(result.run, session.settings.limits, session.output_context, flow=flow)

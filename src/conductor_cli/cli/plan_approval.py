@@ -41,8 +41,8 @@ def check_terminal() -> None:
 class PlanApprover:
     """Asks about each plan that a run offers. Opens the terminal; close it."""
 
-    def __init__(self, around: OutputContext) -> None:
-        self._printer = Printer(Stderr(sys.stderr), around)
+    def __init__(self, context: OutputContext) -> None:
+        self._printer = Printer(Stderr(sys.stderr), context)
         self._keyboard = Keyboard()
 
     def decide(self, run: Run) -> Decision | None:
@@ -94,6 +94,7 @@ class PlanApprover:
     def _edit(self, run: Run) -> Decision | None:
         """Open the plan in the editor until it can be run, or the person gives up and keeps the one on offer."""
         assert isinstance(run.trace.plan, Plan)
+        # After a mistake the editor opens on the text that the person wrote, not on the original.
         given = text = plan_as_text(run.question, run.trace.plan, run.config.limits)
         while True:
             try:

@@ -35,6 +35,7 @@ def edit_text(text: str, environ: Mapping[str, str], terminal: int, stopped: Cal
         file = Path(directory) / FILE_NAME
         file.write_text(text, encoding="utf-8")
         command = [*find_editor(environ), str(file)]
+        # The editor gets the terminal itself, since stdin and stdout may be pipes.
         try:
             with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as editor:  # noqa: S603
                 code = _wait_for(editor, stopped)

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from conductor_cli.run import Run
 
 
-def print_plan(run: Run, limits: Limits, around: OutputContext, *, flow: bool) -> None:
+def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) -> None:
     """Print a plan: on a terminal for a person; else as a file on stdout, with its description on stderr."""
     assert isinstance(run.trace.plan, Plan)
-    out = Stdout(around.stdout)
+    out = Stdout(context.stdout)
     if not out.terminal:
         print_line(format_plan_file(run.question, run.trace.plan, limits))
-        if around.quiet and not flow:
+        if context.quiet and not flow:
             return
-    printer = Printer(out if out.terminal else Stderr(around.stderr), around)
+    printer = Printer(out if out.terminal else Stderr(context.stderr), context)
     screen = printer.screen
     printer.print(plan_lines(replace(describe_offer(run), limits=limits), screen))
     if flow:
         printer.print([BLANK, *planned_flow_lines(run, screen)])
     if out.terminal:
-        hints = [f"run it: conductor ask --resume {run.id}"] if around.stored else []
+        hints = [f"run it: conductor ask --resume {run.id}"] if context.stored else []
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
 
@@ -56,6 +56,6 @@ def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: C
     if json:
         print_json({"run": run, "recipients": flow_json(sent)})
         return
-    around = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
-    printer = Printer(Stdout(sys.stdout), around)
+    context = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
+    printer = Printer(Stdout(sys.stdout), context)
     printer.print(flow_lines(sent, printer.screen))

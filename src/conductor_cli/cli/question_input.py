@@ -32,6 +32,7 @@ def build_question(
 
     Without words the question is what comes on stdin; with words, stdin is attached like a file.
     """
+    # `-` only says that stdin is to be read; it is not part of the question.
     text = " ".join(_decode_argument(word, "the question") for word in words if word != "-").strip()
     piped = _read_stdin(forced="-" in words)
     attached = [read_attachment(path) for path in files]
@@ -52,6 +53,7 @@ def build_question(
 
 def _decode_argument(text: str, what: str) -> str:
     """A word of the command line, as UTF-8 where Python could not decode it by the locale. Raises `UsageError`."""
+    # Python keeps bytes of an argument that it cannot decode as lone surrogates.
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     try:
@@ -64,6 +66,7 @@ def _read_stdin(*, forced: bool) -> str:
     """What is piped in. A terminal is read only when `-` asks for it."""
     if sys.stdin is None or (sys.stdin.isatty() and not forced):
         return ""
+    # A script may have left stdin open with nothing to say: after some seconds a notice tells what is waited for.
     try:
         ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
     except (OSError, ValueError):  # Windows can do this with sockets only

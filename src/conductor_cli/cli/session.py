@@ -39,15 +39,15 @@ class Session:
         self.store = TraceStore(self.settings.paths.traces)
         self.output: OutputName = options.format
         self.quiet = common.quiet
-        self.keep = bool(self.settings["traces.keep"]) and not options.no_trace
+        self.stores_traces = bool(self.settings["traces.keep"]) and not options.no_trace
         self.rehearsal = options.rehearsal
 
     @property
-    def around(self) -> OutputContext:
+    def output_context(self) -> OutputContext:
         """Where and how a run is shown."""
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.quiet, stored=self.keep, markdown=self.settings["output.markdown"],
+            quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
             brief=self.settings["output.brief"],
         )  # fmt: skip
 
@@ -56,7 +56,7 @@ class Session:
         """Whether a person approves each plan before any worker is called."""
         return bool(self.settings["policy.approve"]) and not self.options.approved
 
-    def hold(self, earlier: Trace) -> None:
+    def keep_policy(self, earlier: Trace) -> None:
         """Keep the policy that an earlier run had, and print which of its rules the settings do not have."""
         self.settings, added = keep_policy_of(self.settings, earlier)
         if added and not self.quiet:
@@ -76,7 +76,7 @@ class Session:
         Raises `UsageError` or `PolicyError` before anything runs where one of the workers in `needs` is not available.
         """
         if resume is not None:
-            self.hold(resume)
+            self.keep_policy(resume)
         if self.approves:
             from conductor_cli.cli.plan_approval import check_terminal  # draws with Rich, which takes long to load
 
@@ -94,7 +94,7 @@ class Session:
             async with self._opened(only=only, stored=stored, planning=plans, streams=streams) as conductor:
                 check_allowed(conductor.pool_policy, needs)
                 choose_workers(conductor.pool, needs)
-                return (await self.put(conductor, question, plan=plan, resume=resume)).exit_code
+                return (await self.run_question(conductor, question, plan=plan, resume=resume)).exit_code
 
         return asyncio.run(run())
 
@@ -104,7 +104,7 @@ class Session:
 
         async def run() -> RunResult:
             async with self._opened(only=only) as conductor:
-                return await self.put(without_reviews(conductor), question, plan_only=True)
+                return await self.run_question(without_reviews(conductor), question, plan_only=True)
 
         return asyncio.run(run())
 
@@ -126,7 +126,7 @@ class Session:
         elif plans:
             offer_model(self.settings, quiet=self.quiet)
 
-    async def put(
+    async def run_question(
         self,
         conductor: Conductor,
         question: Question,
@@ -138,15 +138,15 @@ class Session:
         """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
         approve = self.approves and not plan_only
         run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
-        view = open_views(self.output, self.settings["output.progress"], self.around)
-        store = self.store if self.keep else None
+        view = open_views(self.output, self.settings["output.progress"], self.output_context)
+        store = self.store if self.stores_traces else None
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run))
             approver = None
             if approve:
                 from conductor_cli.cli.plan_approval import PlanApprover
 
-                approver = stack.enter_context(closing(PlanApprover(self.around)))
+                approver = stack.enter_context(closing(PlanApprover(self.output_context)))
             result = await drive(run, view, store, approver, on_output_lost=leave_stdout)
         for error in result.errors:
             print_error(error)

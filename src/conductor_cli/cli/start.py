@@ -70,6 +70,7 @@ def _report(error: Exception) -> int:
             print_error(_usage_error(error))
         return UsageError("").exit_code
     if not isinstance(error, ConductorError):
+        # The failed write may still be in the buffer of stdout, which Python would flush at exit and fail again.
         if isinstance(error, OSError):
             leave_stdout()
         error = _unexpected(error)

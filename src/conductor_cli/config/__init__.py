@@ -92,6 +92,7 @@ def load_settings(
     paths = app_paths(environ)
     chosen = file or environ.get("CONDUCTOR_LLM_CONFIG")
     user_file = read_toml(Path(chosen).expanduser(), required=True) if chosen else read_toml(paths.user_file)
+    # Later sources override earlier ones: the tool's file, the user's file, the environment, the command line.
     sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
     origins = dict.fromkeys(values, "default")
@@ -116,6 +117,7 @@ def load_settings(
             values[name], origins[name] = item.check(value), "command line"
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
+    # Last, because a project file can only narrow what all other sources say.
     projects = project_files() if values[SWITCH] else ()
     narrowed = tuple((str(source.path), apply_project_file(values, origins, source)) for source in projects)
     cards = read_cards(cards_file(paths))

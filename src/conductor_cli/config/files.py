@@ -152,6 +152,7 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
     note = "# Written by conductor. Your own settings belong in config.toml beside this file; they win.\n\n"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The lock is a file of its own, because the settings file is replaced and a lock on it would be lost.
         with exclusive_lock(path.with_name(f".{path.name}.lock")):
             source = read_toml(path)
             for section, content in source.values.items():

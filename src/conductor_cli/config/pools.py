@@ -57,6 +57,7 @@ def _parse_pool(source: Source, name: str, table: object, before: NamedPool | No
     about = table.get("about", before.about if before else "")
     if not isinstance(about, str):
         raise ConfigError(f"{source.where(section, 'about')}: about is {about!r:.60}; expected text in quotes")
+    # A later file may change only the description.
     if "workers" not in table and before is not None:
         return replace(before, about=about)
     where = source.where(section, "workers")
@@ -108,6 +109,7 @@ def enabled_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tup
 
 def update_pool(where: AppPaths, name: str, table: Mapping[str, Any] | None) -> None:
     """Put a pool into the tool's own file, or with None remove it. Raises `ConfigError` before anything is written."""
+    # Checked first with the parser of the files, so that nothing invalid is ever written.
     if table is not None:
         pools_of([Source(path=where.own_file, values={"pools": {name: table}})])
     with edit_settings_file(where.own_file) as values:

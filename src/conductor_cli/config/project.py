@@ -56,6 +56,8 @@ def _directories(here: Path) -> list[Path]:
     homes: tuple[Path, ...] = ()
     with suppress(RuntimeError, OSError):  # a user without a home directory
         homes = (Path.home(), Path.home().resolve())
+    # Walk up to the repository's top or to the home directory. Where neither is met, the directories above may be
+    # writable by others (such as /tmp), so their files do not count.
     passed: list[Path] = []
     for place in (here, *here.parents):
         if place in homes:
@@ -84,6 +86,7 @@ def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: 
                 new = item.check(value)
             except ConfigError as error:
                 raise ConfigError(f"{source.where(section, key)}: {error.message}", hint="fix the line") from None
+            # A rule that is switched off would widen what the user allows.
             if new is False:
                 raise _forbidden(source, section, key, f".{key} = false")
             if narrow(values, origins, item, new, str(source.path)):
@@ -120,6 +123,7 @@ def narrow(values: dict[str, Any], origins: dict[str, str], item: Setting, new: 
         both = new if old is None else min(old, new)
     if both == old:
         return False
+    # The origin names both places if both contribute to the value.
     replaces = both == new or origins[item.name] == "default"
     values[item.name] = both
     origins[item.name] = origin if replaces else f"{origins[item.name]}; {origin}"

@@ -66,6 +66,7 @@ class Setting:
 
     def check(self, value: Any) -> Any:  # noqa: ANN401 - any TOML value
         """`value` as this setting keeps it. Raises `ConfigError` with what was expected."""
+        # In Python a bool is an int, but `steps = true` is a mistake.
         right = isinstance(value, _TYPES[self.type])
         if not right or (isinstance(value, bool) and self.type != "yes-no"):
             raise self._wrong(value)
@@ -102,6 +103,7 @@ class Setting:
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - any TOML value
         """The value that `text`, from a command line or the environment, means. Raises `ConfigError`."""
+        # Text that is not a number or a word for yes or no goes to `check` as it is, whose error says what is expected.
         meant: Any = text
         with suppress(ValueError):
             if self.type in {"whole", "number"}:

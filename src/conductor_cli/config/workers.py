@@ -108,6 +108,7 @@ def _check_name(table: _Table) -> None:
         raise table.error("", f"{name!r} is not a valid worker name", "letters, digits, dots and dashes, at most 40")
     if kind is None:
         raise table.error("", f"worker {name!r} has no kind", 'for example: kind = "openai"')
+    # Plans use this name for the conductor itself, so no other worker may have it.
     if (name == SELF) != (kind == SELF):
         raise table.error("kind", f"worker {name!r} of kind {kind!r}: {SELF!r} means the conductor itself", "rename it")
 
@@ -140,6 +141,7 @@ def _check_options(table: _Table, worker: Worker) -> None:
     from conductor_cli.models.presets import PRESETS
     from conductor_cli.models.sampling_options import find_invalid_option
 
+    # One option at a time, so that the error can name the line of the one that is wrong.
     for key in (*worker.options, "kind"):
         options = {key: worker.options[key]} if key in worker.options else {}
         try:

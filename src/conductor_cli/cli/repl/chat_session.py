@@ -67,10 +67,10 @@ class ChatSession:
     def _session(self, flags: Mapping[str, Any]) -> Session:
         session = Session(self._common, self._options, flags)
         if self._continued is not None:
-            session.hold(self._continued)
+            session.keep_policy(self._continued)
         return session
 
-    def go_on(self, earlier: Trace) -> None:
+    def continue_run(self, earlier: Trace) -> None:
         """Continue the conversation of a stored run, under the policy that it began with."""
         self.turns.append(earlier)
         self._continued = earlier
@@ -99,6 +99,7 @@ class ChatSession:
         except ConductorError as error:
             self.failed(error)
             return
+        # `change` has put it to use already; after `begin` nobody has.
         if opened is not self._opened:
             self._use(opened)
         if opened.planner is not None and opened.planner.kind == "llama":
@@ -178,14 +179,14 @@ class ChatSession:
         question, remark = self._make_question(text)
         if remark:
             conductor = replace(conductor, notices=(*conductor.notices, remark))
-        result = await self._put(conductor, question)
+        result = await self._run_question(conductor, question)
         self._add_run(result.run.trace, new=True)
         return result.exit_code
 
     async def plan(self, text: str) -> RunResult:
         """Only plan a question. The plan can be run by `finish`."""
         conductor = self._with_new_remarks(await self.open())
-        result = await self._put(without_reviews(conductor), self._make_question(text)[0], plan_only=True)
+        result = await self._run_question(without_reviews(conductor), self._make_question(text)[0], plan_only=True)
         self._add_run(result.run.trace, new=True)
         return result
 
@@ -206,9 +207,9 @@ class ChatSession:
             raise UsageError("the last run is complete", hint=hint)
         return await self._resume(last, self._with_new_remarks(await self.open()))
 
-    async def _put(self, conductor: Conductor, question: Question, **how: Any) -> RunResult:  # noqa: ANN401 - as `Session.put` takes it
+    async def _run_question(self, conductor: Conductor, question: Question, **how: Any) -> RunResult:  # noqa: ANN401 - as `Session.run_question` takes it
         """Run a question. Raises `ChatEnded` where the process was told to terminate."""
-        result = await self.session.put(conductor, question, **how)
+        result = await self.session.run_question(conductor, question, **how)
         if result.exit_code == TERMINATED:
             raise ChatEnded(TERMINATED)
         if result.exit_code == INTERRUPTED:
@@ -216,7 +217,7 @@ class ChatSession:
         return result
 
     async def _resume(self, earlier: Trace, conductor: Conductor) -> int:
-        result = await self._put(conductor, earlier.question, resume=earlier)
+        result = await self._run_question(conductor, earlier.question, resume=earlier)
         self._add_run(result.run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
         return result.exit_code
 

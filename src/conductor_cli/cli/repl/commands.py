@@ -43,6 +43,7 @@ def find_command(line: str) -> tuple[Command, str] | None:
     A line such as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its name.
     """
     name, _, rest = line.removeprefix("/").partition(" ")
+    # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
         return None
     found = next((command for command in COMMANDS if command.name == name), None)
@@ -75,7 +76,7 @@ async def _plan(chat: ChatSession, rest: str) -> None:
         return
     result = await chat.plan(rest)
     if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
-        display.print_offer(result.run, chat.session.around)
+        display.print_offer(result.run, chat.session.output_context)
         print_notice("/redo runs this plan; another question gets a new plan")
 
 

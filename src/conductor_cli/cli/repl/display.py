@@ -64,9 +64,9 @@ def print_plan_progress(run: Trace) -> None:
         print_text(f"   {record.step.subtask}")
 
 
-def print_offer(run: Run, around: OutputContext) -> None:
+def print_offer(run: Run, context: OutputContext) -> None:
     """Print a plan that waits to be run: who does what, who reads it, what it may cost."""
-    printer = Printer(Stdout(around.stdout), around)
+    printer = Printer(Stdout(context.stdout), context)
     printer.print([BLANK, *plan_lines(describe_offer(run), printer.screen), BLANK])
 
 

@@ -46,10 +46,12 @@ def open_history(place: Path) -> History:
 def _prepare(path: Path) -> None:
     """Make the file, for its owner only, and drop its oldest entries where it is too large."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        # The file may be older than this rule, or have been copied with another mode.
         if hasattr(os, "fchmod"):
             os.fchmod(file.fileno(), 0o600)
         data = file.read()
         if len(data) > LARGEST:
+            # Keep from the first whole entry on: each begins with an empty line, `# ` and its time.
             kept = data[-LARGEST:].partition(b"\n\n# ")[2]
             file.seek(0)
             file.write(b"\n# " + kept if kept else b"")

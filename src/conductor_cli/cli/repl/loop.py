@@ -104,7 +104,7 @@ async def _open_chat(prompt: Prompt, make: Callable[[], ChatSession], *, quiet: 
     chat.changed = prompt.refresh
     chat.failed = lambda error: prompt.above(lambda: print_error(error))
     prompt.chat = chat
-    if not chat.session.keep:
+    if not chat.session.stores_traces:
         prompt.forget()
     if chat.turns and not quiet:
         from conductor_cli.cli.repl.display import describe_conversation
@@ -126,7 +126,7 @@ async def _handle(chat: ChatSession, prompt: Prompt, message: str, *, quiet: boo
     if message.strip() in LEAVING:
         raise ChatEnded
     # The live tree shows a question of one line itself.
-    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.around)
+    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
     echoed = message.startswith("/") or "\n" in message.strip() or progress != "tree"
     if echoed:
         prompt.echo(message.strip())
