@@ -6,9 +6,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.models.disk import read_lines, write_atomically
 from conductor_cli.train.rollouts import Outcome
 
 DIGITS: Final = 4
@@ -72,9 +74,7 @@ class MetricsFile:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_metrics(path) if line["step"] <= step]
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Append a line, which has its `step`."""
@@ -85,9 +85,7 @@ class MetricsFile:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a file. A line that was cut off while it was written is left out, and a missing file is empty."""
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
+    for line in read_lines(path):
+        with suppress(ValueError):
             found.append(json.loads(line))
-        except ValueError:
-            continue
     return found

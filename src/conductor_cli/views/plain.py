@@ -135,19 +135,45 @@ class PlainProgress(SilentProgress):
             self._write(line)
 
 
-def describe_event(event: ev.Event, trace: Trace, *, stored: bool = False) -> str:  # noqa: PLR0911 - one per event
+def describe_event(event: ev.Event, trace: Trace, *, stored: bool = False) -> str:  # noqa: C901, PLR0911, PLR0912 - one per event
     """What `event` says in one line, given the trace after it. Empty for a piece of text."""
+    record = next((record for record in trace.steps if record.number == getattr(event, "step", 0)), None)
     match event:
         case ev.PlanDelta() | ev.StepDelta():
             return ""
         case ev.RunStarted():
             return f"run {one_line(event.run)}: {describe_setup(trace)}: {quote_text(question_line(trace))}"
-        case ev.StepPlanned() | ev.PlanRejected() | ev.PlanReady() | ev.PlanOffered() | ev.PlanDecided():
-            return _describe_planning(event)
-        case ev.StepStarted() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-            return f"step {event.step} {_describe_step(event, trace)}"
+        case ev.StepPlanned():
+            last = ", gives the answer" if event.last else ""
+            who = f"{one_line(event.worker)}, {describe_access(event.access)}{last}"
+            return f"step {event.step} planned: {who}: {quote_text(event.subtask)}"
+        case ev.PlanRejected():
+            hint = f" ({one_line(event.hint)})" if event.hint else ""
+            return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
+        case ev.PlanReady(plan=KeepAnswer()):
+            return "plan ready: the given answer is kept"
+        case ev.PlanReady():
+            return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
+        case ev.PlanOffered():
+            return "plan offered: waiting for the user's decision"
+        case ev.PlanDecided():
+            return describe_decision(event)
+        case ev.StepStarted():
+            attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"step {event.step} started: {one_line(event.worker)}{attempt}"
+        case ev.StepFailed():
+            why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
+            return f"step {event.step} failed, attempt {event.attempt}: {why}"
+        case ev.StepStopped():
+            return f"step {event.step} stopped: {REASONS[event.reason]}"
+        case ev.StepFinished():
+            took = format_duration(record.seconds(event.at)) if record else ""
+            tokens, ending = format_count(event.usage.tokens_out, "token"), FINISHES.get(event.finish, "")
+            facts = ", ".join(filter(None, (took, tokens, format_cost(event.usage), ending)))
+            # The answering step's text is the answer, which standard output has.
+            text = "" if record and record.last else f": {quote_text(event.text)}"
+            return f"step {event.step} finished: {facts}{text}"
         case ev.NestedEvent():
-            record = next((record for record in trace.steps if record.number == event.step), None)
             line = describe_event(event.event, record.nested if record and record.nested else Trace())
             return line and f"step {event.step}, nested: {line}"
         case ev.Notice():
@@ -166,46 +192,3 @@ def describe_working(trace: Trace, now: float) -> str:
     """Which steps are still working, and for how long."""
     running = [f"step {r.number} for {format_duration(r.seconds(now))}" for r in trace.steps if r.state == "running"]
     return f"still working: {', '.join(running) or 'planning'}, {format_duration(now)} in total"
-
-
-def _describe_planning(
-    event: ev.StepPlanned | ev.PlanRejected | ev.PlanReady | ev.PlanOffered | ev.PlanDecided,
-) -> str:
-    match event:
-        case ev.StepPlanned():
-            last = ", gives the answer" if event.last else ""
-            who = f"{one_line(event.worker)}, {describe_access(event.access)}{last}"
-            return f"step {event.step} planned: {who}: {quote_text(event.subtask)}"
-        case ev.PlanRejected():
-            hint = f" ({one_line(event.hint)})" if event.hint else ""
-            return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
-        case ev.PlanReady(plan=KeepAnswer()):
-            return "plan ready: the given answer is kept"
-        case ev.PlanReady():
-            return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
-        case ev.PlanOffered():
-            return "plan offered: waiting for the user's decision"
-        case ev.PlanDecided():
-            return describe_decision(event)
-
-
-def _describe_step(event: ev.StepStarted | ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> str:
-    match event:
-        case ev.StepStarted():
-            attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-            return f"started: {one_line(event.worker)}{attempt}"
-        case ev.StepFailed():
-            return f"failed, attempt {event.attempt}: {describe_failure(event.error)}; {describe_next_attempt(event)}"
-        case ev.StepStopped():
-            return f"stopped: {REASONS[event.reason]}"
-        case ev.StepFinished():
-            record = next((record for record in trace.steps if record.number == event.step), None)
-            parts = [
-                format_duration(record.seconds(event.at)) if record else "",
-                format_count(event.usage.tokens_out, "token"),
-                format_cost(event.usage),
-                FINISHES.get(event.finish, ""),
-            ]
-            # The answering step's text is the answer, which standard output has.
-            text = "" if record and record.last else f": {quote_text(event.text)}"
-            return f"finished: {', '.join(filter(None, parts))}{text}"
