@@ -195,6 +195,7 @@ def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> st
         return "not needed"
     entry = None if worker.options.get("key_env") else store.entry(worker.kind, base_url_of(worker))
     try:
+        # The place of a stored key stands in for the key: listing workers must not ask the keyring.
         key = api_key_of(worker, environ, lambda _kind, _url: entry.where if entry else None)
     except KeyMissing:
         return "missing"

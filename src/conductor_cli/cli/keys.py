@@ -54,6 +54,7 @@ def set_key(
         raise UsageError("keys set takes a provider and no key: the key is asked for, or read from stdin", hint=hint)
     name = known_provider(provider)
     url, store = address(name, base_url), _open_store()
+    # Said before the key is asked for, so that the user can still stop.
     if notice := keys.unencrypted_notice(url):
         print_notice(notice)
     if insecure_storage:

@@ -66,6 +66,7 @@ class KeyStore:
         stored = self.read(provider, *self._wanted())[provider]
         if stored.fault is not None:
             raise stored.fault
+        # The address in the keyring's item counts: the index, a plain file, may say anything.
         return stored.key if same_address(stored.entry.base_url, base_url) else None
 
     def read(self, *providers: str) -> dict[str, StoredKey]:

@@ -111,5 +111,6 @@ def _names(listed: object) -> Iterable[str]:
 def _worker_name(name: str) -> str:
     """A worker's name made from its model's: without path, ending and characters that a name may not have."""
     short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
+    # A worker's name has at most 40 characters in the settings, where the user may copy this one to.
     letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
     return letters.strip(".-_")[:40] or "local"

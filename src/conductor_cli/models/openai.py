@@ -147,6 +147,7 @@ class OpenAI:
         """The reply to a request of this shape."""
         body = {"model": self._model} | self._body(request, shape)
         async with self._server.open("POST", "/chat/completions", body=body, seconds=_remaining(ends)) as answer:
+            # No error status, so the server takes this shape. Calls beside this one may have learned more meanwhile.
             known, self._shape = self._shape, replace(shape, dropped=shape.dropped | self._shape.dropped)
             for notice in self._shape.notices(known, self._server.name):
                 yield Chunk(note=notice)

@@ -166,7 +166,7 @@ def is_loopback(url: str) -> bool:
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
+    except ValueError:  # the name of another host, or not a URL
         return False
 
 

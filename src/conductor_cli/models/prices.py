@@ -130,6 +130,7 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
                 begin = int(found[1]) * (1000 if found[2] else 1)
                 steps.append((begin, base | _amounts(row, f"_above_{found[1]}{found[2]}_tokens")))
     steps.sort(key=lambda step: step[0])
+    # Without a price for short prompts, or with half of one at any length, a call could be counted as too cheap.
     if not steps or steps[0][0] != 0 or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
         return None
     longer = tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:])
