@@ -29,7 +29,7 @@ from conductor_cli.models.weights.cache import Cache
 from conductor_cli.models.weights.download import PullEstimate, estimate_pull
 from conductor_cli.models.weights.hub import OFFICIAL, is_offline
 from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
-from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelStore
+from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.problems import repair_hint
 from conductor_cli.models.weights.progress import Report
 from conductor_cli.models.weights.registry import RegistryModel, find_model, listed_model, load_registry
@@ -131,11 +131,10 @@ def _unlisted_planner(settings: Settings) -> ModelRow:
     """The model that plans and is neither stored nor in the registry: a file, a server or a provider's model."""
     name = settings["conductor.model"]
     path = Path(name).expanduser()
-    state: ModelState = "installed"
-    try:
+    state: ModelState = "not installed"
+    with suppress(ConductorError):
         resolve_planner(settings)
-    except ConductorError:
-        state = "not installed"
+        state = "installed"
     size = 0
     with suppress(ModelError, OSError):  # not all parts are there
         size = sum(part.stat().st_size for part in part_files(path))
@@ -355,8 +354,13 @@ def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
     """Remove a model, its prompt states, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
     store, cache = open_model_store(settings), Cache.from_environment(settings.environ)
     manifest = store.find_readable(plan.name)
-    # First the prompt states: they are found by reading the model file.
-    freed = 0 if manifest is None else _forget_prompt_states(manifest, store, settings)
+    freed = 0
+    # First the prompt states, which are found by reading the model file. Those of a file that is also stored under
+    # another name stay; those of a damaged file go when others need the room.
+    others = [other.hashes for other in store.manifests() if other.name != plan.name]
+    if manifest is not None and manifest.hashes not in others:
+        with suppress(ModelError):
+            freed = delete_states(settings.paths.prefixes, read_model_info(manifest.path).identity)
     removal = remove_model(plan.name, store, listed_model(plan.name, settings.environ), cache)
     origin = settings.origins["conductor.model"] if plan.plans and settings["conductor.model"] else ""
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
@@ -364,15 +368,6 @@ def remove_installed(plan: RemovalPlan, settings: Settings) -> RemovalResult:
         set_value(settings.paths, "conductor.model", None)
         origin = ""
     return RemovalResult(freed=freed + removal.freed, kept=removal.kept, named_by=origin)
-
-
-def _forget_prompt_states(manifest: Manifest, store: ModelStore, settings: Settings) -> int:
-    """Delete the prompt states of a model, unless the same file is stored under another name; the bytes it frees."""
-    if any(other.name != manifest.name and other.hashes == manifest.hashes for other in store.manifests()):
-        return 0
-    with suppress(ModelError):  # a damaged file: its states go when others need the room
-        return delete_states(settings.paths.prefixes, read_model_info(manifest.path).identity)
-    return 0
 
 
 def describe_current_planner(settings: Settings) -> str:

@@ -69,6 +69,7 @@ class Engine:
         self._make_room(len(prompt.tokens), request)
         with closing(self._sampler(request)) as sampler:
             cached = self.kv_cache.read(prompt)
+            # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
                 problem = f"the weights in {self._path} are damaged: the model's output is not a number"
                 raise ModelError("file", problem, hint="get the file again")

@@ -163,7 +163,7 @@ def _reading(path: Path) -> Iterator[_Reader]:
             raise ModelError("file", f"there is no file {path}", hint="check the path")
         if not path.is_file():
             raise ModelError("file", f"{path} is not a file", hint="name the GGUF file itself")
-        if path.stat().st_size == 0:
+        if path.stat().st_size == 0:  # an empty file cannot be mapped into memory
             raise _damaged(path, "is empty")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield _Reader(path, data)

@@ -173,6 +173,7 @@ class Cache:
 
     def write_ref(self, repo: str, revision: str, commit: str) -> None:
         """Remember which commit a branch is at."""
+        # Offline, the hub's library finds the snapshot of a branch by this file alone.
         path = self.folder(repo).joinpath("refs", *revision.split("/"))
         if revision == commit or _read_small_file(path) == commit:
             return

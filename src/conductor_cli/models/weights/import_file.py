@@ -220,7 +220,7 @@ def _store_files(
     files: Sequence[ModelFile], folder: Path, *, copy: bool
 ) -> tuple[tuple[ModelFile, ...] | None, list[Path]]:
     """The files under names in the store, and those that are new there; None where only a copy could do that."""
-    if copy:
+    if copy:  # a link takes no room
         disk.check_room(folder, sum(file.size for file in files))
     created: list[Path] = []
     try:

@@ -145,6 +145,7 @@ class _RegistryReader:
     def read(self) -> dict[str, Any]:
         """The file's top level, checked."""
         try:
+            # Some editors on Windows begin a file with a byte order mark, which TOML does not allow.
             values = tomllib.loads(self._path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}", hint=self._hint) from None

@@ -94,6 +94,7 @@ def unfinished_files(model: RegistryModel, store: ModelStore, cache: Cache) -> l
 
 def bytes_freed(names: list[Path]) -> int:
     """Bytes that go with these names: those of files that have no other hard link."""
+    # An imported file is linked: its bytes stay as long as the name that the user knows it by.
     found = {path.resolve(): path.stat() for path in names if path.exists()}
     return sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
 
