@@ -57,8 +57,9 @@ class Strength:
 class MeasuredCard:
     """One worker on one set of cases.
 
-    `worker` is its name then, `key` what it was (see `key_of`); `source` names the set, `hash` its content. `strengths`
-    are by tag. Tokens, seconds and `cost` (US dollars) are means a case; `cost` is None where nothing is known of it.
+    `worker` is its name then, `key` what it was (see `worker_key`); `source` names the set, `hash` its content.
+    `strengths` are by tag. Tokens, seconds and `cost` (US dollars) are means a case; `cost` is None where it is
+    not known.
     """
 
     worker: str

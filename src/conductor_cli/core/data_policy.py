@@ -84,12 +84,13 @@ class DataPolicy:
         self.is_empty = pool_policy.policy == NO_POLICY
         """Whether there is no rule at all."""
         self._single = single
+        self._known_rights: dict[str, _Rights] = {}
         self._workers = tuple(name for name in names if name != SELF)
 
     @cached_property
     def allowed(self) -> tuple[str, ...]:
         """The workers that a plan may name."""
-        names = [name for name in self._workers if not self._rights[name].denied and not self._hidden(name, self.given)]
+        names = [name for name in self._workers if not self._rights(name).denied and not self._hidden(name, self.given)]
         return tuple(name for name in names if not (self._single and self._missing_parts(self._visibility_of(name))))
 
     @cached_property
@@ -100,7 +101,9 @@ class DataPolicy:
     @cached_property
     def visibility(self) -> Mapping[str, Visibility]:
         """What each known worker may see, and a nested run (`self`) where there is a conductor."""
-        known = {name: self._visibility_of(name) for name in self._rights if name != SELF}
+        known = {
+            name: self._visibility_of(name) for name in (*self.pool_policy.parties, *self._workers) if name != SELF
+        }
         if SELF not in self.pool_policy.parties:
             return known
         # A nested run may see what its conductor or any of its workers may.
@@ -117,28 +120,35 @@ class DataPolicy:
         """What the conductor's own prompt may hold: what every allowed worker may see as well."""
         names = () if self.is_empty else (SELF, *self.allowed)
         return Visibility(
-            recipients=(self._rights[SELF].recipient,),
+            recipients=(self._rights(SELF).recipient,),
             history=all(self._may_see_history(name) for name in names),
-            files=all(self._rights[name].files for name in names),
+            files=all(self._rights(name).files for name in names),
         )
 
-    @cached_property
-    def _rights(self) -> Mapping[str, _Rights]:
-        names = dict.fromkeys((*self.pool_policy.parties, *self._workers, SELF))
-        return {name: _rights_of(self.pool_policy, name) for name in names}
+    def _rights(self, name: str) -> _Rights:
+        if name not in self._known_rights:
+            policy, party = self.pool_policy.policy, self.pool_policy.party(name)
+            self._known_rights[name] = _Rights(
+                recipient=party.recipient,
+                denied=self.pool_policy.denial_reason(name),
+                question=policy.allows_question(party),
+                files=policy.allows_files(party),
+                answers=policy.allows_answers(party),
+            )
+        return self._known_rights[name]
 
     def _visibility_of(self, name: str) -> Visibility:
-        rights = self._rights[name]
+        rights = self._rights(name)
         history = rights.question and self._may_see_history(name)
         return Visibility(recipients=(rights.recipient,), question=rights.question, history=history, files=rights.files)
 
     def _may_see_history(self, name: str) -> bool:
         # Earlier answers may quote files, in the words of any worker.
-        rights = self._rights[name]
+        rights = self._rights(name)
         return rights.answers and (rights.files or not self.question.files)
 
     def _hidden(self, name: str, provenance: Provenance) -> str:
-        rights = self._rights.get(name) or _rights_of(self.pool_policy, name)
+        rights = self._rights(name)
         if provenance.files and not rights.files:
             return "may quote the attached files, which policy.files_only keeps from"
         others = provenance.writers - {rights.recipient}
@@ -173,13 +183,13 @@ class DataPolicy:
         names = context.rules.workers
         hidden = self.withheld_from_conductor()
         lines = [withheld_note(hidden)] if hidden else []
-        for part, told in (
+        for part, rule in (
             ("files", "is not shown the attached files, nor answers that come from them"),
             ("question", "is not shown the question: say all that it needs in its subtask"),
         ):
-            lines += [f"{context.label(name)} {told}." for name in names if part in self.withheld(name)]
-        apart = [name for name in names if name in self._rights and not self._rights[name].answers]
-        lines += [f"{context.label(name)} sees answers of {self._rights[name].recipient} only." for name in apart]
+            lines += [f"{context.label(name)} {rule}." for name in names if part in self.withheld(name)]
+        apart = [name for name in names if not self._rights(name).answers]
+        lines += [f"{context.label(name)} sees answers of {self._rights(name).recipient} only." for name in apart]
         return tuple(lines)
 
     # What a plan may hold
@@ -192,7 +202,7 @@ class DataPolicy:
         if self.is_empty:
             return ""
         name, number = step.worker, len(before) + 1
-        denied = self._rights[name].denied if name in self._rights else self.pool_policy.denial_reason(name)
+        denied = self._rights(name).denied
         # The conductor may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
         if name == SELF and SELF in self.pool_policy.policy.deny:
             denied = f"policy.deny names {SELF}"
@@ -263,17 +273,6 @@ class DataPolicy:
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
             raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
-
-
-def _rights_of(pool_policy: PoolPolicy, name: str) -> _Rights:
-    policy, party = pool_policy.policy, pool_policy.party(name)
-    return _Rights(
-        recipient=party.recipient,
-        denied=pool_policy.denial_reason(name),
-        question=policy.allows_question(party),
-        files=policy.allows_files(party),
-        answers=policy.allows_answers(party),
-    )
 
 
 def _without(question: Question, parts: Sequence[str]) -> Question:

@@ -85,8 +85,8 @@ def expected_disclosures(steps: Iterable[StepInputs], question: Question) -> tup
         parts += [DisclosedText(kind="history", chars=_length(question))] if inputs.history else []
         parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in inputs.files]
         # A part that is in the prompt itself need not be listed for the answers again.
-        told = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
-        carried = tuple(what for what, here in told.items() if getattr(inputs.provenance, what) and not here)
+        shown = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
+        carried = tuple(what for what, here in shown.items() if getattr(inputs.provenance, what) and not here)
         answers = [number for number in inputs.answers if number != GIVEN]
         parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in answers]
         calls += [

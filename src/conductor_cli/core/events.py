@@ -265,7 +265,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
-    """The event of a JSON object. Raises `WireError`."""
+    """The event of a JSON object. Raises `DecodeError`."""
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
@@ -301,7 +301,7 @@ def to_line(event: Event, secrets: Secrets | None = None) -> str:
 
 
 def from_line(line: str) -> Event:
-    """The event of one line. Raises `WireError`, also for text that is not JSON."""
+    """The event of one line. Raises `DecodeError`, also for text that is not JSON."""
     try:
         return from_json(json.loads(line))
     except DecodeError:

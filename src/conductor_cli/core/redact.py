@@ -41,7 +41,7 @@ class Secrets:
         self._sorted: tuple[str, ...] = ()
 
     def add(self, *secrets: str) -> None:
-        """Add secrets. Those shorter than `LEAST` are ignored."""
+        """Add secrets. Those shorter than `SHORTEST` are ignored."""
         new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._known
         if new:
             # Whole new values are assigned, never changed in place: another thread may be reading the old ones.

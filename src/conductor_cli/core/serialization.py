@@ -44,7 +44,7 @@ def dump(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
-    """An instance of the dataclass `kind` from a JSON object. Raises `WireError`."""
+    """An instance of the dataclass `kind` from a JSON object. Raises `DecodeError`."""
     if not isinstance(data, Mapping):
         raise DecodeError(f"{where or kind.__name__}: expected an object, found {_describe_value(data)}")
     values = {}

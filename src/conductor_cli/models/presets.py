@@ -125,7 +125,7 @@ THIS_MACHINE: Final = "this machine"
 def recipient_of(worker: Worker) -> str:
     """Who reads what a worker is sent: this machine, a known provider, or the host of another address.
 
-    `NOBODY_KNOWS` where litellm finds the provider by the name of the model alone.
+    `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone.
     """
     if is_local(worker):
         return THIS_MACHINE

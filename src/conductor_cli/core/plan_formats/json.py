@@ -33,7 +33,7 @@ class JsonParser:
         self.reasoning = ""
         self._context = context
         self._text = ""
-        self._at: int | None = None  # behind the list's opening bracket, or behind the last object that was read
+        self._at: int | None = None  # after the list's opening bracket, or after the last object that was read
         self._number = context.first
         self._ended = False
 

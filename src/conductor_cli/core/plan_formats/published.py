@@ -96,7 +96,7 @@ class PublishedParser:
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
     def _lists(self) -> dict[str, _List]:
-        """The lists by name, as far as they are written: the first of each name, each behind the one before it."""
+        """The lists by name, as far as they are written: the first of each name, each after the one before it."""
         text = _BULLET.sub("", self._raw.translate(_QUOTES))
         lists: dict[str, _List] = {}
         at = 0
