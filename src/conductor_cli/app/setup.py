@@ -17,7 +17,7 @@ from conductor_cli.app.planner_resolution import describe_planner, open_model_st
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
-from conductor_cli.config import PER_DAY_SUFFIX, ConfiguredWorker, Settings
+from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.pool import Worker
@@ -244,7 +244,7 @@ def propose_limits(workers: Sequence[Worker], settings: Settings) -> list[SetupS
 
 def _limit_step(period: str, settings: Settings, *, known: bool) -> SetupStep:
     """The limit of a run or a day that is set, or the one that is proposed."""
-    suffix = PER_DAY_SUFFIX if period == "day" else ""
+    suffix = "_day" if period == "day" else ""
     # Whoever limits calls or tokens has decided; a limit in dollars is not proposed on top of that.
     for kind in ("cost", "tokens", "calls"):
         name = f"limits.{kind}{suffix}"

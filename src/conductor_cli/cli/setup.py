@@ -181,7 +181,7 @@ class SetupRun:
         _print_heading("Workers, the models that answer")
         steps = propose_workers(self.findings, self.settings)
         for step in steps:
-            print_text(f"  {_describe_step(step)}")
+            print_text(f"  {_describe_setup_step(step)}")
         if not steps:
             print_text("  none found: the conductor model answers too")
         new = [step for step in steps if not step.done]
@@ -197,7 +197,7 @@ class SetupRun:
         if steps:
             _print_heading("Limits")
         for step in steps:
-            print_text(f"  {_describe_step(step)}")
+            print_text(f"  {_describe_setup_step(step)}")
         new = [step for step in steps if not step.done]
         if new and confirm("Set them?" if len(new) > 1 else "Set it?", default=True):
             self._do_all(new)
@@ -247,7 +247,7 @@ class SetupRun:
         self._print_findings()
         _print_heading("Set up")
         for step in steps:
-            print_text(f"  {_describe_step(step)}")
+            print_text(f"  {_describe_setup_step(step)}")
             if not step.done:
                 print_text(f"        {step.command}")
         kinds = {step.kind for step in steps}
@@ -288,6 +288,6 @@ def _print_heading(text: str) -> None:
     print_line(text)
 
 
-def _describe_step(step: SetupStep) -> str:
+def _describe_setup_step(step: SetupStep) -> str:
     name = "conductor model" if step.kind == "model" else step.name
     return f"{'done' if step.done else 'new '}  {name}: {step.text}"

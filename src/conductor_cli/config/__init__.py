@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from conductor_cli.config.cards import Cards, cards_file, read_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
@@ -35,10 +35,6 @@ __all__ = [
 ]
 
 
-PER_DAY_SUFFIX: Final = "_day"
-"""How the names of limits end that apply to all runs of a day together."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting by its name, and where each came from; the workers of the files with their cards; the pools."""
@@ -58,31 +54,21 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        section = self._section("limits")
-        return Limits(**{name: value for name, value in section.items() if not name.endswith(PER_DAY_SUFFIX)})
+        return Limits(**{item.name: self[f"limits.{item.name}"] for item in fields(Limits)})
 
     @property
     def day_limits(self) -> DayLimits:
         """What all runs of a day together may use."""
-        section = self._section("limits")
-        of_a_day = {
-            name.removesuffix(PER_DAY_SUFFIX): value for name, value in section.items() if name.endswith(PER_DAY_SUFFIX)
-        }
-        return DayLimits(**of_a_day)
+        return DayLimits(**{item.name: self[f"limits.{item.name}_day"] for item in fields(DayLimits)})
 
     @property
     def policy(self) -> Policy:
         """Which workers may be asked, and what each may see."""
-        section = self._section("policy")
-        return Policy(**{item.name: section[item.name] for item in fields(Policy)})
+        return Policy(**{item.name: self[f"policy.{item.name}"] for item in fields(Policy)})
 
     @property
     def timeouts(self) -> Timeouts:
-        return Timeouts(**self._section("timeouts"))
-
-    def _section(self, section: str) -> dict[str, Any]:
-        head = f"{section}."
-        return {name.removeprefix(head): value for name, value in self.values.items() if name.startswith(head)}
+        return Timeouts(**{item.name: self[f"timeouts.{item.name}"] for item in fields(Timeouts)})
 
 
 def load_settings(
