@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from gguf import GGUFWriter
 
 from conductor_cli.core.errors import ModelError
@@ -27,8 +28,6 @@ class LazyTensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        import numpy as np
-
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
@@ -39,8 +38,6 @@ def new_writer(architecture: str) -> Any:  # noqa: ANN401 - gguf has no types
 
 def write_gguf(path: Path, writer: Any, tensors: Sequence[LazyTensor]) -> None:  # noqa: ANN401
     """Write the metadata and the tensors to `path`, or leave it as it was. Raises `ModelError` of kind `file`."""
-    import numpy as np
-
     for tensor in tensors:
         writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(tensor.dtype), tensor.bytes)
     # A fixed name: what a killed process leaves under it is overwritten by the next export.
