@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor_cli.core.conversation import first_turn_to_send
+from conductor_cli.core.follow_up import first_turn_to_send
 from conductor_cli.core.question import Turn
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 

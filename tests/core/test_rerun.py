@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.follow_up import reset_from_step, reset_step
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.rerun import reset_from_step, reset_step
 from conductor_cli.core.trace import Trace
 from conductor_cli.store.trace_store import TraceStore
 

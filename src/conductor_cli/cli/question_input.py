@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from conductor_cli.cli.output import print_notice
-from conductor_cli.core.conversation import continue_conversation
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.follow_up import continue_conversation
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 

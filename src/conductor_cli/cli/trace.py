@@ -36,8 +36,8 @@ from conductor_cli.cli.output import (
 )
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
-from conductor_cli.core.rerun import check_step_exists, reset_from_step
 from conductor_cli.store.fast_list import run_names
 from conductor_cli.store.run_list import NO_MATCH, describe_older, found_data, run_lines
 from conductor_cli.store.stored_run import stored_run_data

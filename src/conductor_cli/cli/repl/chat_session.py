@@ -18,9 +18,8 @@ from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.repl.prompt import INTERRUPTED, ChatEnded
 from conductor_cli.cli.session import Session, without_reviews
-from conductor_cli.core import rerun
-from conductor_cli.core.conversation import continue_conversation, first_turn_to_send
 from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_step
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
@@ -197,7 +196,7 @@ class ChatSession:
         if worker is not None:
             choose_workers(conductor.pool, [worker])
         conductor = without_reviews(self._with_new_remarks(conductor))
-        return await self._resume(rerun.reset_step(last, number, worker), conductor)
+        return await self._resume(reset_step(last, number, worker), conductor)
 
     async def finish(self) -> int:
         """Run what the last run did not finish. Raises `UsageError` where it is complete."""

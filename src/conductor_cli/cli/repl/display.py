@@ -9,9 +9,9 @@ from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File
-from conductor_cli.core.rerun import check_step_exists
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import recipient_of
