@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -131,15 +131,17 @@ async def _handle(chat: ChatSession, prompt: Prompt, message: str, *, quiet: boo
     if echoed:
         prompt.echo(message.strip())
     text, before = None, len(chat.runs)
+    # What is typed during a run is hidden, so that it does not disturb the display, unless the run asks for approval.
+    typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
     try:
         found = find_command(message)
         if found is not None:
-            with _typing_hidden(chat):
+            with typing:
                 text = await run_command(chat, *found)
         else:
             if chat.conductor is None and not chat.rehearsal and not _offer_model(chat, quiet=quiet):
                 return None
-            with _typing_hidden(chat):
+            with typing:
                 if await _wait_for_model(chat):
                     await chat.ask(message.strip())
     except ConductorError as error:
@@ -175,8 +177,3 @@ async def _wait_for_model(chat: ChatSession) -> bool:
         except asyncio.CancelledError:
             return False
     return True
-
-
-def _typing_hidden(chat: ChatSession) -> AbstractContextManager[None]:
-    """Hide what is typed during a run, so that it does not disturb the display, unless the run asks for approval."""
-    return nullcontext() if chat.session.approves else keep_typed_text(echo=False)
