@@ -51,8 +51,11 @@ def _environment() -> Iterator[None]:
     """Undo what a command under test sets for its own process, such as `conductor train` for the libraries it loads."""
     before = dict(os.environ)
     yield
-    for name in {name for name, value in os.environ.items() if before.get(name) != value} - {"PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
+    # litellm is imported once for all tests, and reads what is set at its import again with later calls.
+    kept = ("PYTEST_CURRENT_TEST", "LITELLM_", "TIKTOKEN_")
+    for name in [name for name, value in os.environ.items() if before.get(name) != value]:
+        if not name.startswith(kept):
+            del os.environ[name]
     os.environ.update({name: value for name, value in before.items() if name not in os.environ})
 
 
