@@ -47,16 +47,14 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _environment() -> Iterator[None]:
-    """Undo what a command under test sets for its own process, such as `conductor train` for the libraries it loads."""
-    before = dict(os.environ)
+def _no_offline_mode() -> Iterator[None]:
+    """`conductor train` puts its process into the hub's offline mode; the next test in this process has not.
+
+    Other variables stay: litellm sets some when it is imported, and needs them for as long as the process lives.
+    """
     yield
-    # litellm is imported once for all tests, and reads what is set at its import again with later calls.
-    kept = ("PYTEST_CURRENT_TEST", "LITELLM_", "TIKTOKEN_")
-    for name in [name for name, value in os.environ.items() if before.get(name) != value]:
-        if not name.startswith(kept):
-            del os.environ[name]
-    os.environ.update({name: value for name, value in before.items() if name not in os.environ})
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True)
