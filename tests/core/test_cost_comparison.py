@@ -37,7 +37,11 @@ def test_the_most_expensive_worker_is_named() -> None:
     """One call: the question read, as many tokens written as the answering call wrote. It calls itself an estimate."""
     found = compare_with_single_worker(run(CHEAP, DEAR, LOCAL, UNPRICED, ITSELF))
     assert found is not None
-    assert (found.dearest, found.best, found.estimate) == (WorkerCost(worker="dear", cost=cost(10, 20)), None, True)
+    assert (found.most_expensive, found.best, found.estimate) == (
+        WorkerCost(worker="dear", cost=cost(10, 20)),
+        None,
+        True,
+    )
 
 
 def test_the_best_worker_is_named_if_cards_have_strengths() -> None:
@@ -45,14 +49,14 @@ def test_the_best_worker_is_named_if_cards_have_strengths() -> None:
     best = replace(UNPRICED, card=Card(strengths={"maths": 0.9}))
     found = compare_with_single_worker(run(CHEAP, best))
     assert found is not None
-    assert (found.dearest.worker, found.best) == ("cheap", WorkerCost(worker="unpriced", cost=None))
+    assert (found.most_expensive.worker, found.best) == ("cheap", WorkerCost(worker="unpriced", cost=None))
 
 
 def test_without_counted_tokens_the_answer_is_measured_by_its_length() -> None:
     """Such as a step that was reused from an earlier run."""
     found = compare_with_single_worker(run(CHEAP, written=0))
     assert found is not None
-    assert found.dearest.cost == cost(1, 2, written=10)
+    assert found.most_expensive.cost == cost(1, 2, written=10)
 
 
 def test_there_is_nothing_to_compare_with_what_is_free_or_unknown() -> None:

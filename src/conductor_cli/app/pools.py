@@ -156,7 +156,7 @@ def _add_shipped_workers(settings: Settings, name: str, *, without_keys: bool) -
             notices.append(f"{item.name} exists already and is unchanged in {existing[item.name].source}")
         else:
             update_worker(settings.paths, item.name, item.table)
-            replaced = f", in place of {item.replaces}" if item.replaces else ""
+            replaced = f", replacing {item.replaces}" if item.replaces else ""
             notices.append(f"added {item.name}{replaced}")
     for kind in kinds:
         names = ", ".join(item.name for item in left_out if item.table["kind"] == kind)

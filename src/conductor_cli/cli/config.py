@@ -54,7 +54,7 @@ def set_(
     try:
         new = None if value == "default" else item.parse(_absolute_path(context, name, value))
     except ConfigError as error:
-        raise UsageError(error.message, hint="default removes the setting") from None
+        raise UsageError(error.message, hint="to restore the default: conductor config set NAME default") from None
     set_value(paths, name, new)
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)

@@ -74,7 +74,7 @@ def _show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
     for row in rows:
         item = row.shipped
         print_text(f"\n{item.name}: {format_model(row.worker)}, {format_options(row.worker.options)}")
-        print_text(f"    {f'in place of {item.replaces}' if item.replaces else 'the published model'}; key: {row.key}")
+        print_text(f"    {f'replaces {item.replaces}' if item.replaces else 'the published model'}; key: {row.key}")
         print_text(f"    source: {item.source}")
         print_text(f"    good at: {format_card(row.worker.card)}")
 

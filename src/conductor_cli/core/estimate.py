@@ -190,7 +190,7 @@ class CostComparison:
     thinking included. Whether its answer would have been as good is not known.
     """
 
-    dearest: WorkerCost
+    most_expensive: WorkerCost
     best: WorkerCost | None
     estimate: bool = True
 
@@ -208,9 +208,9 @@ def compare_with_single_worker(trace: Trace) -> CostComparison | None:
         written = answering.usage.tokens_out
     used = Usage(tokens_in=read, tokens_out=written, calls=1)
     costs = [WorkerCost(worker=worker.name, cost=with_cost(used, worker.price).cost) for worker in workers]
-    dearest = max(costs, key=lambda one: one.cost or Decimal(0))
-    if not dearest.cost:
+    most_expensive = max(costs, key=lambda one: one.cost or Decimal(0))
+    if not most_expensive.cost:
         return None
     known = any(worker.card.strengths for worker in workers)
     best = Pool(workers=tuple(workers)).best().name if known else ""
-    return CostComparison(dearest=dearest, best=next((one for one in costs if one.worker == best), None))
+    return CostComparison(most_expensive=most_expensive, best=next((one for one in costs if one.worker == best), None))

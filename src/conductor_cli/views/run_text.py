@@ -163,9 +163,9 @@ def compare_single_workers(trace: Trace) -> str:
     found = compare_with_single_worker(trace)
     if found is None:
         return ""
-    rows = [(found.dearest, "most expensive")]
-    if found.best is not None and found.best.worker == found.dearest.worker:
-        rows = [(found.dearest, "most expensive and best card")]
+    rows = [(found.most_expensive, "most expensive")]
+    if found.best is not None and found.best.worker == found.most_expensive.worker:
+        rows = [(found.most_expensive, "most expensive and best card")]
     elif found.best is not None:
         rows.append((found.best, "best card"))
     costs = [
