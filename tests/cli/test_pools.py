@@ -160,7 +160,7 @@ def test_the_published_pool_is_added_as_far_as_there_are_keys(stage: Stage, monk
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test-123456")
     done = stage.inside("pools", "add", "published")
     assert "gpt-5 exists already" in done.err
-    assert "claude-sonnet-4-6, in place of Claude Sonnet 4" in done.err
+    assert "claude-sonnet-4-6, replacing Claude Sonnet 4" in done.err
     assert settings(stage)["pools"]["published"]["workers"] == ["claude-sonnet-4-6", "gpt-5"]
 
 
