@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
 from conductor_cli.core.events import Event, PlanOffered, RunStarted
 from conductor_cli.core.plan import Decision
 from conductor_cli.run import Run
@@ -181,11 +181,11 @@ class _ViewThread:
         except OSError as error:
             self._on_output_lost()
             self.error = error
-            self._stop("standard output cannot be written")
+            self._stop("standard output cannot be written", "output_failed")
         except Exception as error:  # noqa: BLE001 - a bug in a view; `close` raises it on the event loop's thread
             self._fault = self._fault or error
             self._stop("the run cannot be shown any more")
 
-    def _stop(self, message: str) -> None:
-        failure = Failure(kind="cancelled", message=message, reason="output_closed")
+    def _stop(self, message: str, reason: FailureReason = "output_closed") -> None:
+        failure = Failure(kind="cancelled", message=message, reason=reason)
         self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))

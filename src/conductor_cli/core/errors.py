@@ -70,7 +70,8 @@ FailureReason = Literal[
     "worker_excluded",  # the worker was left out before the run began
     "answer_truncated",  # the answer reached the worker's token limit
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
-    "output_closed",  # nobody reads the output any more, or it cannot be written
+    "output_closed",  # nobody reads the output any more
+    "output_failed",  # the output cannot be written
     "step_not_run",  # the step was never started
     "workers_failed",  # several workers failed at the step, for different reasons
 ]

@@ -206,6 +206,8 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
 
 def _resume_line(trace: Trace) -> str:
     """The command that continues the run; empty when that would be of no use."""
+    if trace.error is not None and trace.error.reason == "output_failed":
+        return ""  # the answer so far is in the trace, and the error about the output says so
     command = f"conductor ask --resume {one_line(trace.run)}"
     if trace.steps:
         unfinished = trace.plan is None or len(trace.done()) < len(trace.steps)
