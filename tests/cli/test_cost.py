@@ -135,7 +135,7 @@ def test_what_was_paid_is_shown_by_step_and_beside_single_workers(stage: Stage) 
     paid = [found["planning"]["cost"], *(step["usage"]["cost"] for step in found["steps"]), found["usage"]["cost"]]
     assert paid == ["0.000018", "0.000081", "0.000162", "0.000261"]
     assert found["alone"]["estimate"] is True
-    assert found["alone"]["dearest"]["worker"] == "beta"
+    assert found["alone"]["most_expensive"]["worker"] == "beta"
     assert "one call alone, estimated: beta (most expensive) $" in stage.inside("trace", "show").out
 
 
