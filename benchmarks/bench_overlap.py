@@ -79,7 +79,7 @@ def text() -> str:
     """The plan as a conductor under a grammar writes it."""
     rules = plan_rules(POOL, Limits(), down=(), given=False, depth_left=0)
     context = plan_format_context(PROMPTED, POOL, rules, "auto", exact=True)
-    return PLAN_FORMATS[PROMPTED.spelling].render(PLAN, context)
+    return PLAN_FORMATS[PROMPTED.plan_format].render(PLAN, context)
 
 
 def tokens(text: str) -> list[str]:

@@ -72,7 +72,7 @@ def test_the_conductors_own_cost_is_a_range_too() -> None:
 
 
 def test_a_step_on_the_conductor_keeps_the_answer_or_plans_again() -> None:
-    """At least it reads and accepts; at most it plans all its steps on the dearest worker."""
+    """At least it reads and accepts; at most it plans all its steps on the most expensive worker."""
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="self", subtask="", access=(1,))))
     found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), Planner(read=1000, price=PRICE, steps=2))
     first = estimate_plan(Question(text=""), Plan(steps=plan.steps[:1]), POOL, WorkerProfile())

@@ -179,7 +179,7 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_only_correct_answers_pay_for_their_cost() -> None:
-    """The dearest right one the whole weight, the others their share of it; wrong ones nothing, failed ones neither."""
+    """The most expensive right one pays the whole weight, others their share; wrong and failed ones pay nothing."""
     costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
     assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
     assert subtract_cost([1.0, 0.5], [Decimal(0), Decimal(1)], 0.4) == [1.0, 0.5]
