@@ -123,8 +123,8 @@ def about(path: Path, naive: Found, plans: list[Found]) -> str:
     )
     return (
         f"Random weights, {path.stat().st_size / 1e9:.2f} GB, file in the page cache, context {CONTEXT}. The same plan "
-        f"of {len(PLAN.steps)} steps is forced on both: {written} tokens in our spelling, {theirs} in JSON; prompts of "
-        f"{tokens} tokens, {cached} of them remembered, and {naive['usage']['prompt_tokens']}. New processes, from "
+        f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in JSON; prompts of "
+        f"{tokens} tokens, {cached} of them cached, and {naive['usage']['prompt_tokens']}. New processes, from "
         f"their start on; the naive script once, ours the median of {ROUNDS}.{crash}"
     )
 
