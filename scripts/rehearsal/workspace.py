@@ -62,6 +62,7 @@ class Work:
         self._hashes: dict[tuple[Path, int, int], str] = {}
         self._held: tuple[int, ...] = ()
         self._alive: set[int] = set()
+        self._running: set[str] = set()
         self._stopped = False
         self._changing = threading.Lock()
 
@@ -72,7 +73,12 @@ class Work:
         return next(iter(sorted(self.out.glob(pattern))), None)
 
     def is_done(self, stage: Stage) -> bool:
-        """Whether what it makes is there, made of what it needs as that is now."""
+        """Whether what it makes is there, made of what it needs as that is now.
+
+        The file of a stage that still runs may be half written, so the stage is not done until its call has ended.
+        """
+        if stage.name in self._running:
+            return False
         there = self.found(stage.makes) is not None and all(map(self.is_done, self._before(stage)))
         return there and self._begun().get(stage.name, "") == self._needed(stage)
 
@@ -101,7 +107,7 @@ class Work:
     # Calls
 
     def prepare(self, stage: Stage) -> None:
-        """Keep what it begins with; what was begun with other files is taken away."""
+        """Keep what it begins with, before `call`; what was begun with other files is taken away."""
         now, begun = self._needed(stage), self._begun()
         if begun.get(stage.name, now) != now:
             say(f"{stage.name}: its input files have changed, so it starts over")
@@ -110,9 +116,16 @@ class Work:
             if (old := self.found(stage.makes)) is not None:
                 old.unlink()
         write(self._begun_with, json.dumps({**begun, stage.name: now}, indent=1))
+        self._running.add(stage.name)
 
     def call(self, stage: Stage) -> Ended:
-        """Call a stage once, its lines to our output. For a thread of its own."""
+        """Call a prepared stage once, its lines to our output. For a thread of its own."""
+        try:
+            return self._call(stage)
+        finally:
+            self._running.discard(stage.name)
+
+    def _call(self, stage: Stage) -> Ended:
         at, began, command = datetime.now(UTC), time.monotonic(), self._command(stage)
         say(f"{stage.name}: python {shlex.join(command[1:])}")
         with self._changing:

@@ -19,7 +19,7 @@ from scripts.rehearsal.stages import WORKERS
 ROOT = Path(__file__).resolve().parents[3]
 
 TRAINER = '''
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 
 given = sys.argv[1:]
@@ -42,6 +42,9 @@ def learn(name, *makes):
         state.write_text("half")
         sys.exit(3)
     for each in makes:
+        if os.environ.get("SLOW_" + name):
+            each.touch()
+            time.sleep(1)
         rewards = [json.dumps({"step": step, "reward": step / 10}) for step in range(1, 11)]
         each.write_text(chr(10).join(rewards) if each.suffix == ".jsonl" else name)
 
@@ -158,6 +161,14 @@ def test_everything_is_trained_from_nothing(desk: Desk) -> None:
     assert len((desk.out / "curve.jsonl").read_text().splitlines()) == 10
     assert "grpo-2: reward 0.300 to 0.800 in 10 steps (means of 5)" in told
     assert "0.990" in (desk.out / "table.txt").read_text()
+
+
+def test_a_half_written_file_starts_no_stage_that_needs_it(desk: Desk) -> None:
+    """Other stages end while the worker's file is being written; the table waits for the whole file."""
+    code, told = desk.run("--jobs", "5", SLOW_numbers="1")
+    assert code == 0, told
+    assert "starts over" not in told
+    assert sorted(name for name, _ in desk.calls()) == sorted((*ALL, "cold", *WORKERS, "grpo-2"))
 
 
 def test_finished_stages_are_not_repeated(desk: Desk) -> None:
