@@ -20,13 +20,12 @@ CUDA_VERSIONS: Final = ((11, 8), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (1
 _CAPABILITIES: Final = {11: ((6, 0), (8, 9)), 12: ((6, 0), (99, 0)), 13: ((7, 5), (99, 0))}
 """The lowest and highest compute capability that the wheels of a major version of CUDA support."""
 
-_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_HIP", "vulkan": "GGML_VULKAN"}
+_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_HIP"}
 
 _BUILD_NEEDS: Final = {
     "cuda": "this builds it, which needs the CUDA toolkit (nvcc) and a C++ compiler",
     "metal": "this builds it, which needs Xcode's command-line tools",
     "rocm": "this builds it, which needs ROCm with its compilers",
-    "vulkan": "this builds it, which needs the Vulkan SDK and a C++ compiler",
 }
 
 
@@ -64,8 +63,8 @@ def wheel_name(gpu: Gpu, environment: PythonEnvironment) -> str:
         return "metal"
     if environment.machine.lower() not in {"x86_64", "amd64"} or environment.system not in {"linux", "win32"}:
         return ""
-    if gpu.kind != "cuda":
-        return {"rocm": "rocm72" if environment.system == "linux" else "hip-radeon", "vulkan": "vulkan"}[gpu.kind]
+    if gpu.kind == "rocm":
+        return "rocm72" if environment.system == "linux" else "hip-radeon"
     fitting = [cuda for cuda in CUDA_VERSIONS if cuda <= gpu.cuda]
     if gpu.capability != (0, 0):
         fitting = [cuda for cuda in fitting if _CAPABILITIES[cuda[0]][0] <= gpu.capability <= _CAPABILITIES[cuda[0]][1]]

@@ -40,7 +40,7 @@ SHOWN: Final = (
 WANTED: Final = frozenset({"AVX2", "FMA", "F16C", "AVX512", "AVX512_VNNI", "DOTPROD", "MATMUL_INT8"})
 """The features that a build should use where the CPU has them."""
 
-BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", "Metal"), "vulkan": ("Vulkan",)}
+BACKENDS: Final = {"cuda": ("CUDA",), "rocm": ("ROCm", "HIP"), "metal": ("MTL", "Metal")}
 """llama.cpp's names for them."""
 
 
@@ -88,8 +88,7 @@ def check_gpu(build: BuildInfo, gpus: tuple[Gpu, ...], python: PythonEnvironment
         return Check(name="GPU", state="warning", found=f"{', '.join(named)}, which llama.cpp does not see", hint=hint)
     command, needs = gpu_command(first, build.version, python)
     return Check(
-        # Whether a GPU behind Vulkan is faster than the CPU is not known, so that is no warning.
-        name="GPU", state="ok" if first.kind == "vulkan" else "warning",
+        name="GPU", state="warning",
         found=f"{', '.join(named)}, which this build of llama.cpp cannot use",
         hint="\n".join(filter(None, (command, needs))),
     )  # fmt: skip
