@@ -36,7 +36,7 @@ OWN_WORKERS: Final = ("workers rm NAME", "workers enable NAME", "workers disable
 SELECTED: Final = ("--workers", "--worker", "--allow", "--deny")
 """Options that name workers, in every command."""
 
-RUNS: Final = ("ask --continue", "ask --resume", "chat --continue", "doctor --with-trace")
+RUNS: Final = ("ask --continue", "ask --resume", "chat --continue")
 """Options that name a stored run, as the arguments of `trace` do."""
 
 POOLS: Final = {

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from conductor_cli.app.doctor import machine
 from conductor_cli.config import load_settings
-from tests.cli.stage import Stage
+from conductor_cli.models.machine import Gpu
+from tests.cli.stage import PLANNER, Stage, refuses
 
 
 def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> None:
-    """With a local model: CPU features, memory needed, free disk, file size, and how its checksum is known."""
+    """With a local model: the version, memory needed, free disk, file size, and how its checksum is known."""
     stage.configure(conductor=str(tiny))
     done = stage.inside("doctor", "--json")
     assert done.code == 0
     found = {check["name"]: check for check in done.json["checks"]}
-    assert {"llama.cpp", "GPU", "memory", "downloads", "models", "prefixes", "traces"} <= set(found)
+    assert {"llama.cpp", "memory", "downloads", "prefixes", "traces"} <= set(found)
     assert "llama-cpp-python 0." in found["llama.cpp"]["found"]
-    assert "CPU" in found["llama.cpp"]["found"]
     assert "needs 60" in found["memory"]["found"]  # 600 MB and a little: the file is a quarter of a megabyte
     assert "free" in found["prefixes"]["found"]
     assert found["conductor model"]["state"] == "ok"
@@ -58,17 +61,15 @@ def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, t
 def test_a_registry_that_cannot_be_read_is_a_failure(
     stage: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the model that plans does not need it; a whole one says how many models it has."""
+    """Also where the model that plans does not need it."""
     stage.configure(conductor=str(tiny))
-    checks = {check["name"]: check for check in stage.inside("doctor", "--json").json["checks"]}
-    assert checks["registry"]["state"] == "ok"
     (tmp_path / "registry.toml").write_text("models = 3\n")
     monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(tmp_path / "registry.toml"))
     done = stage.inside("doctor", "--json")
     checks = {check["name"]: check for check in done.json["checks"]}
-    assert checks["registry"]["state"] == "failed"
-    assert str(tmp_path / "registry.toml") in checks["registry"]["found"]
-    assert checks["registry"]["hint"]
+    assert checks["model store"]["state"] == "failed"
+    assert str(tmp_path / "registry.toml") in checks["model store"]["found"]
+    assert checks["model store"]["hint"]
     assert done.code == 3
 
 
@@ -85,11 +86,52 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
     assert "conductor model rm mine" in check["hint"]
 
 
-def test_hints_of_several_lines_are_aligned(stage: Stage) -> None:
-    """All lines of a hint start in the same column, right of the names."""
+def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
+    """All lines of a hint start in the same column."""
     stage.config.write_text("[limits]\nattempts = 1\n")
     lines = stage.inside("doctor").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "no conductor model is chosen" in line)
-    column = lines[place].index("no conductor")
-    assert lines[place + 1][:column].strip() == ""
-    assert lines[place + 1][column:].startswith("conductor model")
+    assert lines[place].startswith("failed   conductor model: ")
+    assert lines[place + 1].startswith("         conductor model pull")
+
+
+@pytest.mark.parametrize(("offload", "state"), [(True, "ok"), (False, "warning")])
+def test_a_gpu_that_is_not_used_is_a_warning(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str
+) -> None:
+    """The warning names the GPU and the command that builds llama.cpp for it."""
+    monkeypatch.setattr(machine, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
+    monkeypatch.setattr(machine, "can_use_gpu", lambda _: offload)
+    [check] = machine.llama_build(load_settings(stage.environ()))
+    assert (check.state, check.code) == (state, 0)
+    assert "NVIDIA A100" in check.found
+    assert check.hint.startswith("CMAKE_ARGS") is not offload
+
+
+# The report
+
+
+def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of variables and headers, and the credentials and queries of URLs, are removed in every spelling."""
+    monkeypatch.setenv("MY_KEY", "sk-in-variable/0123+456789==")
+    monkeypatch.setenv("SOME_TOKEN", "tok-of-somebody-else")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:{quote('p4ss:word/0123456789', safe='')}@127.0.0.1:9")
+    more = 'key_env = "MY_KEY"\nheaders = { X-Auth = "Bearer hdr-secret/0123+4567" }'
+    odd = f'[workers.odd]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = "{stage.url}?sign=not-to-be-shown"'
+    stage.configure(f"[limits]\nattempts = 1\n{stage.worker('alpha', more)}\n{odd}", workers=())
+    keys = ("sk-in-variable/0123+456789==", "hdr-secret/0123+4567", "tok-of-somebody-else", "p4ss:word/0123456789")
+    said = " ".join(f"{key} {quote(key, safe='')} {b64encode(key.encode()).decode()}" for key in keys)
+    stage.models = {"alpha": refuses(400, said), PLANNER: refuses(400, said)}
+    done = stage.inside("doctor", "--json")
+    for key in (*keys, "not-to-be-shown"):
+        assert key[4:-4] not in done.out
+        assert quote(key, safe="")[4:-4] not in done.out
+        assert b64encode(key.encode()).decode()[4:-4] not in done.out
+
+
+def test_the_report_has_settings_and_workers(stage: Stage) -> None:
+    """Each setting has its origin."""
+    report = stage.inside("doctor", "--offline", "--json").json
+    assert report["settings"]["limits.attempts"]["value"] == 1
+    assert report["settings"]["limits.attempts"]["from"].endswith("config.toml")
+    assert [worker["name"] for worker in report["workers"]] == ["alpha", "beta"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 from conductor_cli.app import doctor
 from conductor_cli.app.checks import Check
 from conductor_cli.config import Settings, load_settings
-from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, explained, refuses, says
+from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, refuses, says
 from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged
 
 
@@ -121,11 +119,11 @@ def test_a_failing_worker_sets_the_exit_code(stage: Stage) -> None:
 
 
 def test_a_local_model_is_loaded_and_plans(stage: Stage, tiny: Path) -> None:
-    """Its random weights write a plan because of the grammar; loading is timed separately."""
+    """Its random weights write a plan because of the grammar."""
     stage.configure(conductor=str(tiny))
     done = stage.inside("doctor", "--json")
     assert done.code == 0, done.out
-    assert "loaded in" in checks(done)["planning"]["found"]
+    assert "the first step after" in checks(done)["planning"]["found"]
 
 
 def test_the_demo_models_need_no_other_model(stage: Stage) -> None:
@@ -134,7 +132,7 @@ def test_the_demo_models_need_no_other_model(stage: Stage) -> None:
     done = stage.inside("doctor", "--rehearsal", "--json")
     assert done.code == 0, done.out
     assert checks(done)["rehearsal"]["state"] == "ok"
-    assert "planned 2 steps and answered" in checks(done)["rehearsal"]["found"]
+    assert "planned 2 steps and answered 'SIRAP'" in checks(done)["rehearsal"]["found"]
     assert stage.server.requests == []
     assert "conductor model" not in checks(done)
 
@@ -146,7 +144,6 @@ def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypa
     stage.plan = "beta | - | Answer it."
     found = checks(stage.inside("doctor", "--json"))
     assert "not called: policy.deny names alpha" in found["worker alpha"]["found"]
-    assert found["project file"]["found"] == f"{tmp_path / '.conductor.toml'} restricts policy.deny"
     assert stage.asked("alpha") == []
     assert len(stage.asked("beta")) == 1
 
@@ -204,36 +201,6 @@ def test_doctor_creates_no_directory(stage: Stage, home: Path) -> None:
     """A directory that does not exist is judged by the one in which it would be created."""
     assert stage.inside("doctor", "--offline").code == 0
     assert not (home / "state/conductor-llm").exists()
-
-
-def script(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-def test_every_command_of_the_name_is_listed(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is this program or another one, in the order of PATH, and once; the first one is what a shell runs."""
-    other = script(tmp_path / "venv/bin/conductor", "#!/usr/bin/python\nfrom conductor.cli import app\n")
-    ours = script(tmp_path / "c/conductor", f"#!{sys.executable}\nfrom conductor_cli.__main__ import main\n")
-    binary = script(tmp_path / "d/conductor", "\x7fELF")
-    paths = [path.parent for path in (other, ours, binary, other)]
-    monkeypatch.setenv("PATH", os.pathsep.join(map(str, paths)))
-    check = checks(stage.inside("doctor", "--offline", "--json"))["command"]
-    assert check["state"] == "warning"
-    assert check["found"] == f"{other} (another one), {ours} (this program), {binary} (another one)"
-    assert check["hint"].startswith(f"{other} runs instead of this one; conductor-llm always runs this one")
-
-
-def test_our_command_alone_is_ok(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also under two paths of which one is a link to the other."""
-    ours = script(tmp_path / "a/conductor", f"#!{sys.executable}\nfrom conductor_cli.__main__ import main\n")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b/conductor").symlink_to(ours)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
-    check = checks(stage.inside("doctor", "--offline", "--json"))["command"]
-    assert (check["state"], check["found"].count("conductor (")) == ("ok", 1)
 
 
 # the keyring
@@ -296,10 +263,10 @@ def test_a_broken_keyring_with_keys_is_a_failure(stage: Stage, monkeypatch: pyte
 # in a terminal
 
 
-@pytest.mark.parametrize(("columns", "locale"), [(40, "C.UTF-8"), (80, "C"), (120, "C.UTF-8")])
-def test_lines_fit_the_terminal(stage: Stage, columns: int, locale: str) -> None:
-    """Lines are wrapped between words and begin with a mark, or with the state if the terminal cannot write marks."""
-    environ = {**stage.environ(), "TERM": "xterm", "LC_ALL": locale, "PATH": "/nowhere"}
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_lines_fit_the_terminal(stage: Stage, columns: int) -> None:
+    """Lines are wrapped between words and begin with the state."""
+    environ = {**stage.environ(), "TERM": "xterm"}
     environ.pop("COLUMNS")
     arguments = [*COMMAND[1:], "doctor", "--offline"]
     program = pexpect.spawn(COMMAND[0], arguments, dimensions=(40, columns), env=environ, encoding="utf-8", timeout=30)
@@ -308,14 +275,4 @@ def test_lines_fit_the_terminal(stage: Stage, columns: int, locale: str) -> None
     assert program.exitstatus == 0, text
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").splitlines()]
     assert all(len(line) <= columns or len(max(line.split(), key=len)) > columns // 2 for line in lines), text
-    assert any(line.startswith("\N{CHECK MARK} conductor" if "UTF" in locale else "ok") for line in lines), text
-
-
-# the bundle is in test_bundling.py
-
-
-def test_with_trace_needs_bundle(stage: Stage) -> None:
-    """The exit code is 2."""
-    done = stage.inside("doctor", "--with-trace", "last")
-    assert done.code == 2
-    explained(done)
+    assert any(line.startswith("ok       conductor") for line in lines), text

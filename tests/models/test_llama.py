@@ -23,8 +23,7 @@ import conductor_cli
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.bindings import CancelToken, load_bindings
-from conductor_cli.models.llama.build_info import read_build_info
+from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.prompt import Piece
@@ -496,7 +495,6 @@ import asyncio, sys
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.build_info import read_build_info
 from conductor_cli.models.llama.bindings import load_bindings
 async def go(path, **more):
     model = Llama(path, LlamaOptions(context=300))
@@ -506,7 +504,6 @@ async def go(path, **more):
     except ModelError:
         pass
     await model.close()
-read_build_info(load_bindings())
 asyncio.run(go(sys.argv[1], max_tokens=20))
 asyncio.run(go(sys.argv[1], max_tokens=20, grammar="root ::= [a-z]*", temperature=1.0))
 asyncio.run(go(sys.argv[1]))
@@ -599,14 +596,6 @@ def test_the_users_openmp_settings_are_kept() -> None:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
         found.append(done.stdout.strip())
     assert found == ["1000", "5", "None"]
-
-
-def test_build_info_describes_the_installed_build() -> None:
-    """The version, whether a GPU can be used, and the devices."""
-    build = read_build_info(load_bindings())
-    assert re.match(r"\d+\.\d+\.\d+", build.version)
-    assert build.gpu in (True, False)
-    assert "CPU" in build.backends
 
 
 def test_a_small_model_writes_with_one_thread(tiny: Path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,6 @@ from conductor_cli.models.llama.build_info import (
     FUNCTIONS,
     is_supported,
     missing_names,
-    parse_system_info,
-    read_build_info,
 )
 
 HERE = Path(__file__).resolve().parents[2]
@@ -128,38 +125,3 @@ def test_a_missing_function_is_an_error_at_the_start(change: str, said: str) -> 
     assert reason == "file"
     assert said in message
     assert build_info.RANGE in hint
-
-
-def test_the_build_says_what_it_has() -> None:
-    """The processor is a backend and a device of every build, and on x86 and ARM it has features."""
-    from conductor_cli.models.llama.bindings import load_bindings
-
-    found = read_build_info(load_bindings())
-    assert found.supported
-    assert "CPU" in found.backends
-    assert "cpu" in {device.kind for device in found.devices}
-    assert found.features
-    assert found.gpu == any(device.kind == "gpu" for device in found.devices)
-
-
-def test_devices_that_cannot_be_listed_are_left_out(tmp_path: Path) -> None:
-    """If ggml's library is not found, the rest is still reported."""
-
-    class Elsewhere:
-        """The module, as if it were installed in another form."""
-
-        __file__ = str(tmp_path / "__init__.py")
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-    found = read_build_info(Elsewhere())
-    assert (found.devices, found.backends) == ((), ("CPU",))
-
-
-def test_system_info_is_parsed_by_backend() -> None:
-    """A feature that is 0 is absent; a backend's name comes before its first feature only."""
-    text = "CUDA : ARCHS = 750,800 | USE_GRAPHS = 1 | CPU : SSE3 = 1 | AVX = 0 | OPENMP = 1 | "
-    assert parse_system_info(text) == {"CUDA": {"ARCHS", "USE_GRAPHS"}, "CPU": {"SSE3", "OPENMP"}}
-    assert parse_system_info("AVX = 1 | AVX2 = 0 | ") == {"CPU": {"AVX"}}
-    assert parse_system_info("") == {}

@@ -41,23 +41,10 @@ def test_no_limit_and_garbage_are_no_error(tmp_path: Path, monkeypatch: pytest.M
     assert machine.physical_cores() >= 1
 
 
-def test_this_machine_has_memory_and_a_name() -> None:
-    """Some memory, no more of it available than there is, and a processor."""
+def test_this_machine_has_memory() -> None:
+    """Some memory, and no more of it available than there is."""
     found = machine.read_memory()
     assert 0 < found.available <= found.total
-    assert machine.processor_name()
-
-
-def test_the_processor_and_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lines of the first processor count, in llama.cpp's words."""
-    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
-    assert machine.cpu_features() == frozenset()
-    text = "model name\t: Some CPU @ 3\nflags\t\t: fpu avx2 fma avx512f nonsense\n\nmodel name\t: Other\n"
-    (tmp_path / "cpuinfo").write_text(text)
-    assert machine.processor_name() == "Some CPU @ 3"
-    assert machine.cpu_features() == {"AVX2", "FMA", "AVX512"}
-    (tmp_path / "cpuinfo").write_text("Features : i8mm\n")
-    assert machine.cpu_features() == {"MATMUL_INT8"}
 
 
 def program(place: Path, body: str) -> dict[str, str]:
@@ -71,12 +58,9 @@ def program(place: Path, body: str) -> dict[str, str]:
 
 @LINUX
 def test_nvidia_smi_names_the_gpus(tmp_path: Path) -> None:
-    """Each line is one GPU, with its compute capability where the program knows it."""
-    found = machine.find_gpus(program(tmp_path, "echo 'NVIDIA A, B, 8.9'; echo 'NVIDIA Old, [N/A]'"))
-    assert [(gpu.name, gpu.capability) for gpu in found if gpu.kind == "cuda"] == [
-        ("NVIDIA A, B", (8, 9)),
-        ("NVIDIA Old", (0, 0)),
-    ]
+    """Each line is one GPU."""
+    found = machine.find_gpus(program(tmp_path, "echo 'NVIDIA A, B'; echo 'NVIDIA Old'"))
+    assert [gpu.name for gpu in found if gpu.kind == "cuda"] == ["NVIDIA A, B", "NVIDIA Old"]
 
 
 @LINUX

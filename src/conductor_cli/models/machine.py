@@ -6,7 +6,6 @@ found out is 0 or empty, never an error.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import shutil
@@ -21,21 +20,8 @@ from typing import Final, Literal
 NVIDIA_SMI_SECONDS: Final = 2.0
 """How long `nvidia-smi` may take. It never ends if the driver hangs."""
 
-CPUINFO: Final = Path("/proc/cpuinfo")
 DRM: Final = Path("/sys/class/drm")
 CGROUP: Final = Path("/sys/fs/cgroup")
-
-Version = tuple[int, int]
-"""Major and minor; (0, 0) if unknown."""
-
-_UNKNOWN: Final = (0, 0)
-
-_FLAGS: Final = {
-    "avx": "AVX", "avx2": "AVX2", "fma": "FMA", "f16c": "F16C", "bmi2": "BMI2", "avx_vnni": "AVX_VNNI",
-    "avx512f": "AVX512", "avx512vbmi": "AVX512_VBMI", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16",
-    "amx_int8": "AMX_INT8", "asimddp": "DOTPROD", "i8mm": "MATMUL_INT8", "sve": "SVE",
-}  # fmt: skip
-"""The CPU features that matter to llama.cpp: Linux's name and llama.cpp's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +34,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, and the interface by which llama.cpp could use it.
-
-    `cuda` is the newest CUDA that its driver can serve, `capability` what NVIDIA calls its compute capability.
-    """
+    """A GPU, and the interface by which llama.cpp could use it."""
 
     kind: Literal["cuda", "metal", "rocm"]
     name: str
-    cuda: Version = _UNKNOWN
-    capability: Version = _UNKNOWN
 
 
 def read_memory() -> Memory:
@@ -89,25 +70,12 @@ def physical_cores() -> int:
     return max(1, cores)
 
 
-def processor_name() -> str:
-    """The processor's name."""
-    return _field(_text(CPUINFO), "model name") or platform.processor() or platform.machine()
-
-
-def cpu_features() -> frozenset[str]:
-    """What the processor has that llama.cpp can be built for, by llama.cpp's names. Empty if unknown."""
-    info = _text(CPUINFO)
-    flags = f"{_field(info, 'flags')} {_field(info, 'Features')}".split()
-    return frozenset(_FLAGS[flag] for flag in flags if flag in _FLAGS)
-
-
 def find_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The GPUs of this machine, those with the fastest interface first. Whether they are free is not checked."""
+    """The GPUs of this machine. Whether they are free is not checked."""
     if sys.platform == "darwin":
         return (Gpu(kind="metal", name=platform.processor()),) if platform.machine() == "arm64" else ()
-    cuda = _cuda_version()
-    rows = [line.rsplit(",", 1) for line in _run_nvidia_smi(environ).splitlines() if "," in line]
-    nvidia = (Gpu(kind="cuda", name=name.strip(), cuda=cuda, capability=_version(last)) for name, last in rows)
+    names = (line.strip() for line in _run_nvidia_smi(environ).splitlines())
+    nvidia = (Gpu(kind="cuda", name=name) for name in names if name)
     # 0x1002 is AMD's number as a maker of PCI devices.
     makers = [_text(file).strip() for file in sorted(DRM.glob("render*/device/vendor"))]
     return (*nvidia, *(Gpu(kind="rocm", name="AMD GPU") for maker in makers if maker == "0x1002"))
@@ -124,7 +92,7 @@ def _run_nvidia_smi(environ: Mapping[str, str]) -> str:
     program = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
     if program is None:
         return ""
-    query = [program, "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    query = [program, "--query-gpu=name", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(  # noqa: S603 - a program of the driver, by its path
             query, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
@@ -132,21 +100,6 @@ def _run_nvidia_smi(environ: Mapping[str, str]) -> str:
         )  # fmt: skip
         return done.stdout if done.returncode == 0 else ""
     return ""
-
-
-def _cuda_version() -> Version:
-    """The newest CUDA that the driver supports. Asking does not initialise the GPU."""
-    for name in ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
-        with suppress(OSError, AttributeError):
-            number = ctypes.c_int(0)
-            if ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(number)) == 0:
-                return number.value // 1000, number.value % 1000 // 10
-    return _UNKNOWN
-
-
-def _version(text: str) -> Version:
-    major, _, minor = text.strip().partition(".")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else _UNKNOWN
 
 
 def _field(text: str, name: str) -> str:

@@ -10,22 +10,21 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.app.checks import Check
-from conductor_cli.app.doctor.local_model import memory_shortage
+from conductor_cli.app.doctor.machine import memory_shortage
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor, open_planner
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.app.worker_tests import run_worker_test
-from conductor_cli.config import ConfiguredWorker, Settings
+from conductor_cli.config import Settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.events import PlanRejected, StepPlanned
-from conductor_cli.core.formatting import format_count
+from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.keys.key_store import KeyStore
-from conductor_cli.models.llama import Llama
 
 Report = Callable[[Check], None]
 """Takes each result as soon as there is one."""
@@ -34,7 +33,6 @@ QUESTION: Final = "Which is the capital of France, and how many letters has its 
 """What the conductor plans."""
 
 DEMO_QUESTION: Final = "spell the capital of FRANCE backwards"
-DEMO_ANSWER: Final = "SIRAP"
 
 PLANNING_TIMEOUT: Final = 300.0
 """Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""
@@ -42,22 +40,21 @@ PLANNING_TIMEOUT: Final = 300.0
 DEMO_TIMEOUT: Final = 60.0
 
 
-def workers_to_check(settings: Settings, *, offline: bool) -> list[ConfiguredWorker]:
+def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
     """The workers that a run would use: the configured ones or, without any, those that are found."""
     if not settings.workers:
-        return list(discovered_workers(settings, offline=offline))
-    offered = {worker.name for worker in offered_workers(settings)}
-    return [item for item in settings.workers if item.worker.name in offered]
+        return [item.worker for item in discovered_workers(settings, offline=offline)]
+    return list(offered_workers(settings))
 
 
-def check_without_calls(settings: Settings, workers: Sequence[ConfiguredWorker]) -> list[Check]:
+def check_without_calls(settings: Settings, workers: Sequence[Worker]) -> list[Check]:
     """What is known of the workers without calling them: whether their keys exist."""
     stored = open_key_store(settings)
-    checks = [_check_key(item, settings, stored) for item in workers]
+    checks = [_check_key(worker, settings, stored) for worker in workers]
     return checks or [_no_workers("none configured and no key found; local model servers were not asked")]
 
 
-async def check_by_use(settings: Settings, workers: Sequence[ConfiguredWorker], report: Report, *, plans: bool) -> None:
+async def check_by_use(settings: Settings, workers: Sequence[Worker], report: Report, *, plans: bool) -> None:
     """Have the conductor plan, if it `plans`, and call every worker once."""
     stored = open_key_store(settings)
 
@@ -65,18 +62,18 @@ async def check_by_use(settings: Settings, workers: Sequence[ConfiguredWorker], 
         if plans:
             report(await check_planning(settings))
         # One after the other: each loads its weights, and two at once may not fit the memory.
-        for item in workers:
-            if item.worker.kind == "llama":
-                report(await _check_worker(item, settings, stored))
+        for worker in workers:
+            if worker.kind == "llama":
+                report(await _check_worker(worker, settings, stored))
 
-    async def check_remote(item: ConfiguredWorker) -> None:
-        report(await _check_worker(item, settings, stored))
+    async def check_remote(worker: Worker) -> None:
+        report(await _check_worker(worker, settings, stored))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(check_local())
-        for item in workers:
-            if item.worker.kind not in ("llama", SELF):
-                group.create_task(check_remote(item))
+        for worker in workers:
+            if worker.kind not in ("llama", SELF):
+                group.create_task(check_remote(worker))
     if not workers:
         report(_no_workers("none configured and none found; the conductor model answers itself"))
 
@@ -86,49 +83,44 @@ async def check_planning(settings: Settings) -> Check:
     if shortage := memory_shortage(settings):
         hint = "use a smaller model: conductor model list, then conductor model pull NAME --use"
         return Check(name="planning", state="warning", found=f"not tried: {shortage}", hint=hint)
-    started = time.monotonic()
     try:
         async with asyncio.timeout(PLANNING_TIMEOUT):
             opened = await open_planner(settings)
             try:
-                return await _plan(opened, started)
+                return await _plan(opened)
             finally:
                 await opened.close()
     except ConductorError as error:
-        return _planning_failed(error.failure, time.monotonic() - started)
+        return _planning_failed(error.failure)
     except TimeoutError:
-        failure = Failure(kind="conductor", message=f"no plan within {PLANNING_TIMEOUT:g} s")
-        return _planning_failed(failure, PLANNING_TIMEOUT)
+        message = f"no plan within {format_duration(PLANNING_TIMEOUT)}"
+        return _planning_failed(Failure(kind="conductor", message=message))
 
 
-async def _plan(opened: OpenedConductor, started: float) -> Check:
-    local = [model for model in opened.loaded.models if isinstance(model, Llama)]
-    for model in local:
-        await model.load()
-    loaded = f"loaded in {time.monotonic() - started:.1f} s, " if local else ""
+async def _plan(opened: OpenedConductor) -> Check:
+    started = time.monotonic()
     # The limits of a run are not what is checked here; the limits of a day hold all the same.
     run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), plan_only=True)
     events = [event async for event in aiter(run)]
     seconds, trace = time.monotonic() - started, run.trace
     if trace.error is not None or not isinstance(trace.plan, Plan):
-        failure = trace.error or Failure(kind="conductor", message="the model wrote no plan")
-        return _planning_failed(failure, seconds)
+        return _planning_failed(trace.error or Failure(kind="conductor", message="the model wrote no plan"))
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
     steps = format_count(len(trace.plan.steps), "step")
-    found = f"planned {steps} in {seconds:.1f} s: {loaded}first step after {first:.1f} s"
+    found = f"planned {steps} in {format_duration(seconds)}, the first step after {format_duration(first)}"
     if any(isinstance(event, PlanRejected) for event in events):
-        found = f"{found}; its first reply was not a valid plan"
         hint = "try another profile: conductor config set conductor.profile prompted-json"
+        found = f"{found}; its first reply was not a valid plan"
         return Check(name="planning", state="warning", found=found, hint=hint, seconds=seconds)
     return Check(name="planning", state="ok", found=found, seconds=seconds)
 
 
-def _planning_failed(failure: Failure, seconds: float) -> Check:
+def _planning_failed(failure: Failure) -> Check:
     """No plan: the conductor model's fault, unless a rule, a setting or a limit forbids it."""
     if failure.kind not in {"policy", "config", "limit"}:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
-    return Check.failed("planning", replace(failure, hint=hint), seconds=seconds)
+    return Check.failed("planning", replace(failure, hint=hint))
 
 
 def _no_workers(found: str) -> Check:
@@ -136,8 +128,7 @@ def _no_workers(found: str) -> Check:
     return Check(name="workers", state="warning", found=found, hint=hint)
 
 
-def _check_key(item: ConfiguredWorker, settings: Settings, stored: KeyStore) -> Check:
-    worker = item.worker
+def _check_key(worker: Worker, settings: Settings, stored: KeyStore) -> Check:
     key = key_state(worker, settings.environ, stored)
     name, found = f"worker {worker.name}", f"{worker.kind} {worker.model}".strip() + f", key {key}"
     if key == "missing":
@@ -147,10 +138,10 @@ def _check_key(item: ConfiguredWorker, settings: Settings, stored: KeyStore) -> 
     return Check(name=name, state="ok", found=f"{found}, not called")
 
 
-async def _check_worker(item: ConfiguredWorker, settings: Settings, stored: KeyStore) -> Check:
-    worker, name = item.worker, f"worker {item.worker.name}"
+async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore) -> Check:
+    name = f"worker {worker.name}"
     try:
-        check = _check_key(item, settings, stored)
+        check = _check_key(worker, settings, stored)
         if check.code:
             return check
         if objection := policy_objection(settings, worker):
@@ -160,7 +151,8 @@ async def _check_worker(item: ConfiguredWorker, settings: Settings, stored: KeyS
         return Check.failed(name, error)
     found = check.found.removesuffix(", not called")
     if tested.failure is None:
-        return replace(check, found=f"{found}, answered in {tested.seconds:.2f} s", seconds=tested.seconds)
+        answered = f"{found}, answered in {format_duration(tested.seconds)}"
+        return replace(check, found=answered, seconds=tested.seconds)
     hint = f"{tested.failure.hint}\nor leave it out: conductor workers disable {worker.name}".strip()
     failure = replace(tested.failure, message=f"{found}, {tested.failure.message}", hint=hint)
     return Check.failed(name, failure, seconds=tested.seconds)
@@ -185,15 +177,12 @@ async def check_demo(settings: Settings) -> Check:
     except ConductorError as error:
         return Check.failed(name, error)
     except TimeoutError:
-        message = f"no answer within {DEMO_TIMEOUT:g} s"
+        message = f"no answer within {format_duration(DEMO_TIMEOUT)}"
         return Check.failed(name, Failure(kind="conductor", message=message, hint="see: conductor doctor --offline"))
     trace, seconds = run.trace, time.monotonic() - started
     if trace.error is not None:
-        return Check.failed(name, trace.error, seconds=seconds)
-    found = f"the demo models planned {format_count(len(trace.steps), 'step')} and answered in {seconds:.1f} s"
-    answer = trace.answer.strip()
-    if answer == DEMO_ANSWER:
-        return Check(name=name, state="ok", found=found, seconds=seconds)
-    found = f"{found}, but wrongly: {answer!r:.60} instead of {DEMO_ANSWER!r}"
-    hint = "everything works; on another CPU the demo models may write another word"
-    return Check(name=name, state="warning", found=found, hint=hint, seconds=seconds)
+        return Check.failed(name, trace.error)
+    steps = format_count(len(trace.steps), "step")
+    # On another CPU these small models may write another word, which is no fault: the answer is only shown.
+    found = f"the demo models planned {steps} and answered {trace.answer.strip()!r:.60} in {format_duration(seconds)}"
+    return Check(name=name, state="ok", found=found, seconds=seconds)

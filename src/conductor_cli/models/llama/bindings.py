@@ -59,12 +59,6 @@ def last_error(otherwise: str) -> str:
     return errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
 
 
-def recent_log() -> tuple[str, ...]:
-    """The last lines of llama.cpp's log in this process, from all threads, the oldest first."""
-    with _LOGGING:
-        return tuple(text for _, _, text in _LOG)
-
-
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
     """A C function that llama.cpp asks, with the address of a `CancelToken`, whether to stop.
 
