@@ -70,7 +70,7 @@ def test_a_file_that_is_too_large_is_refused(tree: Path) -> None:
 
 def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -> None:
     """Own file, project file and flags: who is allowed has to match each, who is denied is denied by any."""
-    (tree / NAME).write_text('[policy]\nallow = ["tag:eu"]\ndeny = ["bob"]\nlocal_only = true\nno_others = []\n')
+    (tree / NAME).write_text('[policy]\nallow = ["tag:eu"]\ndeny = ["bob"]\nlocal_only = true\n')
     flags = {"policy.allow": ["ann", "cyd"], "policy.deny": ["cyd"]}
     found = settings(tmp_path, '[policy]\nallow = ["provider:local"]\n', flags)
     allow = (("provider:local",), ("ann", "cyd"), ("tag:eu",))
@@ -78,7 +78,7 @@ def test_rules_add_up_and_say_where_they_come_from(tree: Path, tmp_path: Path) -
     assert format_value(found["policy.allow"]) == "provider:local and ann, cyd and tag:eu"
     assert found.origins["policy.deny"] == f"command line; {tree / NAME}"
     assert found.origins["policy.local_only"] == str(tree / NAME)
-    assert found.origins["policy.no_others"] == "default"
+    assert found.origins["policy.files_only"] == "default"
     assert found.projects == ((str(tree / NAME), ("policy.allow", "policy.deny", "policy.local_only")),)
 
 

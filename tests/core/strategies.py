@@ -55,7 +55,7 @@ questions = st.builds(
 prices = st.builds(Price, input=dollars, output=dollars, cached=st.none() | dollars)
 policies = st.builds(
     Policy, allow=tuples_of(tuples_of(names, 2), 2), deny=tuples_of(names), local_only=st.booleans(),
-    files_only=tuples_of(tuples_of(names, 2), 2), no_question=tuples_of(names), no_others=tuples_of(names),
+    files_only=tuples_of(tuples_of(names, 2), 2),
 )  # fmt: skip
 cards = st.builds(
     Card, strengths=st.dictionaries(names, st.floats(0, 1), max_size=3), measured=st.booleans(), source=text

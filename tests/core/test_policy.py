@@ -11,6 +11,7 @@ from conductor_cli.core.policy import (
     NO_POLICY,
     Party,
     Policy,
+    PoolPolicy,
     check_limits,
     check_pool,
     check_selectors,
@@ -157,7 +158,6 @@ def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
     assert Policy(allow=(("provider:openai",),)).denial_reason(PROXIED)
     assert Policy(deny=("provider:openai",)).denial_reason(PROXIED)
     assert not Policy(files_only=(("provider:openai",),)).allows_files(PROXIED)
-    assert not Policy(no_question=("provider:openai",)).allows_question(PROXIED)
 
 
 def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
@@ -170,20 +170,24 @@ def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
 def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
     """At most four by name; an empty pool is checked elsewhere."""
     parties = {name: Party(name=name, recipient="x", kind="x") for name in ("ann", "bob")}
+
+    def permitted(policy: Policy) -> Pool:
+        return permitted_pool(pool(ANN, BOB, SELF), PoolPolicy(policy=policy, parties=parties))
+
     with pytest.raises(PolicyError) as caught:
-        permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",), local_only=True))
+        permitted(Policy(deny=("ann",), local_only=True))
     local = "policy.local_only keeps everything on this machine, and x is not"
     assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
-    assert permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("ann",))).names == ("bob", "self")
-    assert permitted_pool(pool(ANN, BOB, SELF), parties, Policy(deny=("self",))).names == ("ann", "bob")
+    assert permitted(Policy(deny=("ann",))).names == ("bob", "self")
+    assert permitted(Policy(deny=("self",))).names == ("ann", "bob")
     many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(6)))
     with pytest.raises(PolicyError, match=r"w3: .*; and 2 more"):
-        permitted_pool(many, {name: Party(name=name, recipient="x") for name in many.names}, Policy(local_only=True))
+        permitted_pool(many, PoolPolicy(policy=Policy(local_only=True)))
 
 
 def test_selectors_without_a_match_are_reported() -> None:
     """Of a list of who is allowed all together they are an error; a known provider without a worker is no mistake."""
-    policy = Policy(allow=(("gpt", "gtp"),), deny=("provider:xai", "provider:vendor", "tag:us"), no_question=("self",))
+    policy = Policy(allow=(("gpt", "gtp"),), deny=("provider:xai", "provider:vendor", "tag:us"))
     assert check_selectors(policy, [GPT, OWN], ["openai", "xai"]) == (
         "policy.allow: no worker matches gtp",
         "policy.deny: no worker matches provider:vendor",

@@ -45,6 +45,5 @@ def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
     party = party_of(Worker(name="w", kind="litellm", model="gpt-4o"))
     said = Policy(deny=("provider:openai",)).denial_reason(party)
     assert said == "policy.deny names provider:openai, and the provider of w is not known"
-    assert Policy(no_question=("provider:mistral",)).allows_question(party) is False
     assert Policy(allow=(("provider:openai",),)).denial_reason(party)
     assert not Policy(deny=("provider:local", "tag:eu", "x")).denial_reason(party)

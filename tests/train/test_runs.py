@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
-from conductor_cli.core.data_policy import PoolPolicy
-from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
-from conductor_cli.core.policy import Party, Policy
+from conductor_cli.core.errors import ConfigError, LimitReached, ModelError, PolicyError
+from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
@@ -214,16 +213,16 @@ def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
     held.close()
 
 
-def test_data_rules_apply_in_training(tmp_path: Path) -> None:
-    """Whoever may not see questions is not shown those that are practised on."""
+def test_the_policy_applies_in_training(tmp_path: Path) -> None:
+    """A denied worker is not asked, also where a plan names it."""
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
-    pool_policy = PoolPolicy(policy=Policy(no_question=("bob",)), parties=parties)
+    pool_policy = PoolPolicy(policy=Policy(deny=("bob",)), parties=parties)
     runs.conductor = replace(runs.conductor, pool_policy=pool_policy)
-    outcomes(runs, [WRONG])
-    assert [message for request in bob.requests for message in request.messages]
-    assert all("What is 0 + 1?" not in message.content for message in bob.requests[0].messages)
+    with pytest.raises(PolicyError, match=r"asks bob, and policy\.deny names bob"):
+        outcomes(runs, [WRONG])
+    assert not bob.requests
 
 
 def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from conductor_cli.core.disclosures import DisclosedText, Disclosure
+from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -39,19 +39,13 @@ OFFER = PlanOffer(
     recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
 CALLS = [
-    Disclosure(step=(0,), worker="conductor", recipient="this machine",
-        parts=(DisclosedText(kind="question", chars=25),)),
+    Disclosure(step=(0,), worker="conductor", recipient="this machine", texts=("the question",)),
     Disclosure(
-        step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2, outcome="failed: busy",
-        parts=(
-            DisclosedText(kind="question", chars=25),
-            DisclosedText(kind="file", name="no\x1b[1mtes.txt", chars=2000, whole=False),
-            DisclosedText(kind="answer", step=1, carries=("question", "files")),
-        ),
+        step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2,
+        texts=("the question", "file no\x1b[1mtes.txt", "the answer of step 1"),
     ),
-    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", parts=(
-        DisclosedText(kind="given", name="small", chars=3),)),
-    Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", parts=()),
+    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", texts=("the given answer of small",)),
+    Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", texts=()),
 ]  # fmt: skip
 
 
@@ -110,19 +104,18 @@ def test_finished_steps_cost_nothing() -> None:
     assert "limits    none on money, tokens, calls or time" in text
 
 
-def test_the_data_flow_is_grouped_by_reader() -> None:
-    """Each reader is shown once with its calls, their texts and lengths, and how each call ended."""
+def test_the_data_flow_is_grouped_by_recipient() -> None:
+    """Each recipient is shown once, with its calls and their texts."""
     text = text_of(flow_lines(CALLS, Screen(width=100)))
     assert text.split("\n\n")[0].splitlines() == [
         "this machine",
-        "  plan: conductor         the question (25 characters)",
-        "  plan in 3: conductor    the given answer of small (3 characters)",
+        "  plan: conductor",
+        "    the question",
+        "  plan in 3: conductor",
+        "    the given answer of small",
     ]
-    assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question (25 characters), " in text
-    flat = " ".join(text.split())
-    assert "file notes.txt (2,000 characters, shortened)" in flat
-    assert "the answer of 1 (may carry the question and files); failed: busy" in flat
-    assert "step 3.1: dark only its subtask" in flat
+    assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question, file notes.txt, the " in text
+    assert "  step 3.1: dark\n    only its subtask" in text
     assert text_of(flow_lines([], Screen())) == "nothing was sent to anybody"
     assert "Possible readers: here and openai." in text_of(
         stand_in_lines(["here", "openai", "here"], Screen(width=200))
@@ -133,11 +126,6 @@ def test_the_data_flow_as_json_has_the_same_content() -> None:
     """The conductor is not a worker."""
     here, there, dark = flow_json(CALLS)
     assert [entry["recipient"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
-    plan, nested = here["calls"]
-    assert (plan["what"], plan["step"], plan["worker"]) == ("plan", None, None)
-    assert (nested["what"], nested["step"]) == ("plan", "3")
+    assert here["calls"][0] == {"call": "plan", "worker": None, "texts": ["the question"]}
     (call,) = there["calls"]
-    assert (call["step"], call["attempt"], call["outcome"]) == ("2", 2, "failed: busy")
-    assert call["texts"][2] == {
-        "text": "answer", "name": None, "step": 1, "chars": None, "whole": True, "may_carry": ["question", "files"],
-    }  # fmt: skip
+    assert (call["call"], call["texts"][2]) == ("step 2, attempt 2", "the answer of step 1")

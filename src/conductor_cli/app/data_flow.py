@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from conductor_cli.core.data_flow import inputs_of_steps
-from conductor_cli.core.data_policy import UNRESTRICTED
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import SELF, Plan
@@ -33,19 +30,16 @@ def describe_offer(run: Run) -> PlanOffer:
     )  # fmt: skip
 
 
-def planned_flow(run: Run) -> tuple[Disclosure, ...]:
-    """Who will read what when the run's plan is run, its planning included."""
+def planned_flow(run: Run) -> list[Disclosure]:
+    """Which model will read what when the run's plan is run, its planning included."""
     assert isinstance(run.trace.plan, Plan)
     policy, recipients = run.state.policy, recipients_of(run.config.pool)
     # A step on the conductor itself may ask any worker.
-    everybody = tuple(dict.fromkeys((run.config.recipient, *recipients.values())))
-    visibility = {
-        name: replace(policy.visibility.get(name, UNRESTRICTED), recipients=who)
-        for name, who in [(SELF, everybody), *((name, (who,)) for name, who in recipients.items())]
-    }
+    reached = {SELF: dict.fromkeys((run.config.recipient, *recipients.values()))}
+    reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
     planning = [planning_disclosure(policy.question_for_conductor(), run.config.recipient)]
-    inputs = inputs_of_steps(run.trace.plan.steps, run.question, visibility)
-    return (*(planning if run.trace.planning.calls else ()), *expected_disclosures(inputs, run.question))
+    steps = expected_disclosures(run.trace.plan.steps, policy.question_for, reached)
+    return [*(planning if run.trace.planning.calls else ()), *steps]
 
 
 def stored_flow(store: TraceStore, run: str, step: int | None) -> list[Disclosure]:

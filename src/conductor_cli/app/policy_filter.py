@@ -7,10 +7,9 @@ from dataclasses import fields, replace
 
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
-from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import POLICY_HINT, Policy, check_selectors, permitted_pool
+from conductor_cli.core.policy import POLICY_HINT, Policy, PoolPolicy, check_selectors, permitted_pool
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.presets import PRESETS, party_of
@@ -38,7 +37,7 @@ def filter_pool(
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
     unmatched = check_selectors(pool_policy.policy, tuple(pool_policy.parties.values()), (*PRESETS, "llama"))
     check_allowed(pool_policy, only)
-    return permitted_pool(pool, pool_policy.parties, pool_policy.policy), (*narrowed, *unmatched)
+    return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 
 
 def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:

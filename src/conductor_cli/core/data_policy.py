@@ -1,72 +1,37 @@
-"""The policy, applied to one question: what of it each worker may be shown, and which answers. Pure.
+"""The policy, applied to one question: who may see its files, and the answers that may quote them. Pure.
 
-`data_flow` follows what a text may hold. The conductor receives data as well, and what it writes, the subtasks, goes to
-every worker. So it is shown nothing that an allowed worker may not see, except the question itself: what it makes of
-that is all that a worker is given which never sees the question. In a nested run the existing answer cannot be hidden
-from the conductor, so there the workers that may not see that answer are excluded.
+An answer may quote whatever its worker read. So a step *holds files* where its worker is shown them, and where it sees
+the answer of a step that does; only workers that may see the files see such an answer. Earlier turns of a conversation
+with files may quote them, so they are treated like files.
+
+The subtasks go to every worker, and the conductor writes them. So it is shown the files only if every allowed worker
+may see them. In a nested run the existing answer cannot be hidden from the conductor, so there the workers that may not
+see that answer are excluded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from conductor_cli.core import data_flow
-from conductor_cli.core.data_flow import NO_PROVENANCE, Provenance, StepInputs, Visibility, provenance_of
-from conductor_cli.core.errors import PolicyError
-from conductor_cli.core.plan import SELF, Step
-from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY, PlanFormatContext
-from conductor_cli.core.policy import NO_POLICY, POLICY_HINT, Party, Policy, no_worker_error
+from conductor_cli.core.errors import Failure, PolicyError
+from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.plan_formats.base import PlanFormatContext
+from conductor_cli.core.policy import NO_POLICY, POLICY_HINT, PoolPolicy, no_worker_error
 from conductor_cli.core.question import Question
+from conductor_cli.core.trace import Trace
 
-UNRESTRICTED: Final = Visibility(recipients=())
-_PARTS: Final = {"question": "the question itself", "history": "the earlier turns", "files": "the attached files"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPolicy:
-    """A policy, and the parties it is about by worker name: the workers of the pool, and the conductor as `self`."""
-
-    policy: Policy = NO_POLICY
-    parties: Mapping[str, Party] = field(default_factory=dict)
-
-    def party(self, name: str) -> Party:
-        """The party of a worker. One that is not known has no tags and no provider, so no rule allows it by these."""
-        return self.parties.get(name) or Party(name=name, recipient=name)
-
-    def denial_reason(self, name: str) -> str:
-        """Why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
-        return self.policy.denial_reason(self.party(name), plans=name == SELF)
-
-    def check_conductor(self) -> None:
-        """Raise `PolicyError` where the conductor must not be asked, whatever the question."""
-        party = self.party(SELF)
-        denied = self.denial_reason(SELF)
-        if not denied and not self.policy.allows_question(party):
-            denied = "policy.no_question names it, and whoever plans must read the question"
-        if denied:
-            hint = "plan with a local model: conductor model use NAME"
-            raise PolicyError(f"the policy forbids asking the conductor ({party.recipient}): {denied}", hint=hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rights:
-    """What the rules say about one party, looked up once for a run."""
-
-    recipient: str
-    denied: str
-    question: bool
-    files: bool
-    answers: bool
+_PARTS: Final = {"history": "the earlier turns", "files": "the attached files"}
+_QUOTES_FILES: Final = "may quote the attached files, which policy.files_only keeps from"
 
 
 class DataPolicy:
     """A pool's policy applied to one question.
 
-    `names` are the workers of the pool, `given` is the provenance of item 0 of a nested run, `single` says that one
-    worker answers alone. Everything that follows is computed on first use, which without rules is hardly ever.
+    `names` are the workers of the pool, `resumed` is the run whose steps are reused. `needs_files` says that every
+    worker must be allowed to see the files: one of them answers alone, or item 0 of a nested run may quote the files.
     """
 
     def __init__(
@@ -75,197 +40,178 @@ class DataPolicy:
         names: Collection[str],
         question: Question,
         *,
-        given: Provenance = NO_PROVENANCE,
-        single: bool = False,
+        resumed: Trace | None = None,
+        needs_files: bool = False,
     ) -> None:
         self.pool_policy = pool_policy
         self.question = question
-        self.given = given
-        self.is_empty = pool_policy.policy == NO_POLICY
-        """Whether there is no rule at all."""
-        self._single = single
-        self._known_rights: dict[str, _Rights] = {}
+        self._is_empty = pool_policy.policy == NO_POLICY
+        self._resumed = resumed
+        self._needs_files = needs_files
         self._workers = tuple(name for name in names if name != SELF)
 
     @cached_property
     def allowed(self) -> tuple[str, ...]:
         """The workers that a plan may name."""
-        names = [name for name in self._workers if not self._rights(name).denied and not self._hidden(name, self.given)]
-        return tuple(name for name in names if not (self._single and self._missing_parts(self._visibility_of(name))))
+        return tuple(
+            name
+            for name in self._workers
+            if not self.pool_policy.denial_reason(name) and (not self._needs_files or self._may_see_files(name))
+        )
 
     @cached_property
     def excluded(self) -> frozenset[str]:
         """The workers that no plan may name."""
-        return frozenset() if self.is_empty else frozenset(self._workers) - frozenset(self.allowed)
+        return frozenset() if self._is_empty else frozenset(self._workers) - frozenset(self.allowed)
 
     @cached_property
-    def visibility(self) -> Mapping[str, Visibility]:
-        """What each known worker may see, and a nested run (`self`) where there is a conductor."""
-        known = {
-            name: self._visibility_of(name) for name in (*self.pool_policy.parties, *self._workers) if name != SELF
-        }
-        if SELF not in self.pool_policy.parties:
-            return known
-        # A nested run may see what its conductor or any of its workers may.
-        inside = [self.conductor, *map(self._visibility_of, self.allowed)]
-        nested = Visibility(
-            recipients=tuple(dict.fromkeys(recipient for each in inside for recipient in each.recipients)),
-            history=any(each.history for each in inside),
-            files=any(each.files for each in inside),
-        )
-        return known | {SELF: nested}
+    def _conductor_sees_files(self) -> bool:
+        return self._is_empty or all(map(self._may_see_files, (SELF, *self.allowed)))
 
-    @cached_property
-    def conductor(self) -> Visibility:
-        """What the conductor's own prompt may hold: what every allowed worker may see as well."""
-        names = () if self.is_empty else (SELF, *self.allowed)
-        return Visibility(
-            recipients=(self._rights(SELF).recipient,),
-            history=all(self._may_see_history(name) for name in names),
-            files=all(self._rights(name).files for name in names),
-        )
+    def _may_see_files(self, name: str) -> bool:
+        return not self.question.files or self.pool_policy.allows_files(name)
 
-    def _rights(self, name: str) -> _Rights:
-        if name not in self._known_rights:
-            policy, party = self.pool_policy.policy, self.pool_policy.party(name)
-            self._known_rights[name] = _Rights(
-                recipient=party.recipient,
-                denied=self.pool_policy.denial_reason(name),
-                question=policy.allows_question(party),
-                files=policy.allows_files(party),
-                answers=policy.allows_answers(party),
-            )
-        return self._known_rights[name]
+    def _is_shown_files(self, name: str) -> bool:
+        """Whether a worker is shown the files. A nested run (`self`) asks its conductor and any of its workers."""
+        if name == SELF:
+            return self._conductor_sees_files or any(map(self._may_see_files, self.allowed))
+        # A worker that is gone from the settings may have had a tag by which it was shown them.
+        known = name in self._workers or name in self.pool_policy.parties
+        return not known or self._may_see_files(name)
 
-    def _visibility_of(self, name: str) -> Visibility:
-        rights = self._rights(name)
-        history = rights.question and self._may_see_history(name)
-        return Visibility(recipients=(rights.recipient,), question=rights.question, history=history, files=rights.files)
-
-    def _may_see_history(self, name: str) -> bool:
-        # Earlier answers may quote files, in the words of any worker.
-        rights = self._rights(name)
-        return rights.answers and (rights.files or not self.question.files)
-
-    def _hidden(self, name: str, provenance: Provenance) -> str:
-        rights = self._rights(name)
-        if provenance.files and not rights.files:
-            return "may quote the attached files, which policy.files_only keeps from"
-        others = provenance.writers - {rights.recipient}
-        if others and not rights.answers:
-            return f"may hold words of {', '.join(sorted(others))}, which policy.no_others keeps from"
-        return ""
-
-    # What somebody is shown
+    # What a model is shown
 
     def withheld(self, name: str) -> tuple[str, ...]:
-        """The parts of the question that a worker is not shown: question, history, files."""
-        return () if self.is_empty else self._missing_parts(self.visibility.get(name, UNRESTRICTED))
-
-    def _missing_parts(self, visibility: Visibility) -> tuple[str, ...]:
-        present = {"question": True, "history": bool(self.question.history), "files": bool(self.question.files)}
-        return tuple(part for part, here in present.items() if here and not getattr(visibility, part))
-
-    def question_for(self, name: str) -> Question:
-        """The question as a worker is shown it; without its text for one that never sees the question."""
-        return _without(self.question, self.withheld(name))
+        """The parts of the question that a worker is not shown: history, files."""
+        return () if self._is_shown_files(name) else self._parts_with_files()
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
         """The parts of the question that the conductor is not shown."""
-        return () if self.is_empty else self._missing_parts(self.conductor)
+        return () if self._conductor_sees_files else self._parts_with_files()
+
+    def _parts_with_files(self) -> tuple[str, ...]:
+        return tuple(part for part in _PARTS if getattr(self.question, part))
+
+    def question_for(self, name: str) -> Question:
+        """The question as a worker is shown it."""
+        return self.question if self._is_shown_files(name) else replace(self.question, history=(), files=())
 
     def question_for_conductor(self) -> Question:
         """The question as the conductor is shown it."""
-        return _without(self.question, self.withheld_from_conductor())
+        return self.question if self._conductor_sees_files else replace(self.question, history=(), files=())
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
         """What the conductor is told about who may see what, a line each."""
-        names = context.rules.workers
         hidden = self.withheld_from_conductor()
-        lines = [withheld_note(hidden)] if hidden else []
-        for part, rule in (
-            ("files", "is not shown the attached files, nor answers that come from them"),
-            ("question", "is not shown the question: say all that it needs in its subtask"),
-        ):
-            lines += [f"{context.label(name)} {rule}." for name in names if part in self.withheld(name)]
-        apart = [name for name in names if not self._rights(name).answers]
-        lines += [f"{context.label(name)} sees answers of {self._rights(name).recipient} only." for name in apart]
-        return tuple(lines)
+        rule = "is not shown the attached files, nor answers that come from them."
+        lines = [f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)]
+        return (withheld_note(hidden), *lines) if hidden else tuple(lines)
+
+    # What subtasks may reveal
+
+    def planner_saw_files(self, *, plans: bool) -> bool:
+        """Whether subtasks may reveal the files to whoever reads them. `plans`: the conductor writes them now."""
+        before = self._resumed is not None and self._resumed.planner_saw_files
+        return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
+
+    def reveals_files(self, step: Step) -> bool:
+        """Whether a subtask may reveal the files: it is reused from a run whose planner was shown them.
+
+        A subtask planned now reveals nothing that a worker may not see: the conductor was not shown it.
+        """
+        earlier = self._resumed
+        if self._is_empty or earlier is None or not (self.question.files and earlier.planner_saw_files):
+            return False
+        return any(record.step.subtask == step.subtask for record in earlier.steps)
+
+    def may_show_steps(self, steps: Sequence[Step]) -> bool:
+        """Whether the conductor may see these steps: they may reveal files that are hidden from it."""
+        return not self.withheld_from_conductor() or not any(map(self.reveals_files, steps))
 
     # What a plan may hold
 
-    def violation(self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None) -> str:
-        """Why `step` may not follow those `before` it, empty where it may.
+    def hold_files(self, steps: Sequence[Step]) -> list[bool]:
+        """For item 0 and for each step, whether its subtask or answer may quote the files.
 
-        `asked`: who was really asked at these, where the plan says otherwise.
+        The workers of `steps` are those that were really asked. A step that was done under other rules may quote all
+        that could be seen then.
         """
-        if self.is_empty:
+        earlier = self._resumed
+        other_rules = earlier is not None and earlier.policy != self.pool_policy.policy
+        suspect = earlier.done() if earlier is not None and other_rules else {}
+        found = [self._needs_files]
+        for number, step in enumerate(steps, start=1):
+            shown = number in suspect or self._is_shown_files(step.worker)
+            found.append(bool(self.question.files) and (shown or self.receives_files(step, found)))
+        return found
+
+    def receives_files(self, step: Step, holds: Sequence[bool]) -> bool:
+        """Whether a step's subtask, or an answer on its access list, may quote the files. `holds`: see `hold_files`."""
+        return self.reveals_files(step) or any(holds[item] for item in step.access if item < len(holds))
+
+    def plan_violation(self, plan: Plan) -> Failure | None:
+        """Why the policy forbids a whole plan; None where it allows it."""
+        for index, step in enumerate(plan.steps):
+            why = self.violation(plan.steps[:index], step)
+            if why:
+                return Failure(kind="policy", message=why, hint=POLICY_HINT)
+        return None
+
+    def violation(self, before: Sequence[Step], step: Step) -> str:
+        """Why `step` may not follow those `before` it, empty where it may."""
+        if self._is_empty:
             return ""
         name, number = step.worker, len(before) + 1
-        denied = self._rights(name).denied
+        denied = self._denial_of_step(name)
+        if denied:
+            return f"step {number} asks {name}, {denied}"
+        text = "" if self._may_see_answers_with_files(name) else self._text_with_files(before, step)
+        return f"step {number} shows {name} {text}, which {_QUOTES_FILES} {name}" if text else ""
+
+    def _denial_of_step(self, name: str) -> str:
         # The conductor may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
         if name == SELF and SELF in self.pool_policy.policy.deny:
-            denied = f"policy.deny names {SELF}"
+            return f"and policy.deny names {SELF}"
+        denied = self.pool_policy.denial_reason(name)
         if denied:
-            return f"step {number} asks {name}, and {denied}"
-        if name in self.excluded:
-            return f"step {number} asks {name}, which may not be shown what this run is about"
-        # "Answer the question." is useless to a worker that is not shown the question.
-        if step.subtask.strip() == ANSWER_DIRECTLY and "question" in self.withheld(name):
-            return f"step {number} asks {name}, which never sees the question, and its subtask does not state it"
-        inputs = self.inputs_of_steps(before, asked) if step.access else ()
-        for item in step.access:
-            why = self.hidden_reason(name, provenance_of((item,), inputs, self.given))
-            if why:
-                what = f"the answer of step {item}" if item else "what was given"
-                return f"step {number} shows {name} {what}, which {why} {name}"
-        # A nested run may have a worker for each of the answers, and none for all of them.
-        together = self.hidden_reason(name, provenance_of(step.access, inputs, self.given))
-        return f"step {number} shows {name} answers that together {together} every worker" if together else ""
+            return f"and {denied}"
+        return "which may not be shown what this run is about" if name in self.excluded else ""
 
-    def hidden_reason(self, name: str, provenance: Provenance) -> str:
-        """Why a text must be hidden from a worker, or from a nested run (`self`); empty where it need not.
+    def _text_with_files(self, before: Sequence[Step], step: Step) -> str:
+        """The first text that a step is shown and that may quote the files; empty if there is none."""
+        if self.reveals_files(step):
+            return "its subtask"
+        holds = self.hold_files(before)
+        item = next((item for item in step.access if item < len(holds) and holds[item]), None)
+        if item is None:
+            return ""
+        return f"the answer of step {item}" if item else "what was given"
 
-        A nested run also needs a worker that may be shown what the conductor is.
-        """
-        why = self._hidden(name, provenance)
-        if why or name != SELF:
-            return why
-        reasons = [self._hidden(worker, provenance) for worker in self.allowed]
-        return reasons[0] if reasons and all(reasons) else ""
+    def _may_see_answers_with_files(self, name: str) -> bool:
+        # A nested run shows an existing answer to its conductor, and needs a worker that may see it as well.
+        inside = name != SELF or any(map(self._may_see_files, self.allowed))
+        return self._may_see_files(name) and inside
 
-    def inputs_of_steps(
-        self, steps: Sequence[Step], asked: Mapping[int, Sequence[str]] | None = None
-    ) -> tuple[StepInputs, ...]:
-        """What reaches each of the steps; see `data_flow.inputs_of_steps`."""
-        names = {step.worker for step in steps}.union(*(asked or {}).values())
-        visibility = {name: self.visibility.get(name, UNRESTRICTED) for name in names}
-        return data_flow.inputs_of_steps(steps, self.question, visibility, asked, self.given)
-
-    def without_hidden(
-        self, before: Sequence[Step], step: Step, asked: Mapping[int, Sequence[str]] | None = None
-    ) -> Step:
+    def without_hidden(self, before: Sequence[Step], step: Step) -> Step:
         """`step` with those items of its access list that its worker may see."""
-        if self.is_empty:
+        if self._is_empty or self._may_see_answers_with_files(step.worker):
             return step
-        inputs = self.inputs_of_steps(before, asked)
-        held = {item: provenance_of((item,), inputs, self.given) for item in step.access}
-        visible = [item for item, provenance in held.items() if not self.hidden_reason(step.worker, provenance)]
-        return replace(step, access=tuple(visible))
+        holds = self.hold_files(before)
+        return replace(step, access=tuple(item for item in step.access if not holds[item]))
 
     def may_replace(self, name: str, planned: str) -> bool:
         """Whether a worker sees of the question all that the planned one would."""
-        return self.visibility.get(name, UNRESTRICTED).covers(self.visibility.get(planned, UNRESTRICTED))
+        return self._is_shown_files(name) or not self._is_shown_files(planned)
 
     # Before anything is called
 
     def check(self, *, plans: bool) -> None:
         """Raise `PolicyError` where no run is possible. `plans`: the conductor will be asked."""
-        if self.is_empty:
+        if self._is_empty:
             return
         if plans:
             self.pool_policy.check_conductor()
-        if self.question.files and self.allowed and not any(self.visibility[name].files for name in self.allowed):
+        if self.allowed and not any(map(self._may_see_files, self.allowed)):
             raise PolicyError(
                 "no allowed worker may be shown the attached files: policy.files_only names none of them",
                 hint=f"ask without the files, or change the rule; {POLICY_HINT}",
@@ -273,17 +219,6 @@ class DataPolicy:
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
             raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
-
-
-def _without(question: Question, parts: Sequence[str]) -> Question:
-    if not parts:
-        return question
-    return replace(
-        question,
-        text="" if "question" in parts else question.text,
-        history=() if "history" in parts else question.history,
-        files=() if "files" in parts else question.files,
-    )
 
 
 def withheld_note(parts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Who was sent what: in a run by the prompts in its events, in a plan by what its steps will be shown. Pure.
+"""Which model is sent which texts: in a run by the prompts in its events, in a plan by what it will show. Pure.
 
 `disclosures_of` lists what was really sent, failed attempts and nested runs included; `expected_disclosures` lists it
 before the run. A prompt is searched for the known texts: the question, the system text, earlier turns, files, the
@@ -9,58 +9,37 @@ workers that the conductor is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
-from conductor_cli.core.data_flow import StepInputs
-from conductor_cli.core.plan import GIVEN, SELF
+from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.prompts import CONDUCTOR_CHARS
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import question_text, shorten
-
-Kind = Literal["question", "system", "history", "file", "schema", "answer", "given", "feedback"]
 
 HEAD: Final = 40
-"""How many characters identify a text whose middle was left out."""
+"""How many characters identify a text whose middle or end was left out."""
 CONDUCTOR: Final = "conductor"
 UNKNOWN: Final = "unknown"
 """The recipient if the trace does not say it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisclosedText:
-    """One text that was sent: `name` of a file, `step` of an answer, and its length in `chars` if that is known.
-
-    `whole` is false if its middle was left out. `carries` are the other parts of the question that an answer may hold.
-    """
-
-    kind: Kind
-    name: str = ""
-    step: int | None = None
-    chars: int | None = None
-    whole: bool = True
-    carries: tuple[str, ...] = ()
+FOR_WORKERS: Final = frozenset({"the system text", "the schema"})
+"""Texts that the conductor is not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """One call: who received it, for which step, with which texts.
+    """One call: which model received it, for which step, with which texts.
 
-    `step` holds the numbers of the steps that it is nested in, then its own; 0 is planning. `outcome` is empty before
-    the run.
+    `step` holds the numbers of the steps that it is nested in, then its own; 0 is planning.
     """
 
     step: tuple[int, ...]
     worker: str
     recipient: str
-    parts: tuple[DisclosedText, ...]
+    texts: tuple[str, ...]
     attempt: int = 1
-    chars: int | None = None
-    outcome: str = ""
 
 
 RecipientOf = Callable[[Worker], str]
@@ -68,83 +47,59 @@ RecipientOf = Callable[[Worker], str]
 
 
 def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tuple[Disclosure, ...]:
-    """Every call of a run: those that planned, then those for steps, in the order in which they began."""
-    run = _RunReader(recipient_of, ())
+    """Every call of a run, in the order in which they began."""
+    run = _RunReader(recipient_of)
     for event in events:
         run.follow(event)
-    return tuple(run.sent())
+    return tuple(run.sent.values())
 
 
-def expected_disclosures(steps: Iterable[StepInputs], question: Question) -> tuple[Disclosure, ...]:
-    """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach."""
-    sizes = {file.name: len(file.text) for file in question.files}
-    calls: list[Disclosure] = []
-    for inputs in steps:
-        parts = [DisclosedText(kind="question", chars=len(question.text))] if inputs.question else []
-        parts += [DisclosedText(kind="system", chars=len(question.system))] if question.system else []
-        parts += [DisclosedText(kind="history", chars=_length(question))] if inputs.history else []
-        parts += [DisclosedText(kind="file", name=name, chars=sizes.get(name)) for name in inputs.files]
-        # A part that is in the prompt itself need not be listed for the answers again.
-        shown = {"question": inputs.question, "history": inputs.history, "files": bool(inputs.files)}
-        carried = tuple(what for what, here in shown.items() if getattr(inputs.provenance, what) and not here)
-        answers = [number for number in inputs.answers if number != GIVEN]
-        parts += [DisclosedText(kind="answer", step=number, carries=carried) for number in answers]
-        calls += [
-            Disclosure(step=(inputs.number,), worker=inputs.workers[0], recipient=recipient, parts=tuple(parts))
-            for recipient in inputs.recipients
-        ]
-    return tuple(calls)
+def expected_disclosures(
+    steps: Sequence[Step], question_for: Callable[[str], Question], recipients: Mapping[str, Iterable[str]]
+) -> list[Disclosure]:
+    """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
 
-
-def planning_disclosure(question: Question, recipient: str, path: tuple[int, ...] = ()) -> Disclosure:
-    """The call of the conductor without its prompt: the question, shortened as usual, and no system text or schema."""
-    shown = question_text(question, CONDUCTOR_CHARS)
-    parts = [part for part in _of_question(question, shown) if part.kind not in ("system", "schema")]
-    if question.given:
-        answer = question.given[-1].answer
-        seen = shorten(answer, CONDUCTOR_CHARS)
-        parts.append(
-            DisclosedText(kind="given", name=question.given[-1].worker, chars=len(answer), whole=seen == answer)
+    `question_for` is the question as a worker is shown it, by its name.
+    """
+    return [
+        Disclosure(
+            step=(number,),
+            worker=step.worker,
+            recipient=recipient,
+            texts=(*_names_of(question_for(step.worker)), *map(_name_of_answer, step.access)),
         )
-    return Disclosure(step=(*path, 0), worker=CONDUCTOR, recipient=recipient, parts=tuple(parts))
+        for number, step in enumerate(steps, start=1)
+        for recipient in recipients[step.worker]
+    ]
 
 
-def _of_question(question: Question, prompt: str) -> Iterator[DisclosedText]:
-    """The texts of a question that a prompt holds."""
-    texts: list[tuple[Kind, str, str]] = [("question", "", question.text), ("system", "", question.system)]
-    texts += [("file", file.name, file.text) for file in question.files]
-    texts += [("schema", "", json.dumps(question.schema, ensure_ascii=False))] if question.schema is not None else []
-    for kind, name, text in texts:
-        whole = _holds(prompt, text)
-        if whole is not None:
-            yield DisclosedText(kind=kind, name=name, chars=len(text), whole=whole)
-    turns = [_holds(prompt, text) for turn in question.history for text in (turn.question, turn.answer)]
-    if any(turn is not None for turn in turns):
-        yield DisclosedText(kind="history", chars=_length(question), whole=all(turns))
+def planning_disclosure(question: Question, recipient: str) -> Disclosure:
+    """The call of the conductor, as it is before its prompt is known."""
+    texts = tuple(name for name in _names_of(question) if name not in FOR_WORKERS)
+    return Disclosure(step=(0,), worker=CONDUCTOR, recipient=recipient, texts=texts)
 
 
-def _of_given(question: Question, prompt: str) -> Iterator[DisclosedText]:
-    """What a nested run was given, as far as a prompt holds it."""
+def _names_of(question: Question) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name, text in _texts_of(question) if text))
+
+
+def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
+    """The texts of a question, each with what it is called."""
+    yield "the question", question.text
+    yield "the system text", question.system
+    for turn in question.history:
+        yield "earlier turns", turn.question
+        yield "earlier turns", turn.answer
+    for file in question.files:
+        yield f"file {file.name}", file.text
+    if question.schema is not None:
+        yield "the schema", json.dumps(question.schema, ensure_ascii=False)
     for given in question.given:
-        whole = _holds(prompt, given.answer)
-        if whole is not None:
-            yield DisclosedText(kind="given", name=given.worker, chars=len(given.answer), whole=whole)
+        yield f"the given answer of {given.worker}", given.answer
 
 
-def _text_of(messages: Iterable[Message]) -> str:
-    return "\n\n".join(message.content for message in messages)
-
-
-def _holds(prompt: str, text: str) -> bool | None:
-    """Whether a prompt holds the whole of a text (true), its beginning (false), or nothing of it (None)."""
-    if not text:
-        return None
-    for sought, place in ((text, prompt), (_normalized(text), _normalized(prompt))):
-        if sought in place:
-            return True
-        if len(sought) > HEAD and sought[:HEAD] in place:
-            return False
-    return None
+def _name_of_answer(step: int) -> str:
+    return f"the answer of step {step}"
 
 
 def _normalized(text: str) -> str:
@@ -152,113 +107,78 @@ def _normalized(text: str) -> str:
     return " ".join(text.casefold().split()).strip(".?!")
 
 
-def _length(question: Question) -> int:
-    return sum(len(turn.question) + len(turn.answer) for turn in question.history)
-
-
 @dataclass
 class _RunReader:
     """Collects the calls of one run from its events; `path` are the steps that it is nested in."""
 
     recipient_of: RecipientOf
-    path: tuple[int, ...]
+    path: tuple[int, ...] = ()
+    sent: dict[tuple[int, ...], Disclosure] = field(default_factory=dict)
+    """The calls by path, step and attempt; those of nested runs are among them."""
     question: Question = Question(text="")
     pool: Pool = Pool(workers=())
     recipient: str = UNKNOWN
-    plans: list[Disclosure] = field(default_factory=list)
-    calls: list[Disclosure | _RunReader | None] = field(default_factory=list)
-    """The calls for steps, in the order in which they began; None for a step that an earlier run had done."""
-    last: dict[int, int] = field(default_factory=dict)
-    """The index in `calls` of the newest attempt at each step."""
-    planned_steps: dict[int, ev.StepPlanned] = field(default_factory=dict)
+    access: dict[int, tuple[int, ...]] = field(default_factory=dict)
     answers: dict[int, str] = field(default_factory=dict)
     nested: dict[int, _RunReader] = field(default_factory=dict)
-    feedback_texts: list[str] = field(default_factory=list)
-    writing: bool = False
+    feedback: list[tuple[str, str]] = field(default_factory=list)
+    plans: int = 0
+    planning: bool = False
     """The conductor is writing, and no event has reported the call yet."""
-
-    def sent(self) -> Iterator[Disclosure]:
-        yield from self.plans
-        if self.writing:
-            yield self._planning("not finished")
-        for call in self.calls:
-            if isinstance(call, _RunReader):
-                yield from call.sent()
-            elif call is not None:
-                yield call
 
     def follow(self, event: ev.Event) -> None:
         match event:
             case ev.RunStarted():
                 self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN
             case ev.PlanDelta():
-                self.writing = True
+                self._add_planning(planning_disclosure(self.question, self.recipient).texts)
             case ev.PlanRejected() | ev.PlanReady():
-                if event.usage.calls or self.writing:
-                    outcome = f"failed: {event.problem}" if isinstance(event, ev.PlanRejected) else "answered"
-                    self.plans.append(self._planning(outcome, event.prompt))
-                self.writing = False
+                if event.usage.calls or self.planning:
+                    known = [*_texts_of(self.question), *self.feedback]
+                    self._add_planning(_held(known, event.prompt))
+                self.planning = False
             case ev.StepPlanned():
-                self.planned_steps[event.step] = event
+                self.access[event.step] = event.access
             case ev.PlanDecided(feedback=feedback) if feedback:
-                self.feedback_texts.append(feedback)
-            case ev.StepStarted():
-                self._step_started(event)
-            case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-                self._step_ended(event)
+                self.feedback.append(("the feedback on a plan", feedback))
+            case ev.StepStarted() if event.worker != SELF:
+                self._add_call(event)
+            case ev.StepFinished():
+                self._finish_step(event)
             case ev.NestedEvent():
-                self.nested.setdefault(event.step, _RunReader(self.recipient_of, self.path)).follow(event.event)
+                path = (*self.path, event.step)
+                nested = self.nested.setdefault(event.step, _RunReader(self.recipient_of, path, self.sent))
+                nested.follow(event.event)
             case _:
                 pass
 
-    def _planning(self, outcome: str, messages: tuple[Message, ...] = ()) -> Disclosure:
-        """A call of the conductor; if its prompt is not known, what a conductor is sent in general."""
-        attempt = len(self.plans) + 1
-        made = planning_disclosure(self.question, self.recipient, self.path)
-        prompt = _text_of(messages)
-        if not messages:
-            return replace(made, attempt=attempt, outcome=outcome)
-        parts = [*_of_question(self.question, prompt), *_of_given(self.question, prompt)]
-        parts += [
-            DisclosedText(kind="feedback", chars=len(feedback))
-            for feedback in self.feedback_texts
-            if feedback in prompt
-        ]
-        return replace(made, parts=tuple(parts), attempt=attempt, chars=len(prompt), outcome=outcome)
+    def _finish_step(self, event: ev.StepFinished) -> None:
+        self.answers[event.step] = event.text
+        # Without a call, an earlier run had done the step: nothing was sent.
+        if not event.usage.calls:
+            self.sent.pop((*self.path, event.step, event.attempt), None)
 
-    def _step_started(self, event: ev.StepStarted) -> None:
-        self.last[event.step] = len(self.calls)
-        if event.worker == SELF:
-            self.nested[event.step] = _RunReader(self.recipient_of, (*self.path, event.step))
-            self.calls.append(self.nested[event.step])
-            return
-        prompt = _text_of(event.prompt)
+    def _add_planning(self, texts: tuple[str, ...]) -> None:
+        self.plans += not self.planning
+        self.planning = True
+        self._add(0, self.plans, CONDUCTOR, self.recipient, texts)
+
+    def _add_call(self, event: ev.StepStarted) -> None:
+        numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
+        answers = [(_name_of_answer(number), self.answers.get(number, "")) for number in numbers]
         recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
-        parts = (*_of_question(self.question, prompt), *self._seen(event.step, prompt))
-        call = Disclosure(
-            step=(*self.path, event.step), worker=event.worker, recipient=recipient, parts=parts, attempt=event.attempt,
-            chars=len(prompt), outcome="not finished",
-        )  # fmt: skip
-        self.calls.append(call)
+        texts = _held([*_texts_of(self.question), *answers], event.prompt)
+        self._add(event.step, event.attempt, event.worker, recipient, texts)
 
-    def _seen(self, step: int, prompt: str) -> Iterator[DisclosedText]:
-        """The answers on the step's access list that its prompt holds."""
-        for number in self.planned_steps[step].access if step in self.planned_steps else ():
-            if number == GIVEN:
-                yield from _of_given(self.question, prompt)
-            elif (whole := _holds(prompt, self.answers.get(number, ""))) is not None:
-                yield DisclosedText(kind="answer", step=number, chars=len(self.answers[number]), whole=whole)
+    def _add(self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]) -> None:
+        path = (*self.path, step)
+        self.sent[*path, attempt] = Disclosure(
+            step=path, worker=worker, recipient=recipient, texts=texts, attempt=attempt
+        )
 
-    def _step_ended(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
-        if isinstance(event, ev.StepFinished):
-            self.answers[event.step] = event.text
-        place = self.last.pop(event.step, None)
-        call = None if place is None else self.calls[place]
-        if place is None or not isinstance(call, Disclosure):
-            return
-        if isinstance(event, ev.StepFinished):
-            # Without a call, an earlier run had done the step: nothing was sent.
-            self.calls[place] = replace(call, outcome="answered") if event.usage.calls else None
-        else:
-            outcome = f"failed: {event.error.message}" if isinstance(event, ev.StepFailed) else "stopped"
-            self.calls[place] = replace(call, outcome=outcome)
+
+def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:
+    """The names of those texts of which a prompt holds at least the beginning."""
+    prompt = _normalized("\n\n".join(message.content for message in messages))
+    heads = ((name, _normalized(text)[:HEAD]) for name, text in known)
+    return tuple(dict.fromkeys(name for name, head in heads if head and head in prompt))

@@ -26,9 +26,6 @@ from conductor_cli.core.usage import Usage
 FORMAT: Final = 2
 """The number of the trace format. Traces of any other format are refused."""
 
-EXTRA: Final = ("history", "files")
-"""The parts of a question that not every conductor is shown. A trace that does not say counts as if both were shown."""
-
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "not_needed", "run_failed"]
 Verdict = Literal["approved", "edited", "replan"]
@@ -39,8 +36,8 @@ class RunStarted:
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
     `recipient` is who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
-    `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_inputs` are the parts of
-    the question that its planner is or was shown, besides the text: `history`, `files`.
+    `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
+    the planner is or was shown the attached files, so that its subtasks may quote them.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -57,7 +54,7 @@ class RunStarted:
     recipient: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
-    planner_inputs: tuple[str, ...] = EXTRA
+    planner_saw_files: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,14 @@
 """What a run may do, and with whom. Pure: each function returns what is allowed or the reason why not, or raises.
 
 A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`, `provider:local` (this
-machine). What must not leak along access lists is decided in `data_policy`.
+machine). `data_policy` decides who may see what of one question.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from conductor_cli.core.errors import ConfigError, PolicyError
@@ -35,19 +35,15 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Who may be asked, and who may see what. Empty, it forbids nothing.
+    """Who may be asked, and who may see attached files. Empty, it forbids nothing.
 
     `allow` and `files_only` hold one group of selectors for each place that says so; a worker has to match every group.
-    `files_only` are the workers that attached files may go to. Those of `no_question` never see the question itself,
-    those of `no_others` no answer that may hold words of another recipient.
     """
 
     allow: tuple[tuple[str, ...], ...] = ()
     deny: tuple[str, ...] = ()
     local_only: bool = False
     files_only: tuple[tuple[str, ...], ...] = ()
-    no_question: tuple[str, ...] = ()
-    no_others: tuple[str, ...] = ()
 
     def denial_reason(self, party: Party, *, plans: bool = False) -> str:
         """Why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
@@ -56,11 +52,11 @@ class Policy:
         """
         if self.local_only and not party.local:
             return f"policy.local_only keeps everything on this machine, and {party.recipient} is not"
-        found = first_match(self.deny, party)
-        if found:
-            unknown = party.recipient == UNKNOWN_PROVIDER and found.startswith("provider:")
-            why = f", and the provider of {party.name} is not known" if unknown else ""
-            return f"policy.deny names {found}{why}"
+        for selector in self.deny:
+            if selector_matches(selector, party, widely=True):
+                unknown = party.recipient == UNKNOWN_PROVIDER and selector.startswith("provider:")
+                why = f", and the provider of {party.name} is not known" if unknown else ""
+                return f"policy.deny names {selector}{why}"
         for group in self.allow if not (plans and party.local) else ():
             if not any(selector_matches(selector, party) for selector in group):
                 return f"policy.allow names only {', '.join(group) or 'nobody'}"
@@ -69,14 +65,6 @@ class Policy:
     def allows_files(self, party: Party) -> bool:
         """Whether attached files may be sent to `party`."""
         return all(any(selector_matches(selector, party) for selector in group) for group in self.files_only)
-
-    def allows_question(self, party: Party) -> bool:
-        """Whether `party` may see the question itself."""
-        return not first_match(self.no_question, party)
-
-    def allows_answers(self, party: Party) -> bool:
-        """Whether `party` may see answers that may hold words of another recipient."""
-        return not first_match(self.no_others, party)
 
 
 NO_POLICY: Final = Policy()
@@ -98,17 +86,41 @@ def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bo
     return value == party.recipient.lower() or (value == party.kind.lower() and (widely or party.local))
 
 
-def first_match(selectors: Iterable[str], party: Party) -> str:
-    """The first of these forbidding selectors that means `party`, else empty."""
-    return next((selector for selector in selectors if selector_matches(selector, party, widely=True)), "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPolicy:
+    """A policy, and the parties it is about by worker name: the workers of the pool, and the conductor as `self`."""
+
+    policy: Policy = NO_POLICY
+    parties: Mapping[str, Party] = field(default_factory=dict)
+
+    def party(self, name: str) -> Party:
+        """The party of a worker. One that is not known has no tags and no provider, so no rule allows it by these."""
+        return self.parties.get(name) or Party(name=name, recipient=name)
+
+    def denial_reason(self, name: str) -> str:
+        """Why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
+        return self.policy.denial_reason(self.party(name), plans=name == SELF)
+
+    def allows_files(self, name: str) -> bool:
+        """Whether attached files may be sent to a worker, or to the conductor as `self`."""
+        return self.policy.allows_files(self.party(name))
+
+    def check_conductor(self) -> None:
+        """Raise `PolicyError` where the conductor must not be asked, whatever the question."""
+        denied = self.denial_reason(SELF)
+        if denied:
+            raise PolicyError(
+                f"the policy forbids asking the conductor ({self.party(SELF).recipient}): {denied}",
+                hint="plan with a local model: conductor model use NAME",
+            )
 
 
-def permitted_pool(pool: Pool, parties: Mapping[str, Party], policy: Policy) -> Pool:
+def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
     """The workers of `pool` that may be asked, and `self` unless denied. Raises `PolicyError` where none is left."""
-    why = {worker.name: policy.denial_reason(parties[worker.name]) for worker in pool if worker.kind != SELF}
+    why = {worker.name: pool_policy.denial_reason(worker.name) for worker in pool if worker.kind != SELF}
     if why and all(why.values()):
         raise no_worker_error(why)
-    if SELF in policy.deny:
+    if SELF in pool_policy.policy.deny:
         why[SELF] = "denied"
     return Pool(workers=tuple(worker for worker in pool if not why.get(worker.name)))
 
@@ -135,7 +147,7 @@ def check_selectors(policy: Policy, parties: Collection[Party], providers: Colle
             reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
             raise PolicyError(f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list")
     selectors = [(name, one) for name in ("allow", "files_only") for group in getattr(policy, name) for one in group]
-    selectors += [(name, one) for name in ("deny", "no_question", "no_others") for one in getattr(policy, name)]
+    selectors += [("deny", one) for one in policy.deny]
     return tuple(
         f"policy.{name}: no worker matches {selector}"
         for name, selector in selectors

@@ -68,7 +68,7 @@ class Trace:
     recipient: str = ""
     policy: Policy = NO_POLICY
     resumed: str = ""
-    planner_inputs: tuple[str, ...] = ev.EXTRA
+    planner_saw_files: bool = True
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Finish, Message, Request
@@ -17,7 +16,6 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.run.policy_checks import call_violation
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
 
@@ -71,15 +69,12 @@ class Attempt:
     def _prompt(self) -> tuple[Message, ...]:
         state, profile = self._state, self._state.config.worker_profile
         # Checked again although the plan was: by now a substitute may do the step, or one that it sees.
-        forbidden = call_violation(state, self._number, self._worker.name)
+        forbidden = state.call_violation(self._number, self._worker.name)
         if forbidden:
             raise PolicyError(forbidden, hint=POLICY_HINT)
         record = state.record(self._number)
         seen = steps_seen_by(state, record.step)
         question = state.policy.question_for(self._worker.name)
-        if profile.render is not None and not question.text:
-            # A rendered prompt has no place for a subtask beside the question, so the subtask takes its place.
-            question = replace(question, text=record.step.subtask)
         messages, notice = worker_messages(
             question,
             record.step,

@@ -19,7 +19,6 @@ from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run import policy_checks
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.resources import RunResources
 from conductor_cli.run.runner import Run
@@ -75,7 +74,10 @@ class Conductor(RunConfig):
             plan_only=plan_only,
             awaits_approval=approve,
         )
-        policy_checks.check_run(state, planning=self.model is not None and (plan is None or nests))
+        state.policy.check(plans=self.model is not None and (plan is None or nests))
+        violation = None if plan is None else state.policy.plan_violation(plan)
+        if violation is not None:
+            raise PolicyError(violation.message, hint=violation.hint)
         return Run(state)
 
     def _cost_limit(self) -> Decimal | None:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.plan_formats import PlanFormatContext
-from conductor_cli.core.policy import plan_rules
+from conductor_cli.core.policy import PoolPolicy, plan_rules
 from conductor_cli.core.pool import Limits, Pool, Timeouts
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.prompts import plan_format_context

@@ -17,7 +17,6 @@ from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.attempt import Attempt, steps_seen_by
-from conductor_cli.run.policy_checks import call_violation, step_provenance
 from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import NestedRun, RunState, Scheduler
 
@@ -52,7 +51,7 @@ class _WorkerStep:
     def _planned_or_substitute(self, name: str) -> str | None:
         """The planned worker, or another one where it cannot be asked."""
         state = self._state
-        forbidden = call_violation(state, self._number, name)
+        forbidden = state.call_violation(self._number, name)
         failure = state.resources.down.get(name)
         if failure is None and forbidden:
             failure = Failure(kind="policy", message=forbidden, hint=POLICY_HINT)
@@ -117,7 +116,7 @@ class _WorkerStep:
         state = self._state
         planned = state.record(self._number).step.worker
         for name in substitutes(state.config.pool, {*self._tried, *state.resources.down}):
-            if state.policy.may_replace(name, planned) and not call_violation(state, self._number, name):
+            if state.policy.may_replace(name, planned) and not state.call_violation(self._number, name):
                 return name
         return None
 
@@ -147,7 +146,8 @@ class _NestedStep:
             return
         state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
         step = state.record(number).step
-        nested = self._scheduler.open_nested(number, self._question(step), step_provenance(state, number))
+        holds_files = state.policy.receives_files(step, state.policy.hold_files(state.steps_before(number)))
+        nested = self._scheduler.open_nested(number, self._question(step), holds_files=holds_files)
         state.mark_busy(number)
         try:
             async for event in nested:
@@ -167,7 +167,7 @@ class _NestedStep:
             return Failure(kind="conductor", message=message, reason="no_planner")
         if self._state.depth_left <= 0:
             return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")
-        forbidden = call_violation(self._state, self._number, SELF)
+        forbidden = self._state.call_violation(self._number, SELF)
         return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
 
     def _question(self, step: Step) -> Question:

@@ -17,7 +17,6 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import question_text
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.run import policy_checks
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState, Scheduler
 
@@ -140,7 +139,7 @@ class PlanStream:
             if isinstance(item, KeepAnswer):
                 self._keep_answer, self._complete = item, True
                 return
-            forbidden = policy_checks.step_violation(self._state, item.step)
+            forbidden = self._state.policy.violation(self._state.steps_before(), item.step)
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
@@ -183,7 +182,7 @@ def announce_parsed(state: RunState, scheduler: Scheduler, item: ParsedStep) -> 
 def _review(state: RunState, item: ParsedStep) -> Step | None:
     """The review of the last step's answer, unless the policy forbids it."""
     review = Step(worker=SELF, subtask=REVIEW, access=tuple(range(1, item.number + 1)))
-    forbidden = policy_checks.step_violation(state, review, before=[item.step])
+    forbidden = state.policy.violation((*state.steps_before(), item.step), review)
     if not forbidden:
         return review
     state.notice(f"no review was added: {forbidden}")

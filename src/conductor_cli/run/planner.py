@@ -20,7 +20,6 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.base import Model
-from conductor_cli.run import policy_checks
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed, plan_ready
 from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import RunState, Scheduler
@@ -48,7 +47,7 @@ class Planner:
             return None
         if state.config.model is None:
             return Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner")
-        if not policy_checks.may_show_steps(state):
+        if not state.policy.may_show_steps(state.steps_before()):
             return self._fall_back("the resumed plan may reveal inputs hidden from the conductor")
         return await self._write(state.config.model)
 
@@ -95,7 +94,7 @@ class Planner:
         that `limits.recursion` appends.
         """
         state = self._state
-        forbidden = policy_checks.plan_violation(state, plan)
+        forbidden = state.policy.plan_violation(plan)
         if forbidden is not None:
             return forbidden
         for step in plan.steps:
@@ -203,7 +202,7 @@ class Planner:
         state.notice(f"{why}; asking {worker} directly")
         everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
-        step = policy_checks.visible_step(state, step)
+        step = state.policy.without_hidden(state.steps_before(), step)
         announce_parsed(state, self._scheduler, ParsedStep(number=number, step=step, last=True))
         plan_ready(state, self._scheduler, state.current_plan())
         return None
@@ -211,8 +210,7 @@ class Planner:
     def _best_worker(self) -> str | None:
         config, policy = self._state.config, self._state.policy
         rules = config.rules(given=False, depth_left=0, down=self._state.resources.down, excluded=policy.excluded)
-        seeing = [name for name in rules.workers if "question" not in policy.withheld(name)]
-        names = [name for name in seeing if not policy.withheld(name)] or seeing
+        names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
         return Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
 
     def _rules(self) -> PlanRules:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.data_flow import Provenance
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Decision, Plan, Step
 from conductor_cli.core.question import Question
@@ -25,7 +24,6 @@ from conductor_cli.run.config import RunConfig
 from conductor_cli.run.executor import run_step
 from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, is_not_json
 from conductor_cli.run.planner import Planner
-from conductor_cli.run.policy_checks import may_show_steps, planner_inputs
 from conductor_cli.run.state import RunState, StopKind
 
 log = logging.getLogger(__name__)
@@ -113,7 +111,7 @@ class Run:
     def may_replan(self) -> bool:
         """Whether the conductor can be told what is wrong with its plan; a model trained on its own prompts cannot."""
         able = self.config.model is not None and self.config.profile.render is None
-        return self.may_edit_plan and able and may_show_steps(self.state)
+        return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
 
     def problem_with(self, plan: Plan) -> Failure | None:
         """Why a plan that the user edited cannot be run; None where it can."""
@@ -167,7 +165,7 @@ class Run:
         self._drain(failure)
         self._over.set()
 
-    def open_nested(self, number: int, question: Question, provenance: Provenance) -> Run:
+    def open_nested(self, number: int, question: Question, *, holds_files: bool) -> Run:
         state = self.state
         earlier = state.resumed.steps if state.resumed is not None else ()
         nested = Run(
@@ -181,7 +179,7 @@ class Run:
                 reviews=max(state.reviews - 1, 0),
                 final=state.final and state.record(number).last,
                 nested=True,
-                provenance=provenance,
+                given_holds_files=holds_files,
             )
         )
         self._nested[number] = nested
@@ -244,7 +242,9 @@ class Run:
             recipient=config.recipient,
             policy=config.pool_policy.policy,
             resumed=earlier.run if earlier is not None else "",
-            planner_inputs=planner_inputs(state),
+            planner_saw_files=state.policy.planner_saw_files(
+                plans=config.model is not None and state.given_plan is None
+            ),
         )
         state.emit(started)
         if not state.nested:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.data_flow import NO_PROVENANCE, Provenance
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Decision, Plan, RejectedPlan, Step
@@ -64,7 +63,8 @@ class RunState:
     `given_plan` replaces planning. `resumed` is the run whose finished steps are reused. `depth_left` is how deep steps
     on the conductor itself may still nest, and `reviews` how many reviews are appended to the plan. `final` says that
     the answer goes to the user, `nested` that this run is a step of another. `plan_only` starts no step, and
-    `awaits_approval` none before the user has approved the plan. `provenance` is that of item 0 of a nested run.
+    `awaits_approval` none before the user has approved the plan. `given_holds_files` says that item 0
+    of a nested run may quote the attached files.
     """
 
     id: str
@@ -79,7 +79,7 @@ class RunState:
     nested: bool = False
     plan_only: bool = False
     awaits_approval: bool = False
-    provenance: Provenance = NO_PROVENANCE
+    given_holds_files: bool = False
 
     policy: DataPolicy = field(init=False)
     """The policy, applied to this question."""
@@ -100,7 +100,11 @@ class RunState:
         self._start = self.config.clock()
         single = self.config.mode == "mini" and self.given_plan is None and self.resumed is None
         self.policy = DataPolicy(
-            self.config.pool_policy, self.config.pool.names, self.question, given=self.provenance, single=single
+            self.config.pool_policy,
+            self.config.pool.names,
+            self.question,
+            resumed=self.resumed,
+            needs_files=single or self.given_holds_files,
         )
 
     # The stream of events
@@ -140,6 +144,19 @@ class RunState:
     def current_plan(self, reasoning: str = "") -> Plan:
         """The plan that the steps announced so far make."""
         return Plan(steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip())
+
+    def steps_before(self, number: int | None = None) -> tuple[Step, ...]:
+        """The steps before step `number`, or all of them, each with the worker that really has it."""
+        return tuple(
+            replace(record.step, worker=record.worker)
+            for record in self.trace.steps
+            if number is None or record.number < number
+        )
+
+    def call_violation(self, number: int, worker: str) -> str:
+        """Why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
+        step = replace(self.record(number).step, worker=worker)
+        return self.policy.violation(self.steps_before(number), step)
 
     @property
     def draining(self) -> bool:
@@ -217,8 +234,11 @@ class Scheduler(Protocol):
     async def decision(self) -> Decision:
         """What the user decides about the plan that was offered."""
 
-    def open_nested(self, number: int, question: Question, provenance: Provenance) -> NestedRun:
-        """The run that step `number` on the conductor itself is; the caller reads its events to the end."""
+    def open_nested(self, number: int, question: Question, *, holds_files: bool) -> NestedRun:
+        """The run that step `number` on the conductor itself is; the caller reads its events to the end.
+
+        `holds_files`: what it is given may quote the attached files.
+        """
 
     def close_nested(self, number: int) -> None:
         """The nested run of a step has ended."""

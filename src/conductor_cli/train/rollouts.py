@@ -12,9 +12,9 @@ from typing import Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.data_policy import PoolPolicy
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.plan import Plan
+from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.thinking import ThinkingSplitter

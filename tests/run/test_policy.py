@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.data_policy import PoolPolicy
+from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import ModelError, PolicyError
-from conductor_cli.core.plan import SELF
-from conductor_cli.core.policy import Party, Policy
+from conductor_cli.core.plan import SELF, Step
+from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
@@ -25,8 +25,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
 
-ASKED, FILED, EARLIER = "WHATISASKED", "WHATISFILED", "WORDSBYBEFORE"
-MARK = re.compile(rf"{FILED}|WORDSBY\w+")
+ASKED, FILED = "WHATISASKED", "WHATISFILED"
 NAMES = ("ann", "bob", "cyd")
 READERS = ("here", "north", "south")
 SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:south"]
@@ -34,9 +33,8 @@ SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:so
 
 @dataclass
 class Parrot:
-    """A worker that answers with every mark it has read and its recipient's own. It may be gone."""
+    """A worker that answers with the text of the files wherever it has read it. It may be gone."""
 
-    recipient: str
     gone: bool = False
     heard: list[str] = field(default_factory=list)
 
@@ -44,7 +42,7 @@ class Parrot:
         self.heard.append("\n".join(message.content for message in request.messages))
         if self.gone:
             raise ModelError("missing", "gone")
-        yield Chunk(text=" ".join([*MARK.findall(self.heard[-1]), f"WORDSBY{self.recipient}"]))
+        yield Chunk(text=f"Done {FILED}" if FILED in self.heard[-1] else "Done")
         yield Chunk(usage=Usage(calls=1), finish="stop")
 
     async def close(self) -> None: ...
@@ -52,7 +50,7 @@ class Parrot:
 
 @dataclass
 class Gossip:
-    """A conductor that writes the same lines for every question, and in each subtask every mark it has read."""
+    """A conductor that writes the same lines for every question, and the text of the files wherever it has read it."""
 
     lines: Sequence[tuple[str, str]]
     waits: float = 0.0
@@ -61,8 +59,8 @@ class Gossip:
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         read = "\n".join(message.content for message in request.messages)
         self.heard.append(read)
-        marks = " ".join(dict.fromkeys(MARK.findall(read)))
-        yield Chunk(text="\n".join(f"{label} | {access} | Do it {marks}" for label, access in self.lines))
+        filed = FILED if FILED in read else ""
+        yield Chunk(text="\n".join(f"{label} | {access} | Do it {filed}" for label, access in self.lines))
         if self.waits:
             yield Chunk(text="\n")
             await asyncio.sleep(self.waits)
@@ -82,8 +80,6 @@ policies = st.builds(
     deny=st.lists(st.sampled_from(SELECTORS), max_size=1).map(tuple),
     local_only=st.sampled_from([False, False, False, True]),
     files_only=st.lists(selectors, max_size=2).map(tuple),
-    no_question=selectors,
-    no_others=selectors,
 )
 lines = st.lists(
     st.tuples(st.sampled_from("ABCD"), st.sampled_from(["-", "1", "1 2", "all", "given", "2 3"])),
@@ -99,7 +95,7 @@ questions = st.builds(
     Question,
     text=st.just(f"{ASKED}?"),
     files=st.sampled_from([(), (File(name="notes", text=FILED),)]),
-    history=st.sampled_from([(), (Turn(question="And?", answer=f"{EARLIER} {FILED}"),)]),
+    history=st.sampled_from([(), (Turn(question="And?", answer=FILED),)]),
 )
 POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Worker(name=SELF, kind=SELF)))
 
@@ -109,9 +105,6 @@ def check(text: str, policy: Policy, who: Party, question: Question, *, plans: b
     assert not policy.denial_reason(who, plans=plans)
     if question.files:
         assert FILED not in text or policy.allows_files(who)
-    others = set(re.findall(r"WORDSBY(\w+)", text)) - {who.recipient}
-    assert not others or policy.allows_answers(who)
-    assert ASKED not in text or policy.allows_question(who)
 
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
@@ -129,7 +122,7 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
     """
     conductor = Gossip(lines)
-    workers: dict[str, Any] = {name: Parrot(parties[name].recipient, gone=name in gone) for name in NAMES}
+    workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
     desk = setting(
         conductor, workers, pool=POOL, limits=Limits(attempts=1, recursion=recursion),
         pool_policy=PoolPolicy(policy=policy, parties=parties),
@@ -155,7 +148,7 @@ def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
     """Who may not see a part of the question is no choice there, nor a substitute."""
-    workers: dict[str, Any] = {name: Parrot(parties[name].recipient, gone=name in gone) for name in NAMES}
+    workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
     pool = Pool(workers=POOL.workers[:3])
     desk = setting(
         Gossip([]), workers, pool=pool, limits=Limits(attempts=1), mode="mini",
@@ -226,38 +219,17 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
-    """A step on a local worker is not handed to one without the files; a step whose access grew dirty is handed on."""
-    gone: Any = Parrot("here", gone=True)
-    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot("north")}), FILES)
+    """A step on a local worker is not handed to one without the files; a step that may now quote them is handed on."""
+    gone: Any = Parrot(gone=True)
+    run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot()}), FILES)
     assert run.trace.exit_code != 0
-    both = {"ann": Parrot("here"), "bob": Parrot("north", gone=True), "cyd": Parrot("south")}
-    apart = Policy(no_others=("cyd",))
-    plan = "B | - | Find it.\nC | - | Find it.\nC | 2 | Answer."
-    run, events = play(desk(plan, apart, both, limits=Limits(attempts=1)))
-    assert [record.worker for record in run.trace.steps] == ["ann", "cyd", "cyd"]
-    dirty = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south", gone=True)}
-    run, events = play(desk("C | - | Find it.\nC | 1 | Answer.", apart, dirty, limits=Limits(attempts=1)))
+    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(gone=True), "cyd": Parrot()}
+    own = Policy(files_only=(("ann",),))
+    plan = "B | - | Find it.\nC | 1 | Answer."
+    run, _ = play(desk(plan, own, {**workers, "cyd": Parrot(gone=True)}, limits=Limits(attempts=1)), FILES)
     assert [record.worker for record in run.trace.steps] == ["ann", "ann"]
-    assert "may hold words of here" in " ".join(notices(events)) or "gone" in " ".join(notices(events))
-
-
-def test_a_worker_that_never_sees_the_question_gets_its_subtask_and_its_access_list() -> None:
-    """Nothing of the question stands in its prompt; a plan that leaves it without words of its own is a fault."""
-    question = Question(text=ASKED)
-    policy = Policy(no_question=("tag:red",))
-    planner = says("A | - | Find it.\nB | 1 | Add 2 and 3.")
-    _, events = play(desk(planner, policy), question)
-    (text,) = prompts(events, "bob")
-    assert ASKED not in text
-    assert "<question-" not in text
-    assert "from ann" in text
-    assert "Add 2 and 3." in text
-    assert "Not shown to you: the question itself." in text
-    assert (
-        "B is not shown the question: say all that it needs in its subtask." in planner.requests[0].messages[1].content
-    )
-    with pytest.raises(PolicyError, match="never sees the question, and its subtask does not state it"):
-        play(desk(None, policy), question, plan=plan_of(("bob", [], "Answer the question.")))
+    run, _ = play(desk(plan, own, workers, limits=Limits(attempts=1)), FILES)
+    assert not any(FILED in text for text in workers["cyd"].heard)
 
 
 def test_a_given_plan_is_checked_before_any_call() -> None:
@@ -276,7 +248,6 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
         (Policy(local_only=True), "north", "policy.local_only keeps everything on this machine, and north is not"),
         (Policy(deny=("provider:north",)), "north", "policy.deny names provider:north"),
         (Policy(allow=(("ann",),)), "north", "policy.allow names only ann"),
-        (Policy(no_question=("provider:north",)), "north", "policy.no_question names it"),
     ],
 )
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
@@ -325,7 +296,7 @@ def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     stopped, _ = play_and_stop(
         desk(plan, Policy(), {"ann": says("read"), "bob": says(9.0)}), 1, "cancelled", question=FILES
     )
-    workers = {"ann": Parrot("here"), "bob": Parrot("north")}
+    workers = {"ann": Parrot(), "bob": Parrot()}
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
     assert not workers["bob"].heard
     assert "step 2 shows bob its subtask, which may quote the attached files" in " ".join(notices(events))
@@ -334,7 +305,7 @@ def test_a_reused_plan_is_held_to_the_current_rules() -> None:
 few_rules = st.builds(
     Policy,
     files_only=st.sampled_from([(), (("provider:local",),)]),
-    no_others=st.sampled_from([(), ("bob",)]),
+    deny=st.sampled_from([(), ("bob",)]),
 )  # fmt: skip
 
 
@@ -352,7 +323,7 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
         conductor = Gossip(said, waits=9.0 if pool is few else 0.0)
         late = policy is rules[1]
         workers: dict[str, Any] = {
-            name: says(9.0) if late and name == "ann" else Parrot(parties[name].recipient)
+            name: says(9.0) if late and name == "ann" else Parrot()
             for name in pool.names if name != SELF
         }  # fmt: skip
         made = setting(
@@ -379,13 +350,13 @@ def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
     plan = f"A | - | Read it.\nB | - | Check {FILED}."
     workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
     first, _ = play_and_stop(desk(plan, Policy(), workers), 1, "cancelled", question=FILES)
-    workers = {"ann": says(9.0), "bob": Parrot("north"), "cyd": Parrot("south")}
+    workers = {"ann": says(9.0), "bob": Parrot(), "cyd": Parrot()}
     second, _ = play_and_stop(desk(None, LOCAL_FILES, workers), 1, "cancelled", question=FILES, resume=first.trace)
-    workers["ann"] = Parrot("here")
+    workers["ann"] = Parrot()
     third, _ = play(desk(None, LOCAL_FILES, workers), FILES, resume=second.trace)
     assert not workers["bob"].heard
     assert not workers["cyd"].heard
-    assert (first.trace.planner_inputs, third.trace.planner_inputs) == (("files",), ("files",))
+    assert (first.trace.planner_saw_files, third.trace.planner_saw_files) == (True, True)
 
 
 def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
@@ -397,7 +368,7 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
     )
     assert first.trace.steps[0].state == "done"
     gossip = Gossip([("B", "-")])
-    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
     assert not gossip.heard
     assert not workers["bob"].heard
@@ -410,9 +381,9 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
     )
-    assert first.trace.planner_inputs == ()
+    assert first.trace.planner_saw_files is False
     gossip = Gossip([("A", "all")])
-    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL), FILES, resume=first.trace)
     assert gossip.heard
     assert workers["bob"].heard
@@ -433,7 +404,7 @@ def begun_without_rules(*lines: str) -> Trace:
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
     """Steps planned under other rules for files are not written on: the best worker that may see them goes on."""
     begun = begun_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
-    workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+    workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     planner = Gossip([("B", "-")])
     run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=begun)
     assert not planner.heard
@@ -453,7 +424,7 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
     )
     for recipient, state in (("here", "done"), ("north", "failed")):
         gossip = Gossip([("B", "-")])
-        workers: dict[str, Any] = {"ann": Parrot("here"), "bob": Parrot("north"), "cyd": Parrot("south")}
+        workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
         parties = {**ALL, SELF: party("conductor", recipient)}
         run, _ = play(desk(gossip, LOCAL_FILES, workers, pool=POOL, parties=parties), FILES, resume=stopped.trace)
         assert run.trace.steps[1].state == state
@@ -462,28 +433,31 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
         assert not workers["cyd"].heard
 
 
-def test_an_answer_of_a_run_under_other_rules_may_hold_all_that_could_be_seen_then() -> None:
-    """No rule kept the earlier turns from who did it, so its answer is dirty now, also for a new plan.
-
-    They were kept from the conductor, which may so be shown the step.
-    """
-    talk = Question(text="And now?", history=(Turn(question="Who?", answer=EARLIER),))
-    stopped, _ = play_and_stop(
-        desk(
-            "C | - | Find it.\nA | - | Wait.", Policy(no_others=("bob",)),
-            {"ann": says(9.0), "bob": says("x"), "cyd": says("found")},
-        ),
-        1, "cancelled", question=talk,
-    )  # fmt: skip
-    begun = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
-    assert [record.state for record in begun.steps] == ["done"]
-    workers = {"ann": Parrot("here"), "cyd": Parrot("south")}
+def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
+    """No rule kept the files from the worker that wrote it, so now only workers that may see them see the answer."""
+    workers: dict[str, Any] = {"ann": says(9.0), "bob": says("x"), "cyd": says("y")}
+    begun = desk("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
+    stopped, _ = play_and_stop(begun, 1, "cancelled", question=FILES)
+    earlier = replace(stopped.trace, steps=stopped.trace.steps[:1], plan=None)
+    assert [record.state for record in earlier.steps] == ["done"]
+    workers = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     planner = ScriptedModel([["C | 1 | Answer."], ["A | 1 | Answer."]])
-    run, events = play(desk(planner, Policy(no_others=("cyd",)), workers, pool=POOL), talk, resume=begun)
+    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
     (rejected,) = of(events, ev.PlanRejected)
-    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may hold words of an earlier run")
+    assert rejected.problem.startswith("step 2 shows cyd the answer of step 1, which may quote the attached files")
     assert not workers["cyd"].heard
     assert run.trace.exit_code == 0
+
+
+def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
+    """Its tags are not known any more, so nothing says that it was not shown them."""
+    policy = DataPolicy(PoolPolicy(policy=LOCAL_FILES, parties=ALL), ["ann", "bob"], FILES)
+    steps = [
+        Step(worker="bob", subtask="x"),
+        Step(worker="gone", subtask="y"),
+        Step(worker="bob", subtask="z", access=(2,)),
+    ]
+    assert policy.hold_files(steps) == [False, False, True, True]
 
 
 def test_without_a_policy_a_prompt_is_as_it_was() -> None:
