@@ -16,7 +16,7 @@ from figures import Figure, Table, show
 from conductor_cli.core.estimate import Planner, estimate_plan, estimate_planning
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.policy import Policy, check_limits, check_pool, permitted_pool
+from conductor_cli.core.policy import Policy, PoolPolicy, check_limits, check_pool, permitted_pool
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -74,7 +74,8 @@ def measure() -> Table:
 
 def judged(workers: tuple[Worker, ...]) -> None:
     """What is decided before a run, and the estimate of its plan."""
-    pool = permitted_pool(Pool(workers=workers), {worker.name: party_of(worker) for worker in workers}, POLICY)
+    pool_policy = PoolPolicy(policy=POLICY, parties={worker.name: party_of(worker) for worker in workers})
+    pool = permitted_pool(Pool(workers=workers), pool_policy)
     check_limits(LIMITS)
     check_pool(pool, LIMITS)
     steps = tuple(

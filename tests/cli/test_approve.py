@@ -189,7 +189,7 @@ def test_without_an_editor_the_rest_can_still_be_chosen(three: Stage) -> None:
 def test_the_flow_can_be_looked_at_first(three: Stage) -> None:
     """`f` says who reads what, and asks again."""
     with terminal(three, "ask", "--approve", "hi", size=(80, 60)) as shown:
-        press(shown, "f", "the answer of 1")
+        press(shown, "f", "the answer of step 1")
         shown.until(lambda screen: screen.count(CHOICES) == 2)
         shown.program.send("d")
         assert shown.end() == 130
@@ -301,7 +301,7 @@ def test_plan_shows_a_person_the_same(three: Stage) -> None:
         assert shown.end() == 0
         assert "PLAN  3 steps" in shown.screen
         assert '"steps"' not in shown.screen
-        assert "the answer of 1" in shown.screen
+        assert "the answer of step 1" in shown.screen
         assert "run it: conductor ask --resume 2" in shown.screen
     assert three.run("ask", "--resume", "last").out == "alpha answers\n"
     assert len(three.asked(PLANNER)) == 1
@@ -316,21 +316,21 @@ def test_plan_into_a_pipe_keeps_its_file_whole(three: Stage) -> None:
 
 
 def test_the_flow_of_a_stored_run_is_shown(three: Stage, tmp_path: Path) -> None:
-    """By reader, as text and as JSON; one step alone; a step that is not there is refused."""
+    """It is grouped by recipient, as text and as JSON. One step can be shown alone."""
     notes = tmp_path / "notes.txt"
     notes.write_text("There are three hills.\n")
     assert three.inside("ask", "-f", str(notes), "How many?").code == 0
     text = three.inside("trace", "show", "--flow").out
-    assert text.startswith("this machine\n  plan: conductor ")
-    assert "file notes.txt (23 characters)" in text
+    assert text.startswith("this machine\n  plan: conductor\n")
+    assert "file notes.txt" in text
     data = three.inside("trace", "show", "--flow", "--json").json
     (recipient,) = data["recipients"]
-    assert [(call["what"], call["step"], call["worker"]) for call in recipient["calls"]] == [
-        ("plan", None, None), ("step", "1", "alpha"), ("step", "2", "beta"), ("step", "3", "alpha"),
+    assert [(call["call"], call["worker"]) for call in recipient["calls"]] == [
+        ("plan", None), ("step 1", "alpha"), ("step 2", "beta"), ("step 3", "alpha"),
     ]  # fmt: skip
-    assert [part["step"] for part in recipient["calls"][3]["texts"] if part["text"] == "answer"] == [1, 2]
+    assert recipient["calls"][3]["texts"][-2:] == ["the answer of step 1", "the answer of step 2"]
     one = three.inside("trace", "show", "--flow", "--step", "2", "--json").json
-    assert [call["step"] for entry in one["recipients"] for call in entry["calls"]] == ["2"]
+    assert [call["call"] for entry in one["recipients"] for call in entry["calls"]] == ["step 2"]
     gone = three.inside("trace", "show", "--flow", "--step", "7")
     explained(gone)
     assert gone.code == 2

@@ -18,7 +18,7 @@ Run = Callable[[], list[ev.Event]]
 
 KEYS = [
     "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
-    "planning", "usage", "alone", "notices",
+    "planning", "usage", "notices",
 ]  # fmt: skip
 STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "nested"]
 

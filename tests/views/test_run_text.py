@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,35 +9,16 @@ import pytest
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
 from conductor_cli.core.plan import Step
-from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.trace import StepRecord, Trace, apply_event, changed
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
     LONGEST_MESSAGE,
-    compare_single_workers,
     describe_access,
     problem_lines,
     quote_text,
     tokens_so_far,
 )
 from tests.traces.make import parallel, started
-
-
-def test_what_single_workers_would_have_cost() -> None:
-    """The most expensive worker and the best by card are estimated; nothing is shown without a price."""
-    price = Price(input=Decimal(10), output=Decimal(100))
-    cheap = Price(input=Decimal(1), output=Decimal(1))
-    card = Card(strengths={"maths": 0.9})
-    pool = Pool(
-        workers=(Worker(name="a\nb", kind="x", price=price), Worker(name="best", kind="x", price=cheap, card=card))
-    )
-    trace = Trace(state="finished", answer="x" * 350, pool=pool)
-    said = "one call alone, estimated: a b (most expensive) $0.0112, best (best card) $0.0002"
-    assert compare_single_workers(trace) == said
-    assert compare_single_workers(changed(trace, pool=Pool(workers=pool.workers[1:]))).endswith(
-        "best (most expensive and best card) $0.0002"
-    )
-    assert compare_single_workers(changed(trace, pool=Pool(workers=()))) == ""
 
 
 def test_the_resume_command_raises_the_limit() -> None:

@@ -1,6 +1,6 @@
-"""Estimates of calls, tokens and money: for a plan before it runs, and for what one call would have cost instead.
+"""Estimates of calls, tokens and money for a plan before it runs.
 
-A plan's estimate is a range. Its upper end is what reservations hold the calls to: the longest answer, every token at
+An estimate is a range. Its upper end is what reservations hold the calls to: the longest answer, every token at
 its highest price. Failed attempts and repaired plans come on top. Local workers are free.
 """
 
@@ -17,8 +17,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import question_text
-from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage, with_cost
+from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
@@ -172,45 +171,3 @@ def estimated_tokens(messages: Iterable[Message]) -> int:
 def _tokens(text: str) -> int:
     # Counted in bytes: scripts other than Latin take more tokens for a character, and more bytes.
     return int(len(text.encode("utf-8", "replace")) / CHARS_PER_TOKEN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCost:
-    """What a single call of a worker would have cost in US dollars, estimated; None if it has no price."""
-
-    worker: str
-    cost: Decimal | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostComparison:
-    """The most expensive worker of the pool for this question, and the best by its card if any card is filled.
-
-    The single call reads the question with its files and history, and writes as many tokens as the answering call did,
-    thinking included. Whether its answer would have been as good is not known.
-    """
-
-    most_expensive: WorkerCost
-    best: WorkerCost | None
-    estimate: bool = True
-
-
-def compare_with_single_worker(trace: Trace) -> CostComparison | None:
-    """The comparison for a run with a complete answer; None if every worker is free or none has a price."""
-    workers = [worker for worker in trace.pool if worker.kind != SELF]
-    whole = trace.state == "finished" and bool(trace.answer) and not trace.partial
-    if not whole or not any(worker.price for worker in workers):
-        return None
-    read = int(len(question_text(trace.question)) / CHARS_PER_TOKEN) + OVERHEAD
-    written = int(len(trace.answer) / CHARS_PER_TOKEN)
-    answering = next((record for record in trace.steps if record.last and record.state == "done"), None)
-    if answering is not None and answering.nested is None and answering.usage.tokens_out:
-        written = answering.usage.tokens_out
-    used = Usage(tokens_in=read, tokens_out=written, calls=1)
-    costs = [WorkerCost(worker=worker.name, cost=with_cost(used, worker.price).cost) for worker in workers]
-    most_expensive = max(costs, key=lambda one: one.cost or Decimal(0))
-    if not most_expensive.cost:
-        return None
-    known = any(worker.card.strengths for worker in workers)
-    best = Pool(workers=tuple(workers)).best().name if known else ""
-    return CostComparison(most_expensive=most_expensive, best=next((one for one in costs if one.worker == best), None))

@@ -66,11 +66,8 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
-    null when the run failed. Money is text, as in the trace, because a float is not exact. `alone` estimates what
-    single workers would have cost for the same question; it is null when that cannot be compared.
+    null when the run failed. Money is text, as in the trace, because a float is not exact.
     """
-    from conductor_cli.core.estimate import compare_with_single_worker  # loads the prompts, which takes long
-
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
         "answer": trace.answer if trace.state == "finished" else None,
@@ -84,7 +81,6 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
-        "alone": dump(compare_with_single_worker(trace)),
         "notices": [{"step": notice.step, "text": notice.text} for notice in trace.notices],
     }
 

@@ -19,7 +19,6 @@ from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
     apply_without_deltas,
-    compare_single_workers,
     describe_access,
     describe_decision,
     describe_failure,
@@ -181,9 +180,8 @@ def describe_event(event: ev.Event, trace: Trace, *, stored: bool = False) -> st
         case ev.RunFinished() | ev.RunFailed():
             partial = isinstance(event, ev.RunFinished) and event.partial
             state = "failed" if isinstance(event, ev.RunFailed) else "finished"
-            alone = compare_single_workers(trace)
             totals = describe_totals(trace, stored=stored)
-            return f"run {state}{' with a partial answer' if partial else ''}: {totals}{alone and f'; {alone}'}"
+            return f"run {state}{' with a partial answer' if partial else ''}: {totals}"
         case _:
             assert_never(event)
 

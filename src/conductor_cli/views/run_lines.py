@@ -16,7 +16,6 @@ from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
-    compare_single_workers,
     conductor_name,
     describe_decision,
     describe_failure,
@@ -127,9 +126,8 @@ def header(trace: Trace, screen: Screen) -> list[Line]:
 
 
 def footer(trace: Trace, screen: Screen, *, stored: bool) -> list[Line]:
-    """The totals of a run, and what one worker alone would have cost."""
-    texts = filter(None, (describe_totals(trace, stored=stored), compare_single_workers(trace)))
-    return [((line, "quiet"),) for text in texts for line in screen.wrap(text, screen.width)]
+    """The totals of a run."""
+    return [((line, "quiet"),) for line in screen.wrap(describe_totals(trace, stored=stored), screen.width)]
 
 
 def problems(trace: Trace, screen: Screen, *, stored: bool) -> list[Line]:

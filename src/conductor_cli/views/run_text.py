@@ -8,7 +8,7 @@ from typing import Final
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Event, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason, innermost_event
-from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, format_money
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event
@@ -154,25 +154,6 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
         format_duration(trace.at), f"trace {one_line(trace.run)}" if stored else "",
     )  # fmt: skip
     return ", ".join(filter(None, parts))
-
-
-def compare_single_workers(trace: Trace) -> str:
-    """What single workers would have cost for the same question. Empty when that cannot be compared."""
-    from conductor_cli.core.estimate import compare_with_single_worker  # loads the prompts, which takes long
-
-    found = compare_with_single_worker(trace)
-    if found is None:
-        return ""
-    rows = [(found.most_expensive, "most expensive")]
-    if found.best is not None and found.best.worker == found.most_expensive.worker:
-        rows = [(found.most_expensive, "most expensive and best card")]
-    elif found.best is not None:
-        rows.append((found.best, "best card"))
-    costs = [
-        f"{one_line(row.worker)} ({why}) {'no price known' if row.cost is None else format_money(row.cost)}"
-        for row, why in rows
-    ]
-    return f"one call alone, estimated: {', '.join(costs)}"
 
 
 def describe_outcome(trace: Trace, *, live: bool = False) -> str:

@@ -12,7 +12,7 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import compare_single_workers, describe_access, describe_outcome, describe_worker
+from conductor_cli.views.run_text import describe_access, describe_outcome, describe_worker
 
 
 def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
@@ -36,7 +36,7 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
     lines += [_indent(f"note: {notice.text}") for notice in trace.notices]
     lines += ["", f"ANSWER  ({describe_outcome(trace, live=live)})", _indent(trace.answer or "(none)")]
     lines += ["", f"total: {usage_text(trace.usage)}"]
-    return "\n".join([*lines, *filter(None, [compare_single_workers(trace)])])
+    return "\n".join(lines)
 
 
 def step_text(trace: Trace, number: int) -> str:
