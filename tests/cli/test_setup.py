@@ -34,10 +34,7 @@ def fresh(stage: Stage) -> Stage:
 
 def found(home: Path, **changes: object) -> Findings:
     """A machine with room for everything."""
-    here = Findings(
-        memory=Memory(total=64 * GB, available=60 * GB), cores=8, gpus=(), downloads=home, free=500 * GB, keyring="R",
-        keys=(), workers=(), planner="",
-    )  # fmt: skip
+    here = Findings(memory=Memory(total=64 * GB, available=60 * GB), downloads=home, free=500 * GB, keyring="R")
     return replace(here, **changes)  # type: ignore[arg-type]
 
 
@@ -52,14 +49,12 @@ def steps(stage: Stage) -> dict[str, dict[str, object]]:
 
 def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
     """With its size, what it needs of memory, its licence, and the command that gets it."""
-    step = propose_model(
+    [step] = propose_model(
         found(home), load_settings(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""})
     )
-    assert step is not None
     assert step.name == "qwen2.5-7b-q4_k_m"
     assert "4.68 GB, licence Apache-2.0, needs 5.75 GB of memory" in step.text
-    assert step.command == "conductor model pull qwen2.5-7b-q4_k_m --use"
-    assert step.details["missing"] == step.details["size"] == 4_683_073_632
+    assert step.command_line == "conductor model pull qwen2.5-7b-q4_k_m --use"
 
 
 @pytest.mark.parametrize(
@@ -80,16 +75,10 @@ def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, f
     assert (entry.name if entry else None) == name
 
 
-def test_a_provider_plans_where_no_local_model_fits(stage: Stage, home: Path) -> None:
-    """It is said that each question goes there; without a provider nothing is proposed."""
+def test_no_model_is_proposed_where_none_fits(stage: Stage, home: Path) -> None:
+    """A gigabyte of memory has no room for any model of the registry."""
     small = found(home, memory=Memory(total=GB))
-    settings = load_settings(stage.environ(), {"conductor.model": ""})
-    away = Worker(name="openai", kind="openai", model="some-model")
-    step = propose_model(replace(small, workers=(away,)), settings)
-    assert step is not None
-    assert step.command == "conductor model use openai/some-model"
-    assert "each question goes to openai" in step.text
-    assert propose_model(small, settings) is None
+    assert propose_model(small, load_settings(stage.environ(), {"conductor.model": ""})) == []
 
 
 def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
@@ -99,7 +88,7 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
     new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
     assert [(step.name, step.done) for step in new] == [("openai", True), ("openai-2", False)]
     assert "its key is missing: conductor keys set mistral" in new[0].text
-    assert new[1].command == "conductor workers add openai-2 --kind openai --model a"
+    assert new[1].command_line == "conductor workers add openai-2 --kind openai --model a"
     assert "sends text to openai" in new[1].text
 
 
@@ -116,6 +105,7 @@ def test_limits_are_in_a_unit_that_can_be_enforced(
     stage: Stage, prices: tuple[Price | None, ...], names: list[str]
 ) -> None:
     """None if nothing costs anything; dollars if every price is known; else tokens."""
+    stage.configure(workers=())
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
     assert [step.name for step in propose_limits(kinds, settings) if not step.done] == names
@@ -123,7 +113,7 @@ def test_limits_are_in_a_unit_that_can_be_enforced(
 
 def test_limits_that_are_set_are_kept(stage: Stage) -> None:
     """Whatever they limit; that of the day is a matter of its own."""
-    stage.configure("[limits]\ncalls = 7")
+    stage.configure("[limits]\ncalls = 7", workers=())
     paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
     new = propose_limits(paid, load_settings(stage.environ(), {"conductor.model": ""}))
     assert [(step.name, step.done) for step in new] == [("limits.calls", True), ("limits.cost_day", False)]
@@ -139,10 +129,10 @@ def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.Monkey
     assert done.code == 0
     assert KEY not in done.out
     assert done.json["done"] is None
-    assert [key["source"] for key in done.json["found"]["keys"]] == ["GEMINI_API_KEY"]
+    assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
     new = {step["name"]: step for step in done.json["proposal"]}
     assert new["gemini"]["command"] == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
-    assert new["qwen2.5-7b-q4_k_m"]["licence"] == "Apache-2.0"
+    assert "licence Apache-2.0" in new["qwen2.5-7b-q4_k_m"]["about"]
     assert not fresh.own.exists()
 
 
@@ -159,7 +149,7 @@ def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.
     before = fresh.own.read_bytes()
     again = fresh.inside("setup", "--yes", "--json")
     assert again.json["done"] == []
-    assert {step["state"] for step in again.json["proposal"]} == {"done"}
+    assert all(step["done"] for step in again.json["proposal"])
     assert fresh.own.read_bytes() == before
 
 
@@ -183,7 +173,7 @@ def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.
     by = {item["step"]: item for item in done.json["done"]}
     assert by["worker"]["ok"]
     assert not by["model"]["ok"]
-    assert "HF_HUB_OFFLINE" in by["model"]["error"]["message"]
+    assert "HF_HUB_OFFLINE" in done.err
     assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["gemini"]
 
 
@@ -254,8 +244,8 @@ def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -> None:
     """The lines fit the terminal, and the demo models answer a first question."""
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, ("Add gemini? [Y/n]", ""), ("Set them? [Y/n]", ""))
-    person.answers(("Take it? [Y/n/other]", "no"), ("Run it? [Y/n]", ""))
+    person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
+    person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""))
     code, text = person.end()
     assert code == 0, text
     assert "SIRAP" in text
@@ -271,8 +261,8 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     """It is not shown, and its provider is asked to check it."""
     person = Person(fresh, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
     person.answers(("Enter for none:", "mistral"), ("(not shown):", KEY))
-    person.program.expect_exact("mistral: unreachable")
-    person.answers(NO_KEY, ("Add mistral? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n/other]", "n"), ("Run it? [Y/n]", "n"))
+    person.program.expect_exact("unreachable")
+    person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
     assert KEY not in text
@@ -280,22 +270,21 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["mistral"]
 
 
-def test_another_model_can_be_chosen(fresh: Stage, tiny: Path) -> None:
-    """A mistyped name is asked for again, and does not count as a failure."""
+def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
+    """An unknown provider is an error that ends nothing, and a word that is no answer is asked about again."""
     person = Person(fresh)
-    person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("[Y/n/other]", "maybe"), ("[Y/n/other]", "o"))
-    person.answers(("Enter for none:", "mistyped"), ("Enter for none:", str(tiny)), ("Run it? [Y/n]", "n"))
+    person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
+    person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
     assert "unknown provider" in text
-    assert "mistyped" in text
-    assert load_settings(fresh.environ())["conductor.model"] == tiny.stem
+    assert "answer with" in text
 
 
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     """130; what was agreed to before stays, nothing else is written, and it says how to go on."""
     person = Person(fresh, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, ("Add gemini? [Y/n]", "y"))
+    person.answers(NO_KEY, ("Do this? [Y/n]", "y"))
     person.program.expect_exact("[Y/n]")
     person.program.sendintr()
     code, text = person.end()
@@ -310,7 +299,7 @@ def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
 def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
     """Ctrl-D to every question: nothing is set up, and it ends well."""
     person = Person(fresh, GEMINI_API_KEY=KEY)
-    for question in ("Enter for none:", "Add gemini? [Y/n]", "Take it? [Y/n/other]", "Run it? [Y/n]"):
+    for question in ("Enter for none:", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
         person.program.expect_exact(question)
         person.program.sendeof()
     assert person.end()[0] == 0
@@ -322,8 +311,8 @@ def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: 
     stage.configure("[limits]\ntokens = 9\ntokens_day = 9", conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("setup", "--yes", "--json")
     [step] = [step for step in done.json["proposal"] if step["step"] == "model"]
-    assert (step["state"], done.json["done"]) == ("done", [])
-    assert "gone.gguf is chosen but cannot be used" in step["about"]
+    assert (step["done"], done.json["done"]) == (True, [])
+    assert "gone.gguf cannot be used" in step["about"]
     stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
     assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use"
 
@@ -348,14 +337,14 @@ def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
     assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
     assert "the conductor model is now small" in done.err
     assert chosen(fresh) == "small"
-    assert steps(fresh)["small"]["state"] == "done"
+    assert steps(fresh)["small"]["done"]
 
 
 def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: Hub) -> None:
     """Nothing is chosen, and a second setup continues."""
     pulls.faults = [Fault(kind="stall", after=100_000)] * 3
     person = Person(fresh)
-    person.answers(NO_KEY, ("Take it? [Y/n/other]", ""))
+    person.answers(NO_KEY, ("Do this? [Y/n]", ""))
     person.program.expect_exact("downloading")
     person.program.sendintr()
     code, text = person.end()

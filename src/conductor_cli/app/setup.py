@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,13 +19,13 @@ from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.core.formatting import format_duration, format_size
+from conductor_cli.core.formatting import format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.keys.keyring import probe_keyring
 from conductor_cli.models import disk
-from conductor_cli.models.machine import Gpu, Memory, find_gpus, physical_cores, read_memory
-from conductor_cli.models.presets import PRESETS, is_free, is_local, model_of, recipient_of
+from conductor_cli.models.machine import Gpu, Memory, find_gpus, read_memory
+from conductor_cli.models.presets import is_free, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.cache import Cache
 from conductor_cli.models.weights.download import estimate_pull
@@ -46,8 +46,6 @@ LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_00
 Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a million cost 0.30.
 """
 
-StepKind = Literal["model", "worker", "limit"]
-
 
 # What there is
 
@@ -56,37 +54,27 @@ StepKind = Literal["model", "worker", "limit"]
 class Findings:
     """What there is on this machine. Memory and `free`, the room for downloads, are in bytes, 0 where unknown.
 
-    `keyring` is the name of one that works, or empty. `workers` are those that a run would use where none are set up;
-    `planner` is the model that plans, in words, or empty.
+    `keyring` is the name of one that works, or empty. `workers` are those that a run would use where none are set up.
     """
 
     memory: Memory
-    cores: int
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...] = ()
     downloads: Path
     free: int
-    keyring: str
-    keys: tuple[KeyRow, ...]
-    workers: tuple[Worker, ...]
-    planner: str
+    keyring: str = ""
+    keys: tuple[KeyRow, ...] = ()
+    workers: tuple[Worker, ...] = ()
 
-    @property
-    def local_workers(self) -> list[Worker]:
-        """The models of servers on this machine."""
-        return [worker for worker in self.workers if is_local(worker)]
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`; it contains no key."""
+    def lines(self) -> dict[str, str]:
+        """For a person, by topic; it contains no key."""
+        servers = [f"{worker.model} ({worker.kind})" for worker in self.workers if is_local(worker)]
         return {
-            "memory": {"total": self.memory.total or None, "available": self.memory.available or None},
-            "cores": self.cores,
-            "gpus": [{"kind": gpu.kind, "name": gpu.name} for gpu in self.gpus],
-            "downloads": {"path": str(self.downloads), "free": self.free},
-            "keyring": self.keyring or None,
-            "keys": [row.data() for row in self.keys],
-            "servers": [{"kind": worker.kind, "model": worker.model} for worker in self.local_workers],
-            "conductor": self.planner or None,
-            "workers": [worker.name for worker in self.workers],
+            "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free",
+            "GPU": ", ".join(gpu.name for gpu in self.gpus) or "none",
+            "disk": f"{format_size(self.free)} free for models in {self.downloads}",
+            "keyring": self.keyring or "none that works",
+            "keys": ", ".join(f"{row.provider} in {row.source}" for row in self.keys) or "none",
+            "servers": ", ".join(servers) or "none on this machine",
         }
 
 
@@ -98,10 +86,7 @@ def look_around(settings: Settings) -> Findings:
         free = 0
         with suppress(OSError):
             free = disk.free_bytes(downloads)
-        findings = Findings(
-            memory=read_memory(), cores=physical_cores(), gpus=find_gpus(settings.environ), downloads=downloads,
-            free=free, keyring="", keys=(), workers=(), planner=planner_name(settings),
-        )  # fmt: skip
+        findings = Findings(memory=read_memory(), gpus=find_gpus(settings.environ), downloads=downloads, free=free)
         findings = look_at_keys(findings, settings)
         with suppress(ConductorError):  # none works, which the caller sees by the empty name
             findings = replace(findings, keyring=keyring.result().backend)
@@ -119,100 +104,82 @@ def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
 
 
-def planner_name(settings: Settings) -> str:
-    """The model that plans, in words; empty where none is chosen or it cannot be used."""
-    try:
-        return describe_planner(resolve_planner(settings), open_model_store(settings))
-    except ConductorError:
-        return ""
-
-
 # Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupStep:
-    """One thing to set up. `command` does the same; it is empty where the thing is `done` already."""
+    """One thing to set up. `command` has the words after `conductor` that do it; empty where it is done already."""
 
-    kind: StepKind
+    kind: Literal["model", "worker", "limit"]
     name: str
     text: str
-    command: str = ""
-    done: bool = False
-    details: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return not self.command
+
+    @property
+    def command_line(self) -> str:
+        return shlex.join(["conductor", *self.command])
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
-        state = "done" if self.done else "proposed"
-        return {
-            "step": self.kind, "name": self.name, "state": state, "about": self.text, "command": self.command or None,
-            **self.details,
-        }  # fmt: skip
+        command = None if self.done else self.command_line
+        return {"step": self.kind, "name": self.name, "done": self.done, "about": self.text, "command": command}
 
 
 def propose_steps(findings: Findings, settings: Settings, wanted_model: str = "") -> list[SetupStep]:
     """Everything to set up, and what is done already. The model comes last: its prompt names the workers."""
-    workers = propose_workers(findings, settings)
-    # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
-    limits = propose_limits(configured_workers(settings, workers), settings)
-    model = propose_model(findings, settings, wanted_model)
-    return [*workers, *limits, *([] if model is None else [model])]
+    return [
+        *propose_workers(findings, settings), *propose_limits(new_workers(findings, settings), settings),
+        *propose_model(findings, settings, wanted_model),
+    ]  # fmt: skip
 
 
 # Workers
 
 
 def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
-    """The workers that are set up, then those that were found, are new, and that no rule forbids."""
-    steps = [_configured_step(item, settings) for item in settings.workers]
+    """The workers that are set up, then the new ones."""
+    configured = [_configured_step(item, settings) for item in settings.workers]
+    return [*configured, *(_new_worker_step(worker) for worker in new_workers(findings, settings))]
+
+
+def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
+    """The workers that were found, are not set up yet, and that no rule forbids, each under a free name."""
     names = {item.worker.name for item in settings.workers}
     known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
-    allowed = [worker for worker in findings.workers if not policy_objection(settings, worker)]
-    for worker in _with_known_prices(allowed):
+    new = []
+    for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:
         if (worker.kind, worker.model) not in known:
             # A second worker of the same name gets a number; names have at most 40 characters.
             candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
-            steps.append(_new_worker_step(worker, next(name for name in candidates if name not in names)))
-            names.add(steps[-1].name)
-    return steps
-
-
-def configured_workers(settings: Settings, steps: Sequence[SetupStep] = ()) -> list[Worker]:
-    """The workers that are enabled, with those that steps add, and their prices."""
-    workers = [item.worker for item in settings.workers if item.enabled]
-    for step in steps:
-        if step.kind == "worker" and not step.done:
-            table = dict(step.details["worker"])
-            workers.append(Worker(name=step.name, kind=table.pop("kind"), model=table.pop("model"), options=table))
-    return _with_known_prices(workers)
+            new.append(replace(worker, name=next(name for name in candidates if name not in names)))
+            names.add(new[-1].name)
+    return new
 
 
 def _configured_step(item: ConfiguredWorker, settings: Settings) -> SetupStep:
-    [worker] = _with_known_prices([item.worker])
-    model = model_of(worker) if worker.kind == worker.name else f"{worker.kind} {model_of(worker)}".rstrip()
-    parts = [model, _describe_price(worker), *([] if item.enabled else ["disabled"])]
+    [worker] = with_prices([item.worker])[0]
+    parts = [f"{worker.name}: {worker.kind} {model_of(worker)}".rstrip(), _describe_price(worker)]
+    if not item.enabled:
+        parts.append("disabled")
     if key_state(worker, settings.environ, open_key_store(settings)) == "missing":
         parts.append(f"its key is missing: conductor keys set {worker.kind}")
-    return SetupStep(kind="worker", name=worker.name, text=", ".join(parts), done=True)
+    return SetupStep(kind="worker", name=worker.name, text=", ".join(parts))
 
 
-def _new_worker_step(worker: Worker, name: str) -> SetupStep:
-    table = {"kind": worker.kind, "model": worker.model, **worker.options}
-    flags = {"kind": "--kind", "model": "--model", "base_url": "--base-url"}
-    words = [word for key, flag in flags.items() if table.get(key) for word in (flag, str(table[key]))]
-    recipient, price = recipient_of(worker), _known_price(worker)
-    model = worker.model if worker.kind == name else f"{worker.kind} {worker.model}"
-    shown = None if price is None else {"input": f"{price.input:f}", "output": f"{price.output:f}"}
-    return SetupStep(
-        kind="worker", name=name, text=f"{model}, sends text to {recipient}, {_describe_price(worker)}",
-        command=f"conductor workers add {name} {shlex.join(words)}",
-        details={"worker": table, "recipient": recipient, "price": shown},
-    )  # fmt: skip
-
-
-def _with_known_prices(workers: Sequence[Worker]) -> list[Worker]:
-    """The same workers with the prices that a run would use."""
-    return list(with_prices(workers)[0])
+def _new_worker_step(worker: Worker) -> SetupStep:
+    command = ["workers", "add", worker.name, "--kind", worker.kind]
+    if worker.model:
+        command += ["--model", worker.model]
+    if base_url := worker.options.get("base_url"):
+        command += ["--base-url", str(base_url)]
+    recipient, price = recipient_of(worker), _describe_price(worker)
+    text = f"{worker.name}: {worker.kind} {worker.model}, sends text to {recipient}, {price}"
+    return SetupStep(kind="worker", name=worker.name, text=text, command=tuple(command))
 
 
 def _known_price(worker: Worker) -> Price | None:
@@ -228,15 +195,16 @@ def _describe_price(worker: Worker) -> str:
 # Limits
 
 
-def propose_limits(workers: Sequence[Worker], settings: Settings) -> list[SetupStep]:
-    """Limits on what a run and a day may use, where a worker may cost something.
+def propose_limits(new: Sequence[Worker], settings: Settings) -> list[SetupStep]:
+    """Limits on what a run and a day may use, where a worker that is set up or `new` may cost something.
 
     They are in dollars where every price is known, since a limit in dollars is refused for workers without one; else
     in tokens.
     """
+    paid_for = [*(item.worker for item in settings.workers if item.enabled), *new]
     with suppress(ConductorError):  # planning is paid for, too
-        workers = [*workers, *_with_known_prices([resolve_planner(settings)])]
-    prices = [_known_price(worker) for worker in workers]
+        paid_for.append(resolve_planner(settings))
+    prices = [_known_price(worker) for worker in with_prices(paid_for)[0]]
     costs = any(price is None or any(price.amounts()) for price in prices)
     steps = [_limit_step(period, settings, known=None not in prices) for period in LIMITS]
     return [step for step in steps if step.done or costs]
@@ -249,48 +217,57 @@ def _limit_step(period: str, settings: Settings, *, known: bool) -> SetupStep:
     for kind in ("cost", "tokens", "calls"):
         name = f"limits.{kind}{suffix}"
         if (most := settings[name]) is not None:
-            return SetupStep(kind="limit", name=name, text=_describe_limit(kind, most, period), done=True)
+            return SetupStep(kind="limit", name=name, text=_describe_limit(name, most, period))
     dollars, tokens = LIMITS[period]
     kind, most = ("cost", dollars) if known else ("tokens", tokens)
     name = f"limits.{kind}{suffix}"
-    return SetupStep(
-        kind="limit", name=name, text=_describe_limit(kind, most, period),
-        command=f"conductor config set {name} {most}", details={"value": f"{most}"},
-    )  # fmt: skip
+    command = ("config", "set", name, f"{most}")
+    return SetupStep(kind="limit", name=name, text=_describe_limit(name, most, period), command=command)
 
 
-def _describe_limit(kind: str, most: Decimal | int, period: str) -> str:
-    return f"at most {f'${most:f}' if kind == 'cost' else f'{most:,} {kind}'} a {period}"
+def _describe_limit(name: str, most: Decimal | int, period: str) -> str:
+    amount = format_money(most) if "cost" in name else f"{most:,} {name.partition('.')[2].removesuffix('_day')}"
+    return f"{name}: at most {amount} a {period}"
 
 
 # The conductor model
 
 
-def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> SetupStep | None:
-    """The model in use, the `wanted` one, or one that suits this machine; None for none.
+def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> list[SetupStep]:
+    """The model in use, the `wanted` one, or one that suits this machine; empty for none.
 
-    Raises `ConductorUnusable` or `ConfigError` for an unusable registry or name.
+    Raises `ConductorUnusable` or `ConfigError` for an unusable registry.
     """
-    if wanted == NO_MODEL:
-        return None
     chosen = settings["conductor.model"]
     listed = {model.name: model for model in load_registry(settings.environ)}
+    if wanted == NO_MODEL:
+        return []
+    if wanted in listed:
+        return [_pull_step(listed[wanted], settings)]
     if wanted:
-        command = f"conductor model use {shlex.quote(wanted)}"
-        step = SetupStep(kind="model", name=wanted, text=wanted, command=command)
-        return _pull_step(listed[wanted.lower()], settings) if wanted.lower() in listed else step
-    # What works already is never replaced by a proposal.
-    if findings.planner:
-        return SetupStep(kind="model", name=chosen or findings.planner, text=findings.planner, done=True)
-    if chosen:
-        # A model of the registry can be downloaded again; another choice is left to the person who made it.
-        return _pull_step(listed[chosen], settings) if chosen in listed else _unusable_step(chosen, settings)
+        is_file = Path(wanted).expanduser().is_file()
+        command = ("model", "import", wanted, "--use") if is_file else ("model", "use", wanted)
+        return [SetupStep(kind="model", name=wanted, text=wanted, command=command)]
+    try:
+        planner = describe_planner(resolve_planner(settings), open_model_store(settings))
+        return [SetupStep(kind="model", name=chosen or planner, text=planner)]
+    except ConductorError as error:
+        # What was chosen is never replaced by another model, not even where it cannot be used.
+        if chosen:
+            text = f"{chosen} cannot be used: {error.message}"
+            unusable = SetupStep(kind="model", name=chosen, text=text)
+            return [_pull_step(listed[chosen], settings) if chosen in listed else unusable]
+    return _find_model(findings, settings)
+
+
+def _find_model(findings: Findings, settings: Settings) -> list[SetupStep]:
+    """A stored model, else one of the registry that fits this machine."""
     stored = next(iter(open_model_store(settings).manifests()), None)
     if stored is not None:
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"
-        return SetupStep(kind="model", name=stored.name, text=text, command=f"conductor model use {stored.name}")
+        return [SetupStep(kind="model", name=stored.name, text=text, command=("model", "use", stored.name))]
     model = fitting_model(findings, settings)
-    return _pull_step(model, settings) if model is not None else _hosted_step(findings, settings)
+    return [] if model is None else [_pull_step(model, settings)]
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
@@ -309,38 +286,12 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
     return None
 
 
-def _unusable_step(chosen: str, settings: Settings) -> SetupStep:
-    problem = "it cannot be read"
-    try:
-        resolve_planner(settings)
-    except ConductorError as error:
-        problem = f"{error.message}; {error.hint}" if error.hint else error.message
-    return SetupStep(kind="model", name=chosen, text=f"{chosen} is chosen but cannot be used: {problem}", done=True)
-
-
 def _pull_step(model: RegistryModel, settings: Settings) -> SetupStep:
     missing = estimate_pull(model, settings.environ).missing
     duration = format_duration(missing / USUAL_RATE, tenths=False)
     download = f"{format_size(missing)} to download, about {duration} at {format_size(USUAL_RATE)}/s"
-    size = format_size(model.size) if model.size else "size unknown"
     text = (
-        f"{model.name}: {size}, licence {model.licence}, needs {format_size(model.memory)} of memory; "
-        f"{download if missing else 'already downloaded'}"
+        f"{model.name}: {format_size(model.size) if model.size else 'size unknown'}, licence {model.licence}, "
+        f"needs {format_size(model.memory)} of memory; {download if missing else 'already downloaded'}"
     )
-    details = {
-        "size": model.size or None, "missing": missing, "memory": model.memory or None, "licence": model.licence,
-        "source": f"hub:{model.repo}@{model.revision}",
-    }  # fmt: skip
-    command = f"conductor model pull {model.name} --use"
-    return SetupStep(kind="model", name=model.name, text=text, command=command, details=details)
-
-
-def _hosted_step(findings: Findings, settings: Settings) -> SetupStep | None:
-    """A provider's model as the conductor, where no local one fits this machine."""
-    for worker in findings.workers:
-        usable = PRESETS[worker.kind].adapter == "openai" and worker.model
-        if usable and not policy_objection(settings, worker, plans=True):
-            name = f"{worker.kind}/{worker.model}"
-            text = f"{name}: no local model fits this machine, so each question goes to {worker.kind}"
-            return SetupStep(kind="model", name=name, text=text, command=f"conductor model use {shlex.quote(name)}")
-    return None
+    return SetupStep(kind="model", name=model.name, text=text, command=("model", "pull", model.name, "--use"))

@@ -6,38 +6,31 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from conductor_cli.app.doctor.live import DEMO_QUESTION
-from conductor_cli.app.keys import REFUSED, check_keys, open_key_store
 from conductor_cli.app.setup import (
-    Findings,
     SetupStep,
-    configured_workers,
     look_around,
     look_at_keys,
-    planner_name,
+    new_workers,
     propose_limits,
     propose_model,
     propose_steps,
     propose_workers,
 )
-from conductor_cli.app.workers import add_worker
-from conductor_cli.cli import config, keys, model
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_text
-from conductor_cli.cli.prompts import YES_NO, can_ask, choose, confirm, read_line
-from conductor_cli.cli.session import Session
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
+from conductor_cli.cli.prompts import can_ask, confirm, read_line
+from conductor_cli.cli.start import run as run_command
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.formatting import format_size
-from conductor_cli.core.question import Question
+from conductor_cli.core.errors import UsageError
+from conductor_cli.store.trace_store import TraceStore
 
-YES_NO_OTHER: Final = {**YES_NO, "o": "o", "other": "o"}
-YES_NO_EACH: Final = {**YES_NO, "e": "e", "each": "e"}
+INTERRUPTED: Final = 130
+"""The exit code of a command that Ctrl-C ended, which ends the interview too."""
 
 
 def setup(
@@ -54,240 +47,121 @@ def setup(
     json: opt.Json = False,
 ) -> None:
     """Set up what is missing: keys, workers, limits, the conductor model. Can be run again at any time."""
-    run = SetupRun(context, model or "")
+    interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
+    if json:
+        proposal = [step.data() for step in propose_steps(interview.findings, interview.settings, model or "")]
+        # The commands that do the steps print their results, and standard output must be JSON alone.
+        if yes:
+            with redirect_stdout(sys.stderr):
+                interview.hold()
+        found = interview.findings.lines()
+        print_json({"found": found, "proposal": proposal, "done": interview.results if yes else None})
+        raise typer.Exit(interview.exit_code)
     try:
-        if json:
-            run.print_json(do=yes)
-        elif yes:
-            run.do_everything()
-        elif can_ask():
-            run.ask_everything()
-        else:
-            run.print_proposal()
+        interview.hold()
     except KeyboardInterrupt:
         print_notice("\nstopped; finished steps are kept; to continue: conductor setup")
         raise
-    raise typer.Exit(run.exit_code)
+    if interview.left_out and not interview.asks:
+        hint = "conductor setup --yes does all of it; or run the commands above"
+        raise UsageError("No changes made: setup needs a terminal (or --yes)", hint=hint)
+    print_line()
+    print_text('next: conductor ask "…"; conductor doctor checks that everything works')
+    raise typer.Exit(interview.exit_code)
 
 
-class SetupRun:
-    """One run of the command: what was found, what was done, and the exit code of the first step that failed."""
+class Interview:
+    """Shows what was found, then each step, and does the steps that are agreed to.
 
-    def __init__(self, context: typer.Context, wanted_model: str) -> None:
-        self.context = context
-        self.wanted_model = wanted_model
-        self.settings = self._read_settings()
-        self.findings: Findings = look_around(self.settings)
+    With `yes` nobody is asked and everything is done. Without `yes` and `asks` nothing is done. A bare Enter accepts a
+    step; the end of input is a no.
+    """
+
+    def __init__(self, context: typer.Context, wanted_model: str, *, yes: bool, asks: bool) -> None:
+        self.asks = asks
         self.exit_code = 0
+        self.left_out = False
+        """Whether a step was proposed and not done."""
         self.results: list[dict[str, Any]] = []
+        self._common = context.obj
+        self._wanted_model = wanted_model
+        self._yes = yes
+        self.settings = self._read_settings()
+        self.findings = look_around(self.settings)
 
     def _read_settings(self) -> Settings:
-        return load_settings(os.environ, {"output.color": self.context.obj.color}, self.context.obj.config)
+        return load_settings(os.environ, {"output.color": self._common.color}, self._common.config)
 
-    # Without questions
+    def hold(self) -> None:
+        """Go through all steps, in the order in which each needs the one before."""
+        print_line("Found")
+        for topic, text in self.findings.lines().items():
+            print_text(f"  {topic:<8} {text}")
+        if self.asks:
+            self._ask_for_keys()
+        added = self._go_through(
+            "Workers, the models that answer", propose_workers(self.findings, self.settings),
+            "none found, so the conductor model answers too; a key adds one: conductor keys set PROVIDER",
+        )  # fmt: skip
+        # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
+        new = [] if added or self.asks else new_workers(self.findings, self.settings)
+        self._go_through("Limits", propose_limits(new, self.settings), "none: nothing costs anything")
+        self._go_through(
+            "Conductor model, the one that plans", propose_model(self.findings, self.settings, self._wanted_model),
+            "none; choose one with: conductor model use NAME | FILE.gguf | URL | provider/model",
+        )  # fmt: skip
+        # Only who has never asked anything is offered a question to the demo models.
+        if self.asks and not TraceStore(self.settings.paths.traces).runs():
+            _print_heading("A first try: tiny models that ship with conductor answer, without a key or a cost")
+            print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
+            if confirm("Run it?", default=True):
+                self._run(["ask", "--rehearsal", DEMO_QUESTION])
 
-    def print_json(self, *, do: bool) -> None:
-        """The proposal, and with `do` what was done; what the steps print goes to standard error."""
-        steps = propose_steps(self.findings, self.settings, self.wanted_model)
-        if do:
-            # The commands that do the steps print their results; standard output must be JSON alone.
-            with redirect_stdout(sys.stderr):
-                self._do_all(steps)
-        print_json({
-            "found": self.findings.data(), "proposal": [step.data() for step in steps],
-            "done": self.results if do else None,
-        })  # fmt: skip
-
-    def do_everything(self) -> None:
-        """Print the proposal and carry it out."""
-        steps = propose_steps(self.findings, self.settings, self.wanted_model)
-        self._print_steps(steps)
-        self._do_all(steps)
-        self._print_next()
-
-    def print_proposal(self) -> None:
-        """Print the proposal where nobody can be asked. Raises `UsageError` if anything is left to do."""
-        steps = propose_steps(self.findings, self.settings, self.wanted_model)
-        self._print_steps(steps)
-        if not all(step.done for step in steps):
-            hint = "conductor setup --yes does all of it; or run the commands above"
-            raise UsageError("No changes made: setup needs a terminal (or --yes)", hint=hint)
-        self._print_next()
-
-    def _do_all(self, steps: Sequence[SetupStep]) -> None:
-        for step in steps:
-            if not step.done:
-                self._do(step)
-
-    def _do(self, step: SetupStep) -> bool:
-        """Do a step; whether that worked. A failure is printed, and the steps after it are done all the same."""
-        error: ConductorError | None = None
-        try:
-            if step.kind == "worker":
-                add_worker(self.settings, step.name, step.details["worker"], unset=())
-                print_text(f"added {step.name}")
-            elif step.kind == "limit":
-                config.set_(self.context, name=step.name, value=str(step.details["value"]))
-            elif step.details:  # only a download has details
-                model.pull(self.context, name=step.name, use=True)
-            elif Path(step.name).expanduser().is_file():
-                model.import_(self.context, path=Path(step.name), use=True)
-            else:
-                model.use(self.context, model=step.name)
-        except typer.Exit as end:  # how a command reports its exit code
-            self.exit_code = self.exit_code or end.exit_code
-        except ConductorError as failed:
-            print_error(failed)
-            error, self.exit_code = failed, self.exit_code or failed.exit_code
-        shown = None if error is None else {"kind": error.kind, "message": error.message, "hint": error.hint}
-        self.results.append({"step": step.kind, "name": step.name, "ok": error is None, "error": shown})
-        self.settings = self._read_settings()
-        return error is None
-
-    # With a person
-
-    def ask_everything(self) -> None:
-        """Show each step, ask about it, and do it at once. A bare Enter accepts; the end of input is a no."""
-        self._print_findings()
-        self._ask_keys()
-        self._ask_workers()
-        self._ask_limits()
-        self._ask_model()
-        self._offer_first_question()
-        print_line()
-        self._print_next()
-
-    def _ask_keys(self) -> None:
+    def _ask_for_keys(self) -> None:
         _print_heading("Keys")
-        if not self.findings.keyring:
+        storage = [] if self.findings.keyring else ["--insecure-storage"]
+        if storage:
             print_text("  no working keyring found: a key would be stored in a file that is not encrypted, after a yes")
         while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
-            try:
-                keys.set_key(self.context, name, insecure_storage=not self.findings.keyring)
-                self.settings = self._read_settings()
-                checks = check_keys(self.settings, open_key_store(self.settings), [name])
-                for check in checks:
-                    print_text(f"  {name}: {check.state}{f', {check.message}' if check.message else ''}")
-                if any(check.state in REFUSED for check in checks) and confirm("Remove it again?", default=True):
-                    keys.remove_key(name)
-                    continue
-            except ConductorError as error:
-                print_error(error)
-                continue
-            # A new key may bring a worker, which the next step then proposes.
-            self.findings = look_at_keys(self.findings, self.settings)
+            if self._run(["keys", "set", name, *storage]) == 0:
+                self._run(["keys", "test", name])
+                # A new key may bring a worker, which the next step then proposes.
+                self.findings = look_at_keys(self.findings, self.settings)
 
-    def _ask_workers(self) -> None:
-        _print_heading("Workers, the models that answer")
-        steps = propose_workers(self.findings, self.settings)
+    def _go_through(self, heading: str, steps: Sequence[SetupStep], otherwise: str) -> bool:
+        """Show steps of one kind and do the new ones together, where that is agreed to; whether it was.
+
+        A step that fails is reported, and the others are done all the same.
+        """
+        _print_heading(heading)
         for step in steps:
-            print_text(f"  {_describe_setup_step(step)}")
-        if not steps:
-            print_text("  none found: the conductor model answers too")
-        new = [step for step in steps if not step.done]
-        if not new:
-            return
-        answer = choose(f"Add these {len(new)}?", YES_NO_EACH, "Y/n/each") if len(new) > 1 else "e"
-        for step in new:
-            if answer == "y" or (answer == "e" and confirm(f"Add {step.name}?", default=True)):
-                self._do(step)
-
-    def _ask_limits(self) -> None:
-        steps = propose_limits(configured_workers(self.settings), self.settings)
-        if steps:
-            _print_heading("Limits")
-        for step in steps:
-            print_text(f"  {_describe_setup_step(step)}")
-        new = [step for step in steps if not step.done]
-        if new and confirm("Set them?" if len(new) > 1 else "Set it?", default=True):
-            self._do_all(new)
-
-    def _ask_model(self) -> None:
-        _print_heading("Conductor model, the one that plans")
-        try:
-            step = propose_model(self.findings, self.settings, self.wanted_model)
-        except ConductorError as error:
-            print_error(error)
-            self.exit_code = self.exit_code or error.exit_code
-            return
-        if step is None:
-            print_text("  none" if self.wanted_model else "  no model of the registry fits this machine")
-            return
-        print_text(f"  {'done  ' if step.done else ''}{step.text}")
-        if step.done:
-            return
-        answer = choose("Take it?", YES_NO_OTHER, "Y/n/other")
-        if answer == "y":
-            self._do(step)
-        if answer != "o":
-            return
-        print_text("  conductor model list shows those that can be downloaded")
-        before = self.exit_code
-        while name := read_line("Its name, a GGUF file, a URL or provider/model; Enter for none:"):
-            step = propose_model(self.findings, self.settings, name)
-            if step is None or self._do(step):
-                self.exit_code = before  # a mistyped name that was corrected is no failure
-                return
-
-    def _offer_first_question(self) -> None:
-        """Offer a question to the demo models, where nothing was ever asked."""
-        session = Session(self.context.obj, opt.RunOptions(rehearsal=True))
-        if session.store.runs():
-            return
-        _print_heading("A first try")
-        print_text("  tiny models that ship with conductor answer a question: no key, no cost")
-        print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
-        if confirm("Run it?", default=True):
-            session.run(Question(text=DEMO_QUESTION))
-
-    # Printing
-
-    def _print_steps(self, steps: Sequence[SetupStep]) -> None:
-        """What was found, and each step with the command that does it."""
-        self._print_findings()
-        _print_heading("Set up")
-        for step in steps:
-            print_text(f"  {_describe_setup_step(step)}")
+            print_text(f"  {'done' if step.done else 'new '}  {step.text}")
             if not step.done:
-                print_text(f"        {step.command}")
-        kinds = {step.kind for step in steps}
-        if "worker" not in kinds:
-            print_text("  workers: none found, so the conductor model answers too; a key adds one:")
-            print_text("    conductor keys set PROVIDER")
-        if "model" not in kinds and not self.wanted_model:
-            print_text("  conductor model: none of the registry fits this machine; one on a server works, too:")
-            print_text("    conductor model use URL")
+                print_text(f"        {step.command_line}")
+        if not steps:
+            print_text(f"  {otherwise}")
+        new = [step for step in steps if not step.done]
+        question = f"Do these {len(new)}?" if len(new) > 1 else "Do this?"
+        agreed = bool(new) and (self._yes or (self.asks and confirm(question, default=True)))
+        if new and not agreed:
+            self.left_out = True
+        for step in new if agreed else ():
+            code = self._run(step.command)
+            self.exit_code = self.exit_code or code
+            self.results.append({"step": step.kind, "name": step.name, "ok": code == 0})
+        return agreed
 
-    def _print_findings(self) -> None:
-        found = self.findings
-        memory = f"{format_size(found.memory.total)}, {format_size(found.memory.available)} free"
-        servers = [f"{worker.model} ({worker.kind})" for worker in found.local_workers]
-        lines = {
-            "memory": memory if found.memory.total else "not known",
-            "cores": f"{found.cores}, {', '.join(gpu.name for gpu in found.gpus) or 'no GPU'}",
-            "disk": f"{format_size(found.free)} free for models in {found.downloads}",
-            "keyring": found.keyring or "none that works",
-            "keys": ", ".join(f"{row.provider} in {row.source}" for row in found.keys) or "none",
-            "servers": ", ".join(servers) or "none on this machine",
-        }
-        print_line("Found")
-        for name, text in lines.items():
-            print_text(f"  {name:<8} {text}")
-
-    def _print_next(self) -> None:
-        if planner_name(self.settings):
-            print_text('next: conductor ask "…"; conductor doctor checks that everything works')
-        elif self.settings["conductor.model"]:
-            print_text("next: conductor doctor says what is wrong with the conductor model")
-        else:
-            print_text('next: conductor model pull; meanwhile, without a model: conductor ask --rehearsal "…"')
+    def _run(self, command: Sequence[str]) -> int:
+        """Run a command of this program in this process, with the options before it; returns its exit code."""
+        common = self._common
+        before = [*(["--config", common.config] if common.config else []), *(["--quiet"] if common.quiet else [])]
+        code = run_command([*before, *command])
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        self.settings = self._read_settings()
+        return code
 
 
 def _print_heading(text: str) -> None:
     print_line()
-    print_line(text)
-
-
-def _describe_setup_step(step: SetupStep) -> str:
-    name = "conductor model" if step.kind == "model" else step.name
-    return f"{'done' if step.done else 'new '}  {name}: {step.text}"
+    print_text(text)

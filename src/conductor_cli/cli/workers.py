@@ -16,7 +16,7 @@ from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
 from conductor_cli.cli.completion_names import find_names
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN
@@ -179,7 +179,7 @@ def add_worker(
         "price": workers.parse_price(price), "tags": tag or None,
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())
-    print_line(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
+    print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
     listed = next(item for item in opt.stored_settings(context).workers if item.worker.name == name)
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} also has a worker {name}; its settings take precedence")
