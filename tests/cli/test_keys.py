@@ -41,7 +41,7 @@ def keyring(address: str, home: Path) -> Iterator[str]:
 def rows(stage: Stage) -> dict[str, dict[str, object]]:
     done = stage.inside("keys", "list", "--json")
     assert done.code == 0
-    return {f"{row['provider']} {row['kind']}": row for row in done.json}
+    return {f"{row['provider']} {row['source']}": row for row in done.json}
 
 
 # set, list, rm
@@ -51,15 +51,14 @@ def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
     """From a pipe into the keyring; the list has provider, source and age, and never the key."""
     done = stage.run("keys", "set", "openai", given=f"{KEY}\n")
     assert (done.code, done.err) == (0, "")
-    assert "in the keyring (SecretService Keyring), for https://api.openai.com/v1" in done.out
+    assert "in the keyring, for https://api.openai.com/v1" in done.out
     row = rows(stage)["openai keyring"]
-    assert (row["source"], row["state"]) == ("keyring (SecretService Keyring)", "stored")
-    assert 0 <= float(str(row["age_seconds"])) < 60
+    assert (row["source"], row["state"]) == ("keyring", "stored")
     plain = stage.inside("keys", "list").out.splitlines()
     assert plain[0].split() == ["PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"]
-    assert plain[1].split() == ["openai", "keyring", "(SecretService", "Keyring)", "now", "stored", row["base_url"]]
+    assert plain[1].split() == ["openai", "keyring", "now", "stored", row["base_url"]]
     done = stage.inside("keys", "rm", "openai")
-    assert done.out == "removed the key of openai from the keyring (SecretService Keyring)\n"
+    assert done.out == "removed the key of openai from the keyring\n"
     assert rows(stage) == {}
 
 
@@ -78,10 +77,10 @@ def test_a_variable_wins_over_a_stored_key(stage: Stage, monkeypatch: pytest.Mon
     """Both are listed, and which one is used; storing and removing say so."""
     monkeypatch.setenv("OPENAI_API_KEY", OTHER)
     done = stage.inside("keys", "set", "openai", *FILE, given=KEY)
-    assert done.err == "OPENAI_API_KEY is also set, and is used instead of the stored key\n"
-    assert rows(stage)["openai environment"]["state"] == "set"
+    assert done.err == "OPENAI_API_KEY is also set, and is used before a stored key\n"
+    assert rows(stage)["openai OPENAI_API_KEY"]["state"] == "set"
     assert rows(stage)["openai file"]["state"] == "overridden by OPENAI_API_KEY"
-    assert stage.inside("keys", "rm", "openai").err == "OPENAI_API_KEY is still set\n"
+    assert "OPENAI_API_KEY is also set" in stage.inside("keys", "rm", "openai").err
 
 
 def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +95,7 @@ def test_the_variable_of_a_worker_is_listed_with_its_worker(stage: Stage, monkey
     """A worker's `key_env` is a source like the others, for the worker's address."""
     stage.configure(stage.worker("mine", 'key_env = "MY_OWN_VARIABLE"'))
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
-    row = rows(stage)["openai-compatible environment"]
+    row = rows(stage)["openai-compatible MY_OWN_VARIABLE"]
     assert (row["worker"], row["source"], row["base_url"]) == ("mine", "MY_OWN_VARIABLE", stage.url)
 
 
@@ -127,14 +126,6 @@ def test_a_key_too_short_to_be_hidden_is_reported(stage: Stage) -> None:
     done = stage.inside("keys", "set", "openai", *FILE, given="abcdefg")
     assert (done.code, done.err) == (0, "a key of fewer than 8 characters cannot be hidden in output and traces\n")
     assert stage.inside("keys", "set", "openai", *FILE, given="abcdefgh").err == ""
-
-
-def test_a_key_that_replaces_one_for_another_address_is_reported(stage: Stage) -> None:
-    """There is one key a provider: what was for another address is gone."""
-    assert stage.inside("keys", "set", "openai", *FILE, given=KEY).err == ""
-    done = stage.inside("keys", "set", "openai", "--base-url", stage.url, *FILE, given=OTHER)
-    assert done.err == "this replaces the key for https://api.openai.com/v1\n"
-    assert stage.inside("keys", "set", "openai", "--base-url", f"{stage.url}/", *FILE, given=KEY).err == ""
 
 
 # what is refused
@@ -196,7 +187,7 @@ def lost(address: str, home: Path) -> Path:
     kept = {"base_url": "https://api.openai.com/v1", "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
     path = home / "data/conductor-llm/keys.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"keys": {"openai": kept | {"backend": "SecretService Keyring"}}}))
+    path.write_text(json.dumps({"keys": {"openai": kept}}))
     return path
 
 
@@ -204,7 +195,7 @@ def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage,
     """Exit 0; a notice says that the key itself may still be in the keyring."""
     done = stage.inside("keys", "rm", "openai")
     assert (done.code, done.out) == (0, "removed the key of openai from the list of stored keys\n")
-    assert done.err == ("no working keyring found: the key may still be in the keyring (SecretService Keyring)\n")
+    assert done.err == "no working keyring found: the key may still be in the keyring\n"
     assert json.loads(lost.read_text()) == {"keys": {}}
     assert stage.inside("keys", "rm", "openai").code == 2
 
@@ -212,23 +203,15 @@ def test_a_key_is_removed_from_the_list_though_its_keyring_is_gone(stage: Stage,
 def test_a_key_of_a_keyring_that_is_there_and_refuses_stays_in_the_list(
     stage: Stage, lost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 4, and how to remove it; nothing about storing."""
-    for backend, way in (("Locked", "unlock it"), ("Broken", "fix the keyring")):
+    """Exit 4 with the keyring's own words; the key stays in the list, and can be removed later."""
+    for backend in ("Locked", "Broken"):
         for name, value in own_backend(backend).items():
             monkeypatch.setenv(name, value)
         done = stage.inside("keys", "rm", "openai")
         assert done.code == 4
         explained(done)
-        assert way in done.err
-        assert "then again: conductor keys rm openai" in done.err
-        assert "insecure" not in done.err
+        assert "refused: Failed to" in done.err
     assert "openai" in lost.read_text()
-
-
-def test_the_list_names_the_variable_that_would_do_instead(stage: Stage, lost: Path) -> None:
-    """The provider's own, and no placeholder."""
-    done = stage.inside("keys", "list")
-    assert "set the provider's variable (OPENAI_API_KEY)" in done.err
 
 
 @pytest.mark.parametrize("command", [("keys", "set", "openai")], ids=["set"])
@@ -241,13 +224,12 @@ def test_without_a_keyring_the_alternatives_are_reported(stage: Stage, address: 
 
 
 def test_a_locked_keyring_is_reported_without_waiting(stage: Stage, keyring: str) -> None:
-    """Exit 4; the list still lists, and says that it is not known whether the key is there."""
+    """The list asks no keyring, so it works as before; storing exits with 4."""
     assert stage.inside("keys", "set", "openai", given=KEY).code == 0
     lock(keyring)
     done = stage.inside("keys", "list")
-    assert done.code == 0
-    assert "unknown" in done.out
-    assert "is locked" in done.err
+    assert (done.code, done.err) == (0, "")
+    assert "stored" in done.out
     done = stage.inside("keys", "set", "mistral", given=KEY)
     assert done.code == 4
     explained(done)
@@ -291,23 +273,10 @@ def test_on_a_terminal_the_key_is_asked_for_and_never_shown(stage: Stage, home: 
     assert code or path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("sent", "after"), [("\x03", ""), ("\x04", "conductor: no key was given")])
-def test_what_comes_after_a_prompt_that_was_left_has_a_line_of_its_own(stage: Stage, sent: str, after: str) -> None:
-    """Control-C and Control-D at the hidden prompt."""
-    command = [*COMMAND, "keys", "set", "openai"]
-    program = pexpect.spawn(command[0], command[1:], env=stage.environ(), encoding="utf-8", timeout=30)
-    program.expect_exact("(not shown): ")
-    program.waitnoecho(10)
-    program.send(sent)
-    shown = program.read()
-    program.close()
-    assert shown.removeprefix("^C").startswith(f"\r\n{after}")
-
-
 @pytest.mark.parametrize("width", [30, 80])
-def test_what_is_reported_on_a_terminal_is_broken_between_words(stage: Stage, lost: Path, width: int) -> None:
+def test_an_error_on_a_terminal_is_broken_between_words(stage: Stage, width: int) -> None:
     """No option or path is parted, the words stay the same ones; in a pipe nothing is broken."""
-    command = [*COMMAND, "keys", "list"]
+    command = [*COMMAND, "pools", "add", "small"]
     environ = {name: text for name, text in stage.environ().items() if name != "COLUMNS"}
     program = pexpect.spawn(
         command[0], command[1:], env=environ, encoding="utf-8", timeout=30, dimensions=(24, width)
@@ -315,10 +284,9 @@ def test_what_is_reported_on_a_terminal_is_broken_between_words(stage: Stage, lo
     lines = [line.rstrip() for line in program.read().splitlines()]
     program.close()
     assert all(len(line) <= width for line in lines)
-    told = " ".join(line.strip() for line in lines)
-    piped = stage.inside("keys", "list")
-    assert " ".join(piped.err.split()) in told
-    assert len(piped.err.splitlines()) == 3
+    piped = stage.inside("pools", "add", "small")
+    assert " ".join(piped.err.split()) in " ".join(line.strip() for line in lines)
+    assert len(piped.err.splitlines()) == 2
 
 
 def test_a_key_is_in_no_argument_of_any_process(stage: Stage, home: Path) -> None:
@@ -369,7 +337,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     }  # fmt: skip
     assert all(row["seconds"] > 0 for row in done.json)
     words = {row["provider"]: row["message"] for row in done.json}
-    assert words["mistral"].endswith(f"; conductor keys set mistral --base-url {server.url}")
+    assert words["mistral"].endswith("; replace this key (file)")
     assert "start the server" in words["groq"]
     assert table.code == 0
     assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"]
@@ -413,7 +381,7 @@ def test_a_key_of_a_variable_that_cannot_be_one_is_wrong(stage: Stage, monkeypat
     monkeypatch.setenv("OPENAI_API_KEY", "sk-clé-0123456789")
     done = stage.inside("keys", "test", "--json")
     assert done.code == 4
-    assert [(row["state"], row["seconds"]) for row in done.json] == [("wrong", None)]
+    assert [(row["state"], row["seconds"]) for row in done.json] == [("wrong", 0)]
     assert "sk-cl" not in done.out
 
 
@@ -425,7 +393,7 @@ def test_a_key_that_the_keyring_does_not_give_is_reported(stage: Stage, keyring:
     assert done.code == 4
     [row] = done.json
     assert row["state"] == "unreadable"
-    assert "locked" in row["message"]
+    assert "refused" in row["message"]
 
 
 def test_without_a_key_there_is_nothing_to_test(stage: Stage) -> None:
@@ -466,7 +434,7 @@ def test_a_run_sends_the_key_of_the_keyring(stage: Stage, keyring: str) -> None:
     done = stage.inside("ask", "why?")
     assert done.code == 4
     explained(done)
-    assert "is locked" in done.err
+    assert "unlock it" in done.err
 
 
 def test_a_stored_key_makes_its_provider_a_worker_found(stage: Stage) -> None:

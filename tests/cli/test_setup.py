@@ -277,7 +277,7 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
-    assert "unknown provider" in text
+    assert "that is not a provider" in text
     assert "answer with" in text
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conductor_cli.app.keys import KeyRow, key_state, keys_in_variables, keys_of_workers, open_key_store, stored_row
+from conductor_cli.app.keys import FoundKey, key_state, list_keys, open_key_store
 from conductor_cli.app.models import USUAL_RATE
 from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner
 from conductor_cli.app.policy_filter import policy_objection
@@ -62,7 +62,7 @@ class Findings:
     downloads: Path
     free: int
     keyring: str = ""
-    keys: tuple[KeyRow, ...] = ()
+    keys: tuple[FoundKey, ...] = ()
     workers: tuple[Worker, ...] = ()
 
     def lines(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class Findings:
             "GPU": ", ".join(gpu.name for gpu in self.gpus) or "none",
             "disk": f"{format_size(self.free)} free for models in {self.downloads}",
             "keyring": self.keyring or "none that works",
-            "keys": ", ".join(f"{row.provider} in {row.source}" for row in self.keys) or "none",
+            "keys": ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none",
             "servers": ", ".join(servers) or "none on this machine",
         }
 
@@ -89,17 +89,14 @@ def look_around(settings: Settings) -> Findings:
         findings = Findings(memory=read_memory(), gpus=find_gpus(settings.environ), downloads=downloads, free=free)
         findings = look_at_keys(findings, settings)
         with suppress(ConductorError):  # none works, which the caller sees by the empty name
-            findings = replace(findings, keyring=keyring.result().backend)
+            findings = replace(findings, keyring=keyring.result())
         return findings
 
 
 def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     """The same findings with the keys and workers there are now. The keyring is not asked. Raises `ConfigError`."""
-    store = open_key_store(settings)
-    rows = [*keys_in_variables(settings), *keys_of_workers(settings)]
-    rows += [stored_row(entry, store.path) for entry in store.entries().values()]
     # Of several keys for one provider the first wins, as in a run.
-    first = {row.provider: row for row in reversed(rows)}
+    first = {key.provider: key for key in reversed(list_keys(settings, open_key_store(settings)))}
     workers = tuple(item.worker for item in discovered_workers(settings))
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from datetime import UTC, datetime
 from getpass import GetPassWarning, getpass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_error, print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import UNKNOWN, format_age
+from conductor_cli.core.formatting import format_duration, format_time
+from conductor_cli.core.redact import SHORTEST
 from conductor_cli.keys.entry import LONGEST_KEY, address, checked_key, known_provider
 from conductor_cli.keys.key_store import KeyStore
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import is_loopback
 
 app = typer.Typer(help="Store and check the API keys of providers.", no_args_is_help=True)
 
@@ -55,40 +59,46 @@ def set_key(
     name = known_provider(provider)
     url, store = address(name, base_url), _open_store()
     # Said before the key is asked for, so that the user can still stop.
-    if notice := keys.unencrypted_notice(url):
-        print_notice(notice)
+    if urlsplit(url).scheme == "http" and not is_loopback(url):
+        print_notice(f"{url} is not encrypted (http): others on the network can read the key")
     if insecure_storage:
         _agree_to_file(store.path, yes=yes)
-    stored = keys.store_key(store, name, url, _read_key(name), plaintext=insecure_storage)
-    print_text(f"stored the key of {name} in {stored.place}, for {url}; check it with: conductor keys test {name}")
-    for notice in stored.notices:
-        print_notice(notice)
+    key = _read_key(name)
+    entry = store.set(name, url, key, plaintext=insecure_storage)
+    print_text(f"stored the key of {name} in the {entry.where}, for {url}; check it with: conductor keys test {name}")
+    if len(key) < SHORTEST:
+        print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
+    _print_set_variables(name)
+
+
+def _print_set_variables(provider: str) -> None:
+    for variable in keys.set_variables(provider, os.environ):
+        print_notice(f"{variable} is also set, and is used before a stored key")
 
 
 @app.command("list")
 def list_keys(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that were found: where each one is, and how old. No key is shown."""
-    rows, fault = keys.list_keys(opt.stored_settings(context), _open_store())
+    found = keys.list_keys(opt.stored_settings(context), _open_store())
     if json:
-        print_json([row.data() for row in rows])
-    elif rows:
-        ages = [UNKNOWN if (age := row.age_seconds()) is None else format_age(age) for row in rows]
-        cells = [[row.provider, row.source, age, row.state, row.base_url] for row, age in zip(rows, ages, strict=True)]
-        print_table(("PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"), cells)
+        print_json([key.data() for key in found])
+    elif found:
+        now = datetime.now(UTC)
+        rows = [[key.provider, key.source, format_time(key.since, now), key.state, key.base_url] for key in found]
+        print_table(("PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"), rows)
     else:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")
-    if fault is not None:
-        print_error(fault)
 
 
 @app.command("rm")
 def remove_key(provider: Provider) -> None:
     """Remove a stored key."""
     name = known_provider(provider)
-    removed = keys.remove_key(_open_store(), name)
-    print_line(f"removed the key of {name} from {removed.place}")
-    for notice in removed.notices:
-        print_notice(notice)
+    entry, fault = _open_store().remove(name)
+    print_line(f"removed the key of {name} from the {entry.where if fault is None else 'list of stored keys'}")
+    if fault is not None:
+        print_notice(f"{fault.message}: the key may still be in the keyring")
+    _print_set_variables(name)
 
 
 @app.command("test")
@@ -105,15 +115,26 @@ def ask_providers(
     if json:
         print_json([check.data() for check in checks])
     else:
-        times = [UNKNOWN if check.seconds is None else f"{check.seconds:.2f} s" for check in checks]
-        rows = [[c.row.provider, c.row.source, c.state, time, c.message] for c, time in zip(checks, times, strict=True)]
+        rows = [
+            [
+                check.key.provider,
+                check.key.source,
+                check.verdict.state,
+                format_duration(check.verdict.seconds),
+                check.message,
+            ]
+            for check in checks
+        ]
         print_table(("PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"), rows)
     raise typer.Exit(keys.exit_code_of(checks))
 
 
 def _read_key(provider: str) -> str:
     """The key, from a prompt that shows nothing or from stdin. Raises `UsageError`."""
-    text = _prompt_for_key(provider) if sys.stdin.isatty() else _read_piped_key()
+    if sys.stdin.isatty():
+        text = _prompt_for_key(provider)
+    else:
+        text = sys.stdin.buffer.read(64 * LONGEST_KEY).decode("utf-8-sig", errors="replace")
     KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
     return checked_key(text)
 
@@ -126,21 +147,8 @@ def _prompt_for_key(provider: str) -> str:
         except GetPassWarning:
             hint = f'printf %s "$KEY" | conductor keys set {provider}'
             raise UsageError("this terminal would show the key", hint=hint) from None
-        except (EOFError, KeyboardInterrupt) as stop:
-            # getpass ends its line only when it got one.
-            if sys.stderr.isatty():
-                print_notice("")
-            if isinstance(stop, EOFError):
-                return ""
-            raise
-
-
-def _read_piped_key() -> str:
-    data = sys.stdin.buffer.read(64 * LONGEST_KEY)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError("stdin holds no key: it is not text", hint="pass the key alone") from None
+        except EOFError:
+            return ""
 
 
 def _agree_to_file(path: Path, *, yes: bool) -> None:
@@ -151,4 +159,4 @@ def _agree_to_file(path: Path, *, yes: bool) -> None:
         raise UsageError("storing a key in a file that is not encrypted needs a yes", hint="add --yes")
     print_notice(f"the key will be stored unencrypted in {path}: anyone who can read your files can read it")
     if not confirm("Store it anyway?", default=False):
-        raise UsageError("no key was stored", hint="leave out --insecure-storage to store it encrypted in the keyring")
+        raise UsageError("no key was stored", hint="without --insecure-storage it goes into the keyring")

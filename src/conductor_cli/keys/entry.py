@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, Literal
@@ -17,35 +16,26 @@ LONGEST_KEY: Final = 1024
 PROVIDERS: Final = tuple(name for name in PRESETS if name != "litellm")
 """The kinds of worker that a key can be stored for. litellm is none: it chooses the address itself."""
 
-_WORD: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,19}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyEntry:
-    """What is known of a stored key without reading it. `since` is ISO 8601, UTC; `backend` the keyring's name."""
+    """What is known of a stored key without reading it. `since` is when it was stored: ISO 8601, UTC."""
 
     provider: str
     base_url: str
     since: str
     where: Literal["keyring", "file"] = "keyring"
-    backend: str = ""
     key: str = field(default="", repr=False)
-    """The key itself, only when it is stored in the index."""
+    """The key itself, only when it is stored in the list."""
 
 
 def known_provider(name: str) -> str:
-    """`name`, if a key can be stored for it. Raises `UsageError`, which does not repeat what may be a key."""
+    """`name`, if a key can be stored for it. Raises `UsageError`, which does not repeat it: it may be a key."""
     if name in PROVIDERS:
         return name
-    if name == "litellm":
-        raise UsageError(
-            "no key can be stored for litellm, which chooses the address itself",
-            hint="set the provider's own variable, for example COHERE_API_KEY",
-        )
     near = get_close_matches(name.lower(), PROVIDERS, n=1)
-    message = f"unknown provider {name!r}" if near or _WORD.fullmatch(name) else "that is not a provider's name"
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(PROVIDERS)}"
-    raise UsageError(message, hint=hint)
+    raise UsageError("that is not a provider that a key can be stored for", hint=hint)
 
 
 def checked_key(text: str) -> str:
@@ -53,12 +43,9 @@ def checked_key(text: str) -> str:
     key = text.strip()
     if not key:
         raise UsageError("no key was given", hint='printf %s "$KEY" | conductor keys set PROVIDER')
-    if len(key) > LONGEST_KEY:
-        raise UsageError(f"this is not a key: it has {len(key)} characters; the limit is {LONGEST_KEY}")
-    if len(key.splitlines()) > 1:
-        raise UsageError("this is not a key: it has more than one line", hint="give the key alone")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise UsageError("this is not a key: it has invalid characters", hint="copy the key alone, as plain text")
+    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        message = f"this is not a key: it must be one line of at most {LONGEST_KEY} plain characters without spaces"
+        raise UsageError(message, hint="copy the key alone, as plain text")
     return key
 
 
@@ -71,13 +58,13 @@ def address(provider: str, base_url: str | None) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        # Everything else would be shown in lists, and a password among it.
+        valid = valid and not (parts.query or parts.fragment or "@" in parts.netloc)
     except ValueError:
         valid = False
-        parts = urlsplit("")
-    if not valid or parts.query or parts.fragment or not url.isprintable() or " " in url:
-        raise UsageError("--base-url is not a valid URL", hint="for example: --base-url https://llm.example.com/v1")
-    if "@" in parts.netloc:
-        raise UsageError("--base-url holds a user name or a password", hint="give the address alone")
+    if not valid or not url.isprintable() or " " in url:
+        hint = "for example: --base-url https://llm.example.com/v1"
+        raise UsageError("--base-url is not a valid URL, without a user name or password", hint=hint)
     return url
 
 

@@ -1,28 +1,30 @@
-"""Storing, removing and reading keys, over the index and the system's keyring.
+"""Storing, removing and reading keys: a list of them in a file, and the keys themselves in the system's keyring.
 
-An item of the keyring holds `{"key": …, "base_url": …, "since": …}`. Only the address in the item decides where the key
-may be sent: the index is a plain file, and changing it must not send a key elsewhere.
+The list is `keys.json` in the data directory, readable by its owner only. A key that its user wants in a file stands in
+it too. An item of the keyring holds `{"key": …, "base_url": …, "since": …}`. Only the address in the item decides where
+the key may be sent: the list is a plain file, and changing it must not send a key elsewhere.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
+from conductor_cli.core.serialization import dump, load
 from conductor_cli.keys.entry import KeyEntry, same_address
-from conductor_cli.keys.key_index import edit_index, index_path, read_index
-from conductor_cli.keys.keyring import ABSENT, KeyringError, ask_keyring
+from conductor_cli.keys.keyring import KeyringError, ask_keyring
+from conductor_cli.models import disk
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import PRESETS
 
-KeyState = Literal["stored", "missing", "unknown"]
-"""Whether the keyring has a key that the index names: yes, no, or the keyring cannot be asked."""
+NAME: Final = "keys.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +37,18 @@ class StoredKey:
 
 
 class KeyStore:
-    """The stored keys of one user. The index is read when it is first needed, the keyring only for a key in it.
+    """The stored keys of one user. The list is read when it is first needed, the keyring only for a key in it."""
 
-    `wanted` gives the providers whose keys may be needed: all of them are read together with the first one, because
-    asking a keyring is slow.
-    """
-
-    def __init__(self, data: Path, environ: Mapping[str, str], wanted: Callable[[], Iterable[str]] = tuple) -> None:
-        self.path = index_path(data)
+    def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
+        self.path = data / NAME
         self.environ = environ
-        self._wanted = wanted
         self._entries: dict[str, KeyEntry] | None = None
-        self._read: dict[str, StoredKey] = {}
+        self._keys: dict[str, StoredKey] | None = None
 
     def entries(self) -> dict[str, KeyEntry]:
-        """What is stored, by provider, according to the index. Raises `ConfigError`."""
+        """What is stored, by provider, according to the list. Raises `ConfigError`."""
         if self._entries is None:
-            self._entries = read_index(self.path)
+            self._entries = _read_list(self.path)
         return self._entries
 
     def entry(self, provider: str, base_url: str) -> KeyEntry | None:
@@ -63,129 +60,116 @@ class KeyStore:
         """The key stored for a provider at this address, or None. Raises `KeyMissing` and `ConfigError`."""
         if self.entry(provider, base_url) is None:
             return None
-        stored = self.read(provider, *self._wanted())[provider]
+        stored = self.read()[provider]
         if stored.fault is not None:
             raise stored.fault
-        # The address in the keyring's item counts: the index, a plain file, may say anything.
+        # The address in the keyring's item counts: the list, a plain file, may say anything.
         return stored.key if same_address(stored.entry.base_url, base_url) else None
 
-    def read(self, *providers: str) -> dict[str, StoredKey]:
-        """The stored keys of these providers, as far as there are any; those in the keyring in one request.
+    def read(self) -> dict[str, StoredKey]:
+        """Every stored key by its provider. All of them are read at once, because asking a keyring is slow.
 
-        A key that cannot be read is no error here: its `fault` says why. Raises `ConfigError` for the index.
+        A key that cannot be read is no error here: its `fault` says why. Raises `ConfigError` for the list.
         """
-        entries = {name: entry for name, entry in self.entries().items() if name in providers}
-        new = [entry for name, entry in entries.items() if name not in self._read]
-        self._read |= {entry.provider: StoredKey(entry=entry, key=entry.key) for entry in new if entry.where == "file"}
-        in_keyring = [entry for entry in new if entry.where == "keyring"]
-        if in_keyring:
-            self._read |= {stored.entry.provider: stored for stored in self._read_keyring(in_keyring)}
-        return {name: self._read[name] for name in entries}
-
-    def _read_keyring(self, entries: list[KeyEntry]) -> Iterator[StoredKey]:
-        orders = [("get", entry.provider) for entry in entries]
-        try:
-            results = ask_keyring(orders, self.environ, _variables_of(entry.provider for entry in entries)).results
-        except (KeyringError, ConfigError) as fault:
-            missing = fault if isinstance(fault, KeyMissing) else KeyMissing(fault.message, hint=fault.hint)
-            yield from (StoredKey(entry=entry, fault=missing) for entry in entries)
-        else:
-            yield from map(_parse_item, entries, results)
-
-    def states(self) -> tuple[dict[str, KeyState], KeyringError | None]:
-        """Whether each key of the index is still there, and why the keyring cannot say so."""
-        entries = self.entries()
-        states: dict[str, KeyState] = dict.fromkeys(entries, "stored")
-        names = [name for name, entry in entries.items() if entry.where == "keyring"]
-        if not names:
-            return states, None
-        try:
-            results = ask_keyring([("has", name) for name in names], self.environ, _variables_of(names)).results
-        except KeyringError as fault:
-            return states | dict.fromkeys(names, "unknown"), fault
-        return states | {name: "stored" if has else "missing" for name, has in zip(names, results, strict=True)}, None
+        if self._keys is None:
+            keys = {name: StoredKey(entry=entry, key=entry.key) for name, entry in self.entries().items()}
+            in_keyring = [name for name, stored in keys.items() if stored.entry.where == "keyring"]
+            try:
+                answer = ask_keyring([("get", name) for name in in_keyring], self.environ) if in_keyring else None
+            except KeyringError as fault:
+                keys |= {name: replace(keys[name], fault=fault) for name in in_keyring}
+            else:
+                texts = answer.results if answer else ()
+                keys |= {
+                    name: _parse_item(keys[name].entry, text) for name, text in zip(in_keyring, texts, strict=True)
+                }
+            self._keys = keys
+        return self._keys
 
     def set(self, provider: str, base_url: str, key: str, *, plaintext: bool = False) -> KeyEntry:
-        """Store a key in the keyring, or as `plaintext` in the index. Raises `KeyMissing` or `ConfigError`."""
+        """Store a key in the keyring, or as `plaintext` in the list. Raises `KeyMissing` or `ConfigError`."""
         KNOWN_SECRETS.add(key)
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = KeyEntry(provider=provider, base_url=base_url, since=since, where="file" if plaintext else "keyring")
+        entry = KeyEntry(provider=provider, base_url=base_url, since=since)
         with self._edit() as entries:
             before = entries.get(provider)
-            if not plaintext:
-                entry = replace(entry, backend=self._write_item(entry, key))
-            else:
-                entry = replace(entry, key=key)
+            if plaintext:
+                entry = replace(entry, where="file", key=key)
                 if before is not None and before.where == "keyring":
                     with suppress(KeyringError):  # a broken keyring may be why the user wants a file
-                        ask_keyring([("rm", provider)], self.environ, variable_of(provider))
+                        ask_keyring([("rm", provider)], self.environ)
+            else:
+                item = json.dumps({"key": key, "base_url": base_url, "since": since})
+                ask_keyring([("set", provider, item)], self.environ)
             entries[provider] = entry
         return entry
 
     def remove(self, provider: str) -> tuple[KeyEntry, KeyringError | None]:
         """Forget a stored key; the fault says that there is no keyring any more to remove it from.
 
-        Raises `UsageError` when no key is stored, and `KeyMissing` when a keyring that is there does not remove it.
+        Raises `UsageError` when no key is stored, and `KeyringError` when a keyring that is there does not remove it:
+        then the key stays in the list.
         """
         absent = None
         with self._edit() as entries:
             entry = entries.pop(provider, None)
             if entry is None:
-                names = ", ".join(entries) or "none"
-                hint = f"stored: {names}; a variable has to be unset in your shell"
+                hint = f"stored: {', '.join(entries) or 'none'}; a variable has to be unset in your shell"
                 raise UsageError(f"no key of {provider} is stored", hint=hint)
-            if entry.where == "keyring":
-                try:
-                    ask_keyring([("rm", provider)], self.environ, variable_of(provider))
-                except KeyringError as fault:
-                    if fault.state not in ABSENT:
-                        raise _keep_listed(provider, fault) from None
-                    absent = fault
+            try:
+                if entry.where == "keyring":
+                    ask_keyring([("rm", provider)], self.environ)
+            except KeyringError as fault:
+                if not fault.absent:
+                    raise
+                absent = fault
         return entry, absent
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, KeyEntry]]:
-        self._entries, self._read = None, {}
-        with edit_index(self.path) as entries:
-            yield entries
+        """The entries, to be changed in place; one process at a time. Raises `ConfigError`."""
+        self._entries, self._keys = None, None
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The keyring is changed under the lock too, so that the list always says what it holds.
+            with disk.exclusive_lock(self.path.with_name(f".{NAME}.lock")):
+                entries = _read_list(self.path)
+                yield entries
+                text = json.dumps({"keys": {name: dump(entry) for name, entry in entries.items()}}, indent=1)
+                disk.write_atomically(self.path, text, mode=0o600)
+        except OSError as error:
+            hint = "check the disk and the file's permissions"
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}", hint=hint) from None
 
-    def _write_item(self, entry: KeyEntry, key: str) -> str:
-        """Write an item of the keyring and read it back; returns the keyring's name."""
-        payload = json.dumps({"key": key, "base_url": entry.base_url, "since": entry.since})
-        variable = variable_of(entry.provider)
-        answer = ask_keyring([("set", entry.provider, payload)], self.environ, variable)
-        if answer.results != (True,):
-            hint = f"set {variable} in the environment, or store the key in a file: --insecure-storage"
-            raise KeyMissing(f"the keyring ({answer.backend}) accepted the key and does not give it back", hint=hint)
-        return answer.backend
 
-
-def _keep_listed(provider: str, fault: KeyringError) -> KeyringError:
-    """The error for a keyring that is there and does not remove a key, which so stays in the index."""
-    fix = fault.hint.partition("\n")[0] if fault.state in ("locked", "no answer") else "fix the keyring"
-    hint = f"{fix}; then again: conductor keys rm {provider}\nthe key of {provider} is still in the list"
-    return KeyringError(fault.message, hint=hint, state=fault.state)
+def _read_list(path: Path) -> dict[str, KeyEntry]:
+    """Every stored key by its provider. Raises `ConfigError` for a list that is damaged or that others can read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            listed = json.loads(file.read())["keys"]
+        entries = {str(name): load(KeyEntry, {**item, "provider": str(name)}) for name, item in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="fix its permissions") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        hint = f"remove {path}, then store the keys again: conductor keys set PROVIDER"
+        raise ConfigError(f"{path} is damaged", hint=hint) from None
+    keys = [entry.key for entry in entries.values() if entry.key]
+    if keys and os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        message = f"{path} holds keys, and other users can read it"
+        raise ConfigError(message, hint=f"chmod 600 {path}; then replace the keys by new ones")
+    KNOWN_SECRETS.add(*keys)
+    return entries
 
 
 def _parse_item(entry: KeyEntry, text: object) -> StoredKey:
-    """What an item of the keyring holds."""
-    problem = "the keyring no longer holds"
-    if text is not None:
-        with suppress(ValueError, KeyError, TypeError):
-            item = json.loads(str(text))
-            key, base_url, since = (str(item[name]) for name in ("key", "base_url", "since"))
-            KNOWN_SECRETS.add(key)
-            return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
-        problem = "the keyring holds something other than"
-    hint = f"conductor keys set {entry.provider}"
-    return StoredKey(entry=entry, fault=KeyMissing(f"{problem} the key of {entry.provider}", hint=hint))
-
-
-def variable_of(provider: str) -> str:
-    """The environment variable that may hold a provider's key instead."""
-    keys = PRESETS[provider].keys if provider in PRESETS else ()
-    return keys[0] if keys else "any variable that the worker's key_env names"
-
-
-def _variables_of(providers: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(map(variable_of, providers)))
+    """What an item of the keyring holds. Another program may have removed or changed it."""
+    with suppress(ValueError, KeyError, TypeError):
+        item = json.loads(str(text))
+        key, base_url, since = (str(item[name]) for name in ("key", "base_url", "since"))
+        KNOWN_SECRETS.add(key)
+        return StoredKey(entry=replace(entry, base_url=base_url, since=since), key=key)
+    message = f"the keyring does not hold the key of {entry.provider} any more"
+    return StoredKey(entry=entry, fault=KeyMissing(message, hint=f"conductor keys set {entry.provider}"))

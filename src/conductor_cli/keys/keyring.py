@@ -7,7 +7,6 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,64 +22,48 @@ SECONDS: Final = 5.0
 VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 """The environment variable that allows more, for a keyring that asks a person first."""
 
-ABSENT: Final = ("none", "not encrypted")
-"""The states in which there is no keyring that could hold a key of ours."""
-
-_ALTERNATIVES: Final = (
-    "set the provider's variable ({variable}), or store the key in a file: --insecure-storage\n"
-    "or install a keyring: GNOME Keyring, KWallet or KeePassXC; without a desktop: dbus-run-session, "
-    "gnome-keyring-daemon"
+_HINT: Final = (
+    f"unlock it ({VARIABLE}=60 gives you time), or install one: GNOME Keyring, KWallet, KeePassXC\n"
+    "or set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
 )
-_PROBE_ITEM: Final = "doctor-probe"
 _CHILD: Final = (sys.executable, "-P", "-m", "conductor_cli.keys.keyring_process")
 
 
 class KeyringError(KeyMissing):
-    """The keyring did not do what it was asked. `state` says why in one or two words, for a table."""
+    """The keyring did not do what it was asked. `absent`: there is none that could hold a key of ours."""
 
-    def __init__(self, message: str, *, hint: str, state: str) -> None:
-        super().__init__(message, hint=hint)
-        self.state = state
+    def __init__(self, message: str, *, absent: bool = False) -> None:
+        super().__init__(message, hint=_HINT)
+        self.absent = absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyringAnswer:
-    """What a keyring answered: its name, one result for each order, and how long that took."""
+    """What a keyring answered: its name, and one result for each order."""
 
     backend: str
     results: tuple[Any, ...]
-    seconds: float
 
 
-def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str], variable: str) -> KeyringAnswer:
+def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> KeyringAnswer:
     """Have a process of its own ask the keyring; `keyring_process` says what the orders are.
 
-    `variable` is what the hint names as another way. Raises `KeyringError` after at most `keyring_timeout(environ)`.
+    Raises `KeyringError` after at most `keyring_timeout(environ)`.
     """
     seconds = keyring_timeout(environ)
-    alternatives = _ALTERNATIVES.format(variable=variable)
-    began = time.monotonic()
     try:
-        text = _run_child(json.dumps([list(order) for order in orders]) + "\n", environ, seconds)
+        answer = json.loads(_run_child(json.dumps([list(order) for order in orders]) + "\n", environ, seconds))
     except subprocess.TimeoutExpired:
-        raise KeyringError(
-            f"the keyring did not answer within {seconds:g} s",
-            hint=f"unlock or restart it, or give it more time: {VARIABLE}=60\nor set the provider's variable: "
-            f"{variable}",
-            state="no answer",
-        ) from None
+        raise KeyringError(f"the keyring did not answer within {seconds:g} s") from None
     except OSError as error:
-        message = f"the keyring cannot be asked: {error.strerror}"
-        raise KeyringError(message, hint=alternatives, state="none") from None
-    try:
-        answer = json.loads(text)
-        results = tuple(answer["results"])
-        return KeyringAnswer(backend=str(answer["backend"]), results=results, seconds=time.monotonic() - began)
+        raise KeyringError(f"the keyring cannot be asked: {error.strerror}", absent=True) from None
     except ValueError:
-        answer = {"fault": "refused", "message": "it ended without an answer"}
-    except KeyError:
-        pass
-    raise _error_of(answer, alternatives)
+        raise KeyringError("the keyring refused: it ended without an answer") from None
+    if "error" in answer:
+        # A keyring's own words may hold what it was given, and anything else.
+        message = KNOWN_SECRETS.redact(one_line(str(answer["error"]))).rstrip(".")[:240]
+        raise KeyringError(message, absent=bool(answer["absent"]))
+    return KeyringAnswer(backend=str(answer["backend"]), results=tuple(answer["results"]))
 
 
 def keyring_timeout(environ: Mapping[str, str]) -> float:
@@ -115,42 +98,20 @@ def _run_child(request: str, environ: Mapping[str, str], seconds: float) -> str:
             child.wait(1)
 
 
-def _error_of(answer: Mapping[str, Any], alternatives: str) -> KeyringError:
-    name = f" ({answer['backend']})" if answer.get("backend") else ""
-    state = str(answer["fault"])
-    if state == "none":
-        return KeyringError("no working keyring found", hint=alternatives, state=state)
-    if state == "not encrypted":
-        return KeyringError(f"the keyring{name} is a file that is not encrypted", hint=alternatives, state=state)
-    if state == "locked":
-        hint = (
-            f"unlock it; if it asks you first, give it more time: {VARIABLE}=60\n{alternatives.partition(chr(10))[0]}"
-        )
-        return KeyringError(f"the keyring{name} is locked", hint=hint, state=state)
-    message = KNOWN_SECRETS.redact(one_line(str(answer.get("message", "")))).rstrip(".")[:200]
-    return KeyringError(f"the keyring{name} refused: {message}", hint=alternatives, state="refused")
-
-
-def probe_keyring(environ: Mapping[str, str]) -> KeyringAnswer:
-    """Write an item that is no key, read it, remove it, and check that it is gone.
+def probe_keyring(environ: Mapping[str, str]) -> str:
+    """Write an item that is no key, read it, remove it, and check that it is gone; returns the keyring's name.
 
     Raises `KeyringError` and `ConfigError`, after at most twice the time that a keyring may take.
     """
-    variable = "for example OPENAI_API_KEY"
     # Two probes at the same time must not read each other's item.
-    name, text = f"{_PROBE_ITEM}-{secrets.token_hex(4)}", secrets.token_hex(16)
+    name, text = f"doctor-probe-{secrets.token_hex(4)}", secrets.token_hex(16)
     try:
-        answer = ask_keyring([("set", name, text), ("get", name), ("rm", name), ("has", name)], environ, variable)
+        answer = ask_keyring([("set", name, text), ("rm", name), ("get", name)], environ)
     except KeyringError as fault:
-        if fault.state not in (*ABSENT, "no answer"):
+        if not fault.absent:
             with suppress(KeyringError):
-                ask_keyring([("rm", name)], environ, variable)
+                ask_keyring([("rm", name)], environ)
         raise
-    stored, read, _, left = answer.results
-    if not stored or read != text:
-        message = f"the keyring ({answer.backend}) accepts an item and does not give it back"
-        raise KeyringError(message, hint=_ALTERNATIVES.format(variable=variable), state="refused")
-    if left:
-        message = f"the keyring ({answer.backend}) does not remove items: {name} is left in it"
-        raise KeyringError(message, hint="remove it by hand", state="refused")
-    return answer
+    if answer.results[-1] is not None:
+        raise KeyringError(f"the keyring ({answer.backend}) does not remove items: {name} is left in it")
+    return answer.backend

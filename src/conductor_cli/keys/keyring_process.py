@@ -4,8 +4,8 @@ A process of its own, and not a thread, because a keyring is foreign code: it ma
 its process down, or start a helper that outlives it. Run as `python -P -m conductor_cli.keys.keyring_process`: without
 the working directory on its path, where a file `keyring.py` would get every key, and without a key in its arguments.
 
-It reads one JSON line on stdin, `[["get", NAME], ["set", NAME, TEXT], ["has", NAME], ["rm", NAME], …]`, and writes one
-on stdout: `{"backend": …, "results": […]}`, or `{"backend": …, "fault": …, "message": …}` for the first that failed.
+It reads one JSON line on stdin, `[["get", NAME], ["set", NAME, TEXT], ["rm", NAME], …]`, and writes one on stdout:
+`{"backend": …, "results": […]}`, or `{"error": …, "absent": …}` for the first order that failed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, Final
 
 SERVICE: Final = "conductor-llm"
 """What every item of ours in a keyring is filed under, beside the provider's name."""
+
+_NONE: Final = {"error": "no working keyring found", "absent": True}
 
 
 def main() -> None:
@@ -30,40 +32,39 @@ def main() -> None:
 
 
 def answer_request(request: list[list[str]]) -> dict[str, Any]:
-    """Do what is asked, in order, until something fails."""
-    name = ""
+    """Do what is asked, in order, until something fails. `absent` means that no keyring could hold a key of ours."""
+    keyring_name = "the keyring"
     try:
         import keyring
 
         backend = keyring.get_keyring()
         name = str(getattr(backend, "name", "") or type(backend).__name__)
+        keyring_name = f"the keyring ({name})"
         kind = f"{type(backend).__module__}.{type(backend).__name__}"
         if kind in ("keyring.backends.fail.Keyring", "keyring.backends.null.Keyring"):
-            return {"backend": name, "fault": "none", "message": ""}
+            return _NONE
         if "plaintext" in kind.lower():
-            return {"backend": name, "fault": "not encrypted", "message": ""}
-        results = [_run_order(backend, *order) for order in request]
+            return {"error": f"{keyring_name} is a file that is not encrypted", "absent": True}
+        return {"backend": name, "results": [_run_order(backend, *order) for order in request]}
     except Exception as error:  # noqa: BLE001 - keyrings raise whatever their systems do
-        return {"backend": name, "fault": _classify(error), "message": f"{error}" or type(error).__name__}
-    return {"backend": name, "results": results}
+        # Judged by the names of the classes: some keyrings bring classes of their own.
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & {"NoKeyringError", "ModuleNotFoundError", "SecretServiceNotAvailableException"}:
+            return _NONE
+        return {"error": f"{keyring_name} refused: {error or type(error).__name__}", "absent": False}
 
 
-def _run_order(backend: Any, order: str, name: str, text: str = "") -> Any:  # noqa: ANN401 - a keyring, without types
+def _run_order(backend: Any, order: str, name: str, text: str = "") -> str | None:  # noqa: ANN401 - a keyring, without types
+    """What is stored under `name`: before the order for `rm`, after it for `set`, which some keyrings ignore."""
+    password: str | None = backend.get_password(SERVICE, name) if order != "set" else None
     if order == "set":
         backend.set_password(SERVICE, name, text)
-        return backend.get_password(SERVICE, name) == text  # some take a key and never give it back
-    password = backend.get_password(SERVICE, name)
+        password = backend.get_password(SERVICE, name)
+        if password != text:
+            raise ValueError("it accepted an item and does not give it back")
     if order == "rm" and password is not None:
         backend.delete_password(SERVICE, name)
-    return password if order == "get" else password is not None
-
-
-def _classify(error: Exception) -> str:
-    """What went wrong, by the names of the error's classes: some keyrings bring classes of their own."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"NoKeyringError", "ModuleNotFoundError", "SecretServiceNotAvailableException"}:
-        return "none"
-    return "locked" if names & {"KeyringLocked", "LockedException", "PromptDismissedException"} else "refused"
+    return password
 
 
 if __name__ == "__main__":

@@ -14,8 +14,13 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.http import HttpClient
 
-KeyState = Literal["good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed"]
-"""`restricted`: a valid key that may not list models; `failed`: an answer that says nothing about the key."""
+KeyState = Literal[
+    "good", "restricted", "wrong", "expired", "no credit", "rate-limited", "unreachable", "failed", "unreadable"
+]
+"""`restricted`: a valid key that may not list models; `failed`: an answer that says nothing about the key.
+
+`unreadable`: the keyring does not give it, so its provider was not asked.
+"""
 
 LIMIT: Final = 16 * 1024 * 1024
 """The most bytes of an answer: the longest list of models has under 2 MB."""
@@ -42,7 +47,7 @@ class KeyVerdict:
     """What a provider says about a key, after how many seconds; `left` is what the key may still spend, in words."""
 
     state: KeyState
-    seconds: float
+    seconds: float = 0.0
     message: str = ""
     hint: str = ""
     left: str = ""

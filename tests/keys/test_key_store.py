@@ -1,4 +1,4 @@
-"""The list of kept keys: what is in it, who may read it, and what it says when it is broken."""
+"""The list of stored keys: what is in it, who may read it, and what it says when it is broken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.redact import REDACTED
-from conductor_cli.keys import key_index
 from conductor_cli.keys.key_store import KeyStore
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
@@ -26,14 +25,13 @@ def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Pat
     """Kept, read and removed with the null keyring; the file has the mode 0600, its directory 0700."""
     place = tmp_path / "data"
     entry = safe(place).set("openai", URL, KEY, plaintext=True)
-    assert (entry.where, entry.backend) == ("file", "")
+    assert entry.where == "file"
     path = place / "keys.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert place.stat().st_mode & 0o777 == 0o700
     assert safe(place)("openai", URL + "/") == KEY
     assert safe(place)("openai", "https://evil.example/v1") is None
     assert safe(place)("mistral", URL) is None
-    assert safe(place).states() == ({"openai": "stored"}, None)
     assert sorted(item.name for item in place.iterdir()) == [".keys.json.lock", "keys.json"]
     safe(place).remove("openai")
     assert KEY not in path.read_text()
@@ -48,7 +46,7 @@ def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """A key that other users may have read is reported, with what to do."""
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
-    path = key_index.index_path(tmp_path)
+    path = safe(tmp_path).path
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="other users can read it") as error:
         safe(tmp_path)("openai", URL)
@@ -64,7 +62,7 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     """What is no list of ours is an error that names the file; nothing is written over it."""
-    path = key_index.index_path(tmp_path)
+    path = safe(tmp_path).path
     path.write_text(text)
     with pytest.raises(ConfigError, match="is damaged"):
         safe(tmp_path).entries()
@@ -90,8 +88,8 @@ def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
     """Storing it again in a file does not depend on a keyring that has disappeared."""
-    kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring", "backend": "x"}
-    key_index.index_path(tmp_path).write_text(json.dumps({"keys": {"openai": kept}}))
+    kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
+    safe(tmp_path).path.write_text(json.dumps({"keys": {"openai": kept}}))
     safe(tmp_path).set("openai", URL, KEY, plaintext=True)
     assert safe(tmp_path)("openai", URL) == KEY
     assert safe(tmp_path).entries()["openai"].where == "file"
