@@ -7,7 +7,6 @@ from typing import Final
 
 from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.converters import SETS
-from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import NAMES
 from conductor_cli.keys.entry import PROVIDERS
 from conductor_cli.models.catalog import kinds
@@ -18,7 +17,6 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "config get SECTION.KEY": tuple(SETTINGS_BY_NAME),
     "config set SECTION.KEY": tuple(SETTINGS_BY_NAME),
     "eval --from": tuple(SETS),
-    "eval --scorer": tuple(SCORERS),
     "eval --systems": NAMES,
     "keys set PROVIDER": PROVIDERS,
     "keys rm PROVIDER": PROVIDERS,

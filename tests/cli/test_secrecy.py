@@ -200,7 +200,7 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
     case = {"id": "1", "question": f"Is {KEY} good?", "answer": "7", "scorer": "number", "tags": ["keys"]}
     cases.write_text(json.dumps(case) + "\n")
     asked = ("--debug", "eval", cases, "--systems", "alone", "--yes", "--html", report)
-    shown = [keyed.inside(*asked), keyed.inside("eval", "--rescore", "last", "--json")]
+    shown = [keyed.inside(*asked), keyed.inside("eval", "--show", "last", "--json")]
     assert [done.code for done in shown] == [0, 0], [done.err for done in shown]
     assert f"Bearer {KEY}" in sent(keyed)
     [copy] = keyed.home.rglob("cases.jsonl")

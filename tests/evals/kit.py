@@ -25,8 +25,8 @@ from conductor_cli.run import Conductor
 NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
 ALL = (
-    "alone:ann", "alone:bob", "alone:cyd", "best-worker", "random", "keyword", "reflection", "vote", "moa", "pipeline",
-    "best-routing", "conductor-mini", "conductor", "conductor-ultra", "conductor-recursion",
+    "alone:ann", "alone:bob", "alone:cyd", "best-worker", "keyword", "reflection", "vote", "moa", "best-routing",
+    "conductor-mini", "conductor", "conductor-ultra",
 )  # fmt: skip
 
 
@@ -91,8 +91,9 @@ def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Condu
 def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
-        source="sums", hash=hash_cases(asked), case_count=len(asked), systems=ready, pool=by.pool, **fields
-    )
+        source="sums", hash=hash_cases(asked), case_count=len(asked), systems=ready, workers=by.pool.names,
+        identity={"systems": list(ready)}, **fields,
+    )  # fmt: skip
 
 
 def make_evaluation(
@@ -120,12 +121,10 @@ async def run_all(stored: Evaluation, systems: Sequence[System], by: Conductor, 
 
 
 def untimed(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Outcomes without what a clock says and where they stand."""
+    """Outcomes without what a clock says, in the order of systems and cases."""
     return [
-        replace(
-            o, seconds=0.0, trace="", usage=replace(o.usage, seconds=0.0), planning=replace(o.planning, seconds=0.0)
-        )
-        for o in outcomes
+        replace(o, seconds=0.0, usage=replace(o.usage, seconds=0.0), planning=replace(o.planning, seconds=0.0))
+        for o in sorted(outcomes, key=lambda o: (o.system, o.case))
     ]
 
 

@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from conductor_cli.evals.builtin import COUNT, make_basics
+from conductor_cli.core.errors import UsageError
+from conductor_cli.evals.builtin import COUNT, MAX_COUNT, make_basics
 from conductor_cli.evals.cases import Case, check_case, is_correct
 
 MANY = make_basics(600, seed=3)
@@ -33,10 +34,11 @@ def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
 
 
 def test_the_seed_determines_the_cases() -> None:
-    """The same seed gives the same cases, another one others; a smaller set is the start of a larger one."""
+    """The same seed gives the same cases, another one hardly any of them; a smaller set begins a larger one."""
     assert make_basics(seed=1) == make_basics(seed=1)
     assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
-    assert not {case.question for case in make_basics(seed=1)} & {case.question for case in make_basics(seed=2)}
+    one, other = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))
+    assert len(one & other) < 5
 
 
 def test_every_kind_of_question_has_ten_cases() -> None:
@@ -63,9 +65,6 @@ def test_sums_and_units_have_the_right_answer() -> None:
     for case in of("math", "seconds"):
         hours, minutes, seconds = map(int, re.findall(r"\d+", case.question))
         assert (hours * 60 + minutes) * 60 + seconds == int(case.answer)
-    for case in of("math", "millimetres"):
-        metres, centimetres, millimetres = map(int, re.findall(r"\d+", case.question))
-        assert (metres * 100 + centimetres) * 10 + millimetres == int(case.answer)
 
 
 def test_json_documents_contain_the_answer() -> None:
@@ -97,16 +96,12 @@ def test_letter_questions_have_the_right_answer() -> None:
         quoted = re.findall(r'"([^"]+)"', case.question)
         if "backwards" in case.question:
             assert "".join(reversed(quoted[0])) == case.answer
-        elif "alphabetical" in case.question:
-            assert "".join(sorted(quoted[0])) == case.answer
         else:
             assert Counter(quoted[1])[quoted[0]] == int(case.answer)
 
 
-def test_too_many_cases_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A set without enough different questions raises an error instead of looping forever."""
-    from conductor_cli.evals import builtin
-
-    monkeypatch.setattr(builtin, "SKILLS", (("math", lambda _: ("one", "1", "number")),))
-    with pytest.raises(ValueError, match="has only about"):
-        make_basics(2)
+def test_too_many_cases_are_an_error() -> None:
+    """Up to the limit every question is different."""
+    assert len(make_basics(MAX_COUNT)) == MAX_COUNT
+    with pytest.raises(UsageError, match=r"has at most 6,000 cases"):
+        make_basics(MAX_COUNT + 1)

@@ -12,7 +12,6 @@ from conductor_cli.core.usage import Price
 from conductor_cli.evals.cost import Budget
 from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import cases, conductor, make_evaluation, pool, run_all
-from tests.evals.sample_outcomes import outcomes
 
 PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))
 """A dollar a token that is written."""
@@ -29,10 +28,10 @@ def test_no_run_starts_that_could_exceed_the_limit_with_those_in_progress() -> N
     """Each run in progress is assumed to cost as much as the most expensive one so far."""
     budget = Budget(Decimal(10), expected=Decimal(2))
     assert [budget.start() for _ in range(6)] == [True] * 5 + [False]
-    budget.finish(outcomes("a", "+", cost="5")[0])
+    budget.finish(Decimal(5))
     assert not budget.start(), "four under way may cost 5 each"
     for _ in range(4):
-        budget.finish(outcomes("a", "+", cost="1")[0])
+        budget.finish(Decimal(1))
     assert (budget.spent, budget.exhausted) == (Decimal(9), False)
     assert [budget.start(), budget.start()] == [True, False]
     budget.finish(None)
@@ -43,7 +42,7 @@ def test_a_single_run_may_start_until_the_limit_is_reached() -> None:
     """However expensive runs are expected to be: the cost is known only afterwards."""
     budget = Budget(Decimal(1), expected=Decimal(100))
     assert budget.start()
-    budget.finish(outcomes("a", "+", cost="1")[0])
+    budget.finish(Decimal(1))
     assert budget.exhausted
     assert not budget.start()
 

@@ -12,10 +12,11 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.evals import html_report
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
-from conductor_cli.evals.report import make_report
-from tests.evals.kit import pool
+from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.storage import EvaluationSpec
+from conductor_cli.evals.summary import summarize
 from tests.evals.sample_outcomes import outcomes
-from tests.evals.test_report import SPEC, report
+from tests.evals.test_report import SPEC, summary
 
 if TYPE_CHECKING:
     import pytest
@@ -46,7 +47,7 @@ class Reader(HTMLParser):
 
 def test_the_page_needs_nothing_else() -> None:
     """No script, link, image or address: the file alone is the report, and its policy forbids the rest."""
-    text = render_html(report())
+    text = render_html("e1", SPEC, summary())
     read = Reader(text)
     assert read.open == []
     names = {name for name, _ in read.tags}
@@ -58,6 +59,10 @@ def test_the_page_needs_nothing_else() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def page(spec: EvaluationSpec, made: list[Outcome], asked: list[Case] | None = None) -> str:
+    return render_html("e1", spec, summarize(made, spec.systems), asked or (), made)
+
+
 def page_of(text: str) -> str:
     """A page in which every name, question, answer, tag and error is `text`."""
     made = [
@@ -65,10 +70,10 @@ def page_of(text: str) -> str:
         for item in outcomes(text, "+-!")
     ]
     spec = replace(
-        SPEC, source=text, systems=(text,), pool=pool(text), conductor=text, notes=(text,), time=text, hash=text
+        SPEC, source=text, systems=(text,), workers=(text,), conductor=text, notes=(text,), time=text, hash=text
     )
     asked = [Case(id=str(number), question=text, answer=text) for number in (1, 2, 3)]
-    return render_html(make_report(text, spec, made), asked, made)
+    return page(spec, made, asked)
 
 
 def test_markup_in_texts_adds_no_element() -> None:
@@ -86,19 +91,19 @@ def test_a_key_is_redacted_before_a_text_is_cropped(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(html_report, "KNOWN_SECRETS", secrets)
     answer = "x" * (MAX_TEXT - 10) + "sk-planted-0123456789"
     made = [replace(item, answer=answer) for item in outcomes("alone:one", "+")]
-    page = render_html(make_report("", SPEC, made), [Case(id="1", question="q", answer="a")], made)
-    assert "sk-planted" not in page
-    assert "[key]" in page
+    text = page(SPEC, made, [Case(id="1", question="q", answer="a")])
+    assert "sk-planted" not in text
+    assert "[key]" in text
 
 
-def plots(page: str) -> list[ET.Element]:
+def plots(text: str) -> list[ET.Element]:
     """The drawings of a page, which must be well-formed."""
-    return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+    return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
 
 
 def test_the_plots_show_each_system_with_its_figures() -> None:
     """Each system is a mark with its figures as tooltip, and higher the more cases it got right."""
-    drawings = plots(render_html(report()))
+    drawings = plots(render_html("e1", SPEC, summary()))
     assert len(drawings) == 2
     for svg in drawings:
         titles = [found.text or "" for found in svg.iter("title")]
@@ -110,24 +115,23 @@ def test_the_plots_show_each_system_with_its_figures() -> None:
     assert height["alone:one"] > height["alone:two"] > height["conductor"]
 
 
-def test_systems_at_one_point_share_a_label() -> None:
-    """Two that cost and reach the same are both named; one elsewhere has its own number."""
-    made = [*outcomes("one", "+-"), *outcomes("two", "+-"), *outcomes("three", "++", tokens=90)]
-    page = render_html(make_report("", replace(SPEC, systems=("one", "two", "three")), made))
-    labels = [text.text for text in plots(page)[1].iter("text") if text.get("class") == "value"]
-    assert labels == ["1, 2", "3"]
+def test_costs_are_compared_in_dollars_only_if_every_price_is_known() -> None:
+    """Tokens are used if a price is unknown, or if everything is free."""
+    for costs, unit in ((("0.1", "0"), "US dollars"), (("0", "0"), "tokens"), (("0.1", None), "tokens")):
+        made = [*outcomes("one", "+", cost=costs[0]), *outcomes("two", "+", cost=costs[1])]
+        assert f"Accuracy against {unit} a question" in page(replace(SPEC, systems=("one", "two")), made)
 
 
 def test_a_page_without_any_judged_case_is_well_formed() -> None:
     """A report in which everything failed is still a page."""
-    text = render_html(make_report("", replace(SPEC, systems=("moa",)), outcomes("moa", "!!")))
+    text = page(replace(SPEC, systems=("moa",)), outcomes("moa", "!!"))
     assert Reader(text).open == []
 
 
 def test_long_answers_and_many_cases_are_cut() -> None:
     """The page is bounded, and says what it leaves out."""
     asked = [Case(id=str(number), question="q" * (MAX_TEXT + 7), answer="w") for number in range(MAX_CASES + 3)]
-    text = render_html(report(), asked)
+    text = render_html("e1", SPEC, summary(), asked)
     assert "(7 characters more)" in text
     assert f"the first {MAX_CASES} of {MAX_CASES + 3}" in text
     assert text.count("<details>") == MAX_CASES

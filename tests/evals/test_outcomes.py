@@ -34,7 +34,7 @@ from tests.servers import SeenStep, Wire, delta, loopback, usage
 def outcome_of(name: str, **fields: Any) -> Any:
     by = conductor(**fields)
     (system,) = select_systems([name], by, cases=[case()])
-    plan = None if system.plan is None else system.plan(case(), None)  # type: ignore[arg-type]
+    plan = None if system.plan is None else system.plan(case())
     run, events = play(system.configure(by), Question(text=case().question), plan=plan)
     return judge_run(system, case(), run.trace, events)
 
@@ -93,11 +93,11 @@ def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
     """At any depth."""
     models = {"ann": worker_model("ann"), "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]])}
     plans = ScriptedModel([["B | - | Do it."], ["B | 0 | Do it again."]])
-    outcome = outcome_of("conductor-recursion", models=models, model=plans)
+    outcome = outcome_of("conductor-ultra", models=models, model=plans)
     assert outcome.verdict in {"right", "wrong"}
     models["bob"] = ScriptedModel([["3"], [ModelError("broken", "cut off")]])
     outcome = outcome_of(
-        "conductor-recursion", models=models, model=ScriptedModel([["B | - | Do it."], ["B | 0 | Again."]])
+        "conductor-ultra", models=models, model=ScriptedModel([["B | - | Do it."], ["B | 0 | Again."]])
     )
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 

@@ -9,15 +9,20 @@ from itertools import pairwise
 import pytest
 
 from conductor_cli.core.table import render_rows
-from conductor_cli.evals.report import Report, ReportTable, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.report import ReportTable, report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import Summary, summarize
-from tests.evals.kit import pool
 from tests.evals.sample_outcomes import outcomes
 
 SYSTEMS = ("alone:one", "alone:two", "conductor")
 SPEC = EvaluationSpec(
-    source="made.jsonl", hash="ab" * 32, case_count=4, seed=1, systems=SYSTEMS, pool=pool("one", "two")
+    source="made.jsonl",
+    hash="ab" * 32,
+    case_count=4,
+    seed=1,
+    systems=SYSTEMS,
+    workers=("one", "two"),
+    identity={},
 )
 ESSENTIAL = {"SYSTEM", "RIGHT", "95 %", "TOKENS", "CALLS"}
 
@@ -29,11 +34,7 @@ def summary(cost: str | None = "0.0123") -> Summary:
         for item in outcomes("conductor", "++-!", tokens=120, calls=3, cost=cost)
     ]
     made = [*outcomes("alone:one", "+---", cost=cost), *outcomes("alone:two", "++--", cost=cost), *auto]
-    return summarize(made, systems=SYSTEMS, best_by_card="alone:one")
-
-
-def report(cost: str | None = "0.0123", **fields: object) -> Report:
-    return Report(id="e1", spec=replace(SPEC, **fields), summary=summary(cost))  # type: ignore[arg-type]
+    return summarize(made, SYSTEMS)
 
 
 def heads(table: ReportTable, width: int) -> set[str]:
@@ -62,20 +63,18 @@ def test_the_table_has_every_figure() -> None:
     """Without a width nothing is left out."""
     table = system_table(summary())
     auto = dict(zip((column.head for column in table.columns), table.rows[2], strict=True))
-    assert auto["VS CARD"].startswith("+33.3 (")
     assert auto["VS BEST"].startswith("+0.0 (")
-    del auto["VS CARD"], auto["VS BEST"]
+    del auto["VS BEST"]
     assert auto == {
         "SYSTEM": "conductor", "RIGHT": "66.7", "95 %": "20.8-93.9", "FAILED": "1", "VALID": "66.7",
-        "IF VALID": "50.0", "TOKENS": "120", "IN": "60.0", "OUT": "60.0", "CONDUCTOR": "0.0", "CALLS": "3.0",
-        "COST": "$0.0123", "SECONDS": "1.5", "P95": "1.5",
+        "TOKENS": "120", "CONDUCTOR": "0.0", "CALLS": "3.0", "COST": "$0.0123", "SECONDS": "1.5", "P": "1.000",
     }  # fmt: skip
 
 
 def test_columns_without_any_figure_are_left_out() -> None:
-    """Without plans, failures or a card there are no empty columns."""
+    """Without plans, failures or a single worker there are no empty columns."""
     columns = {column.head for column in system_table(summarize(outcomes("moa", "+-"), systems=["moa"])).columns}
-    assert not {"FAILED", "VALID", "CONDUCTOR", "VS CARD", "VS BEST"} & columns
+    assert not {"FAILED", "VALID", "CONDUCTOR", "VS BEST", "P"} & columns
 
 
 def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
@@ -98,27 +97,26 @@ def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
 
 
 def test_the_notes_say_which_best_worker_is_meant() -> None:
-    """The best worker by card and the best on these cases are told apart, and failed cases are counted."""
-    notes = "\n".join(report_notes(report(notes=("left out: conductor-mini",))))
+    """They name it, and count failed cases."""
+    notes = "\n".join(report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary()))
     assert "4 cases of made.jsonl, seed 1" in notes
-    assert "VS CARD: points above alone:one (25.0), the best worker by its card" in notes
-    assert "VS BEST: points above alone:two (50.0), the worker that did best on these cases" in notes
+    assert "VS BEST: points above alone:two (50.0), the single worker that did best on these cases" in notes
     assert "failed cases, which are in no share: conductor 1" in notes
     assert notes.endswith("left out: conductor-mini")
 
 
 def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     """Numbers as numbers, money as text, unknown values as null."""
-    data = json.loads(json.dumps(report_json(report())))
+    data = json.loads(json.dumps(report_json("e1", SPEC, summary())))
     auto = data["systems"][2]
     assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
-    assert data["best_worker"] == {"by_card": "alone:one", "in_hindsight": "alone:two"}
+    assert data["best_worker"] == "alone:two"
     assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
     assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
-    assert auto["plans"]["rate"] == 2 / 3
-    assert auto["total"] == {"tokens": 480, "calls": 12, "unpriced": 0, "cost": "0.0492"}
-    assert auto["versus_card"]["system"] == "alone:one"
+    assert auto["valid_plans"]["accuracy"] == 2 / 3
+    assert [auto["total"][key] for key in ("tokens_in", "calls", "unpriced", "cost")] == [240, 12, 0, "0.0492"]
+    assert auto["versus_best"]["other"] == "alone:two"
     assert auto["tags"] == {"letters": {key: auto[key] for key in ("accuracy", "interval", "right", "n")}}
-    assert data["systems"][0]["plans"] is None
-    unknown = report_json(report(None))["systems"][0]
+    assert data["systems"][0]["valid_plans"] is None
+    unknown = report_json("e1", SPEC, summary(None))["systems"][0]
     assert (unknown["cost"], unknown["unpriced"], unknown["total"]["cost"]) == (None, 4, None)

@@ -13,6 +13,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError, PolicyError
+from conductor_cli.core.estimate import Estimate
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
@@ -297,11 +298,11 @@ def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
     """From one step of the cheapest worker to all steps of the most expensive one, for every plan."""
     recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
     whole = estimate_cost(tasks(recipe), POOL)
-    assert (whole.runs, whole.calls) == (80, (80, 400))
-    assert Decimal(0) < whole.cost[0] < whole.cost[1]
+    assert (whole.runs, whole.low.calls, whole.high.calls) == (80, 80, 400)
+    assert Decimal(0) < whole.low.cost[0] < whole.high.cost[1]
     assert estimate_cost(tasks(recipe), POOL, begin=5).runs == 40
     none = estimate_cost(tasks(recipe), POOL, begin=10)
-    assert (none.runs, none.calls, none.cost) == (0, (0, 0), (Decimal(0), Decimal(0)))
+    assert (none.runs, none.low, none.high) == (0, Estimate(), Estimate())
 
 
 # What it runs on

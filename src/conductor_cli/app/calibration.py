@@ -18,7 +18,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.evals import builtin
 from conductor_cli.evals.cases import Case, hash_cases
 from conductor_cli.evals.storage import Evaluation
-from conductor_cli.evals.summary import SystemSummary, summarize
+from conductor_cli.evals.summary import SystemResult, summarize
 from conductor_cli.evals.systems import ALONE
 
 
@@ -105,23 +105,24 @@ def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[li
     return cards, notes
 
 
-def _make_card(worker: Worker, system: SystemSummary, calibration: Calibration) -> MeasuredCard:
-    usage, n = system.usage, system.accuracy.n
+def _make_card(worker: Worker, system: SystemResult, calibration: Calibration) -> MeasuredCard:
     strengths = {
         tag: Strength(
             right=share.right, n=share.n, low=round(share.interval.low, 4), high=round(share.interval.high, 4)
         )
         for tag, share in system.tags.items()
+        if share.interval is not None
     }
     return MeasuredCard(
         worker=worker.name, kind=worker.kind, key=worker_key(worker), hash=calibration.hash,
         source=f"{calibration.source}, seed {calibration.seed}",
         # A card may be shared, so it does not hold a path of this machine.
         model=Path(worker.model).name if worker.kind == "llama" else worker.model,
-        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", right=system.accuracy.right, n=n, failed=system.failed,
-        strengths=strengths, tokens_in=round(usage.tokens_in / n, 2), tokens_out=round(usage.tokens_out / n, 2),
-        seconds=round(system.mean_seconds or 0.0, 4), cost=system.cost if not usage.unpriced else None,
-        price=worker.price,
+        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", right=system.accuracy.right, n=system.accuracy.n,
+        failed=system.failed,
+        strengths=strengths, tokens_in=round(system.tokens_in or 0.0, 2),
+        tokens_out=round(system.tokens_out or 0.0, 2), seconds=round(system.seconds or 0.0, 4),
+        cost=system.cost if not system.unpriced else None, price=worker.price,
     )  # fmt: skip
 
 

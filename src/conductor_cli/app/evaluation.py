@@ -9,28 +9,25 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Final
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, UsageError
+from conductor_cli.core.serialization import dump
 from conductor_cli.evals.builtin import COUNT, NAME, make_basics
 from conductor_cli.evals.cases import Case, hash_cases, read_cases
 from conductor_cli.evals.converters import convert
-from conductor_cli.evals.cost import Budget, CostEstimate, check_prices_known, estimate_cost, is_free, skips
+from conductor_cli.evals.cost import Budget, CostEstimate, check_prices_known, estimate_cost, is_free
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.routing import best_worker
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import Evaluation, EvaluationSpec, spec_differences
-from conductor_cli.evals.systems import ALONE, BEST_WORKER, System, available_workers, ranking_notes, select_systems
+from conductor_cli.evals.storage import Evaluation, EvaluationSpec
+from conductor_cli.evals.systems import System, ranking_notes, select_systems, split_names
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.response_cache import model_identity
+from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
-
-MAX_BUILTIN: Final = 20_000
-"""The most cases of `basics`: more take long to make and measure nothing better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +53,12 @@ class EvaluationRequest:
 class PreparedEvaluation:
     """An evaluation whose models are open.
 
-    `stored` is the one that is continued, `done` of `spec.runs` runs are finished. `estimate` is None if nothing will
-    cost anything. The budget is that of the day, not of the request, if `daily_limit`.
+    `stored` is the one that is continued, of which `done` runs are finished. `estimate` is None if nothing will cost
+    anything. The budget is that of the day, not of the request, if `daily_limit`.
     """
 
     request: EvaluationRequest
-    opened: OpenedConductor
+    conductor: Conductor
     systems: tuple[System, ...]
     spec: EvaluationSpec
     stored: Evaluation | None
@@ -78,7 +75,7 @@ class PreparedEvaluation:
     def run(self, evaluation: Evaluation) -> AsyncGenerator[Outcome, None]:
         """Run what is left, and yield each outcome."""
         return evaluate(
-            evaluation, self.systems, self.opened.conductor, parallel=self.request.parallel, budget=self.budget,
+            evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget,
             retry=self.request.resume is not None,
         )  # fmt: skip
 
@@ -91,15 +88,16 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     run, or if `request.resume` was started with something else; `PolicyError` if a cost limit cannot be enforced.
     """
     opened, planner_error = await _open_models(request, settings)
+    conductor = opened.conductor
     try:
         keywords = rehearsal.skill_keywords() if request.rehearsal else None
-        found = select_systems(request.systems, opened.conductor, cases=request.cases, keywords=keywords)
+        found = select_systems(request.systems, conductor, cases=request.cases, keywords=keywords)
         systems = tuple(system for system in found if not system.missing)
         if not systems:
             if planner_error is not None and all(system.plan is None for system in found):
                 raise planner_error
             raise UsageError(f"none of these systems can run: {found[0].name}: {found[0].missing}")
-        notes = [*_left_out(found, planner_error), *ranking_notes(opened.conductor)]
+        notes = [*_left_out(found, planner_error), *ranking_notes(conductor)]
         if settings.cards.problem and not request.rehearsal:
             notes.append(settings.cards.problem)
         spec = _make_spec(request, opened, systems, tuple(notes))
@@ -107,11 +105,10 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
         outcomes = stored.outcomes() if stored is not None else ()
         # An automatic continuation leaves failed cases as they are; only `--resume` retries them.
-        done = [o for o in outcomes if o.verdict != "failed" or request.resume is None]
+        done = {(o.system, o.case) for o in outcomes if o.verdict != "failed" or request.resume is None}
         estimate = None
-        if len(done) < spec.runs and not is_free(opened.conductor, systems):
-            cases_done = {s.name: frozenset(o.case for o in done if o.system == s.name) for s in systems}
-            estimate = estimate_cost(systems, request.cases, opened.conductor, cases_done)
+        if len(done) < spec.runs and not is_free(conductor, systems):
+            estimate = estimate_cost(systems, request.cases, conductor, done)
 
         spent = stored.spent() if stored is not None else Decimal(0)
         limit, daily_limit = request.max_cost, False
@@ -121,11 +118,12 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             limit, daily_limit = spent + left, True
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None:
-            check_prices_known(opened.conductor, systems)
-        costs = [outcome.usage.cost or Decimal(0) for outcome in outcomes]
-        expected = max(costs, default=estimate.per_run if estimate is not None else Decimal(0))
+            check_prices_known(conductor, systems)
+        expected = max([outcome.usage.cost or Decimal(0) for outcome in outcomes], default=Decimal(0))
+        if estimate is not None and not outcomes:
+            expected = estimate.low.cost[0] / estimate.runs
         yield PreparedEvaluation(
-            request=request, opened=opened, systems=systems, spec=spec, stored=stored, done=len(done),
+            request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
             budget=Budget(limit, spent=spent, expected=expected), daily_limit=daily_limit, estimate=estimate,
         )  # fmt: skip
     finally:
@@ -134,8 +132,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, ConductorError | None]:
     """The models, and why the conductor model is missing if a system wants it: the others can run without."""
-    names = request.systems.split(",") if isinstance(request.systems, str) else request.systems
-    planning = any(name.strip() == "all" or name.strip().startswith("conductor") for name in names)
+    planning = any(name == "all" or name.startswith("conductor") for name in split_names(request.systems))
 
     async def open_models(*, planning: bool) -> OpenedConductor:
         # The limit of the day is part of the evaluation's budget, so single runs are not held to it.
@@ -168,35 +165,33 @@ def _make_spec(
     request: EvaluationRequest, opened: OpenedConductor, systems: Sequence[System], notes: tuple[str, ...]
 ) -> EvaluationSpec:
     conductor, planner = opened.conductor, opened.planner
-    names = tuple(system.name for system in systems)
-    # Stored with the evaluation, because the cards may have changed when its report is printed again.
-    workers, best_by_card = available_workers(conductor), ""
-    if any(worker.card.strengths for worker in workers):
-        candidates = (f"{ALONE}:{best_worker(workers).name}", BEST_WORKER)
-        best_by_card = next((name for name in candidates if name in names), "")
+    names, hashed = tuple(system.name for system in systems), hash_cases(request.cases)
+    planner_id = model_identity(planner) if planner is not None else ""
+    identity = {
+        "cases": (request.source, hashed), "systems": names, "seed": request.seed,
+        # No header of a worker is stored, as it may be a key; the identity of its model has a hash of them.
+        "workers or cards": (conductor.pool.public(), [model_identity(worker) for worker in conductor.pool]),
+        "conductor": (planner_id, conductor.name) if planner is not None else None,
+        "profile": conductor.profile.name if planner is not None else None,
+        "limits": conductor.limits, "timeouts": conductor.timeouts,
+    }  # fmt: skip
     return EvaluationSpec(
-        source=request.source, hash=hash_cases(request.cases), case_count=len(request.cases), systems=names,
-        planned_systems=tuple(system.name for system in systems if system.plan is None),
-        runs=sum(not skips(system, case) for system in systems for case in request.cases), seed=request.seed,
-        pool=conductor.pool, model_ids={worker.name: model_identity(worker) for worker in conductor.pool},
-        planner_id=model_identity(planner) if planner is not None else "",
-        conductor=conductor.name if planner is not None else "",
-        profile=conductor.profile.name if planner is not None else "",
-        limits=conductor.limits, timeouts=conductor.timeouts, rehearsal=request.rehearsal,
-        best_by_card=best_by_card, notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        source=request.source, hash=hashed, case_count=len(request.cases), systems=names,
+        workers=conductor.pool.names, seed=request.seed, planner_id=planner_id,
+        conductor=conductor.name if planner is not None else "", identity=dump(identity), rehearsal=request.rehearsal,
+        notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 
 
 def _find_interrupted(request: EvaluationRequest, spec: EvaluationSpec, settings: Settings) -> Evaluation | None:
     """The evaluation to continue: the one that the user named, else the newest equal one that is unfinished."""
     if request.resume is not None:
-        differences = spec_differences(request.resume.spec, spec)
+        differences = request.resume.spec.differences(spec)
         if differences:
             message = f"{request.resume.id} was started with other {', '.join(differences)}"
             raise UsageError(message, hint="start a new evaluation, or restore what has changed")
         return request.resume
-    equal = (found for found in stored_evaluations(settings) if not spec_differences(found.spec, spec))
-    newest = next(equal, None)
+    newest = next((found for found in stored_evaluations(settings) if not found.spec.differences(spec)), None)
     return newest if newest is not None and len(newest.outcomes()) < spec.runs else None
 
 
@@ -213,44 +208,17 @@ def _remaining_today(settings: Settings) -> Decimal | None:
 # Stored evaluations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationListing:
-    """A stored evaluation in a list. `spec` and `outcomes` are None if they cannot be read."""
-
-    id: str
-    spec: EvaluationSpec | None = None
-    outcomes: int | None = None
-
-
 def evaluations_directory(settings: Settings) -> Path:
     """Where evaluations are stored."""
     return settings.paths.state / "evals"
 
 
-def _directories(settings: Settings) -> list[Path]:
-    """The newest first: names begin with the time."""
-    place = evaluations_directory(settings)
-    return sorted((path for path in place.iterdir() if path.is_dir()), reverse=True) if place.is_dir() else []
-
-
 def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
-    """All stored evaluations that can be read, the newest first."""
-    for path in _directories(settings):
+    """All stored evaluations that can be read, the newest first: names begin with the time."""
+    place = evaluations_directory(settings)
+    for path in sorted(place.iterdir(), reverse=True) if place.is_dir() else ():
         with suppress(ConductorError):
             yield Evaluation(path)
-
-
-def list_evaluations(settings: Settings) -> list[EvaluationListing]:
-    """All stored evaluations, the newest first, including damaged ones."""
-    listings = []
-    for path in _directories(settings):
-        spec = outcomes = None
-        with suppress(ConductorError):
-            evaluation = Evaluation(path)
-            spec = evaluation.spec
-            outcomes = len(evaluation.outcomes())
-        listings.append(EvaluationListing(id=path.name, spec=spec, outcomes=outcomes))
-    return listings
 
 
 def find_evaluation(name: str, settings: Settings) -> Evaluation:
@@ -271,7 +239,7 @@ def resume_request(evaluation: Evaluation) -> EvaluationRequest:
     """The request that continues a stored evaluation."""
     spec = evaluation.spec
     return EvaluationRequest(
-        source=spec.source, cases=evaluation.cases(), systems=spec.systems, seed=spec.seed, workers=spec.pool.names,
+        source=spec.source, cases=evaluation.cases(), systems=spec.systems, seed=spec.seed, workers=spec.workers,
         resume=evaluation, rehearsal=spec.rehearsal,
     )  # fmt: skip
 
@@ -287,13 +255,7 @@ def load_cases(source: str, *, form: str | None, count: int | None, seed: int) -
     if source == rehearsal.NAME and form is None:
         return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
     if source == NAME and form is None:
-        if (count or 0) > MAX_BUILTIN:
-            raise UsageError(f"--n {count}: {source} has at most {MAX_BUILTIN:,} cases", hint="ask for fewer")
-        try:
-            return source, make_basics(count or COUNT, seed)
-        except ValueError as error:
-            raise UsageError(f"--n {count}: {error}", hint="ask for fewer") from None
-
+        return source, make_basics(count or COUNT, seed)
     path = Path(source).expanduser()
     if form is not None:
         cases = convert(form, path, seed)

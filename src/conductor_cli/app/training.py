@@ -249,7 +249,7 @@ class Training:
         text = "; ".join(estimate.lines())
         if limit is None:
             return text
-        early = ", which ends the training before all steps are done" if limit < estimate.cost[0] else ""
+        early = ", which ends the training before all steps are done" if limit < estimate.low.cost[0] else ""
         return f"{text}; at most ${limit}{early}"
 
     # What the checks have found

@@ -12,19 +12,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from conductor_cli.app.evaluation import (
-    EvaluationListing,
     EvaluationRequest,
     PreparedEvaluation,
     find_evaluation,
-    list_evaluations,
     load_cases,
     open_evaluation,
     resume_request,
+    stored_evaluations,
 )
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
 from conductor_cli.app.worker_selection import without_pool
@@ -47,10 +46,9 @@ from conductor_cli.core.formatting import format_money, format_time
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.report import make_report, report_json, report_notes, system_table, tag_table
-from conductor_cli.evals.runner import rescore as rescore_evaluation
-from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.evals.report import report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.storage import Evaluation
+from conductor_cli.evals.summary import summarize
 
 LIMIT: Final = 6
 INTERRUPTED: Final = 130
@@ -84,11 +82,8 @@ From = Annotated[
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="ID|last", help="Continue an evaluation and retry failed cases.")
 ]
-Rescore = Annotated[
-    str | None, typer.Option("--rescore", metavar="ID|last", help="Score the stored answers again, without any call.")
-]
-Scorer = Annotated[
-    str | None, typer.Option("--scorer", metavar="NAME", help="With --rescore: override every case's scorer.")
+Show = Annotated[
+    str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")]
 MaxCost = Annotated[
@@ -113,8 +108,7 @@ def evaluate(
     form: From = None,
     parallel: opt.ParallelRuns = 8,
     resume: Resume = None,
-    rescore: Rescore = None,
-    scorer: Scorer = None,
+    show: Show = None,
     html: Html = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
@@ -131,11 +125,10 @@ def evaluate(
     settings = load_settings(os.environ, flags, context.obj.config)
     _check_options(context)
     if list_:
-        _print_list(list_evaluations(settings), json=json)
+        _print_list(settings, json=json)
         return
-    if rescore is not None:
-        evaluation = find_evaluation(rescore, settings)
-        _print_report(evaluation, _rescore(evaluation, scorer or ""), html=html, json=json)
+    if show is not None:
+        _print_report(find_evaluation(show, settings), html=html, json=json)
         return
     if resume is not None:
         # The workers of the evaluation count, not those of a pool that is in use now.
@@ -153,35 +146,31 @@ def evaluate(
     request = replace(request, parallel=parallel, max_cost=opt.parse_cost(max_cost))
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
-        outcomes = stored.outcomes()
-        _print_report(stored, outcomes, html=html, json=json)
-        code = code or _exit_code(outcomes)
+        _print_report(stored, html=html, json=json)
+        code = code or _exit_code(stored.outcomes())
     raise typer.Exit(code)
 
 
 def _check_options(context: typer.Context) -> None:
     """Raise `UsageError` for options that exclude each other or would have no effect."""
     given = context.params
-    actions = {"cases": "a set of cases", "resume": "--resume", "rescore": "--rescore", "list_": "--list"}
+    actions = {"cases": "a set of cases", "resume": "--resume", "show": "--show", "list_": "--list"}
     named = [words for name, words in actions.items() if given[name]]
     if not named:
         hint = "conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
         raise UsageError("no cases are given", hint=hint)
     if len(named) > 1:
         raise UsageError(f"{named[0]} and {named[1]} exclude each other")
-    if given["scorer"] is not None and not given["rescore"]:
-        raise UsageError("--scorer needs --rescore", hint="otherwise each case names its scorer")
     # Checked now, because nobody wants to pay for an evaluation whose report has no place.
     html: Path | None = given["html"]
     if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
         raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
-    if given["resume"] or given["rescore"]:
-        for name, option in FIXED_AT_START.items():
-            # A value may equal the default, so only its source tells whether the user gave the option.
-            source = context.get_parameter_source(name)
-            if source is not None and source.name == "COMMANDLINE":
-                message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
-                raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
+    for name, option in FIXED_AT_START.items():
+        # A value may equal the default, so only its source tells whether the user gave the option.
+        source = context.get_parameter_source(name)
+        if not given["cases"] and source is not None and source.name == "COMMANDLINE":
+            message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
+            raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
 
 
 # Running
@@ -256,7 +245,8 @@ async def _run(
 
 def _limit_reached(prepared: PreparedEvaluation, done: int, command: str) -> Failure:
     runs, cost = f"{done:,} of {prepared.spec.runs:,} runs", format_money(prepared.budget.spent)
-    message = f"the limit of ${prepared.budget.limit} is reached: {runs} cost {cost}"
+    limit = format_money(prepared.budget.limit or Decimal(0))
+    message = f"the limit of {limit} is reached: {runs} cost {cost}"
     hint = f"continue tomorrow: {command}" if prepared.daily_limit else f"{command} --max-cost MORE"
     return Failure(kind="limit", message=message, hint=hint)
 
@@ -271,62 +261,52 @@ def _exit_code(outcomes: Sequence[Outcome]) -> int:
     return failure.exit_code
 
 
-def _rescore(evaluation: Evaluation, scorer: str) -> Sequence[Outcome]:
-    if scorer and scorer not in SCORERS:
-        raise UsageError(f"unknown scorer {scorer!r}", hint=f"known: {', '.join(SCORERS)}")
-    before, after = evaluation.outcomes(), rescore_evaluation(evaluation, scorer=scorer)
-    changed = sum(one.verdict != other.verdict for one, other in zip(before, after, strict=True))
-    print_notice(f"scored {len(after):,} stored answers again: {changed:,} changed")
-    return after
-
-
 # Output
 
 
-def _print_report(evaluation: Evaluation, outcomes: Sequence[Outcome], *, html: Path | None, json: bool) -> None:
+def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> None:
     """The table or the JSON, and the HTML file if one is wanted."""
-    report = make_report(evaluation.id, evaluation.spec, outcomes)
+    spec, outcomes = evaluation.spec, evaluation.outcomes()
+    summary = summarize(outcomes, spec.systems)
     if html is not None:
         try:
-            html.write_text(render_html(report, evaluation.cases(), outcomes), encoding="utf-8")
+            html.write_text(render_html(evaluation.id, spec, summary, evaluation.cases(), outcomes), encoding="utf-8")
         except OSError as error:
-            hint = "the evaluation is stored: conductor eval --rescore last --html FILE"
+            hint = "the evaluation is stored: conductor eval --show last --html FILE"
             raise UsageError(f"cannot write {html}: {error.strerror}", hint=hint) from None
     if json:
-        print_json(report_json(report))
+        print_json(report_json(evaluation.id, spec, summary))
     else:
-        print_table(*system_table(report.summary), stack_below=STACK_BELOW)
-        tags = tag_table(report.summary)
+        print_table(*system_table(summary), stack_below=STACK_BELOW)
+        tags = tag_table(summary)
         # As blocks of lines, it would repeat every system once more.
         if tags is not None and not 0 < terminal_width(sys.stdout) < STACK_BELOW:
             print_line()
             print_table(*tags)
         print_line()
-        for note in report_notes(report):
+        for note in report_notes(spec, summary):
             print_text(note)
     if html is not None:
         print_notice(f"wrote the report to {html}")
 
 
-def _print_list(listings: Sequence[EvaluationListing], *, json: bool) -> None:
-    """All stored evaluations; a question mark, or null, for what cannot be read."""
-    rows: list[dict[str, Any]] = []
-    for listing in listings:
-        spec = listing.spec
-        rows.append({
-            "id": listing.id, "time": spec and spec.time, "source": spec and spec.source,
-            "cases": spec and spec.case_count, "seed": spec and spec.seed, "systems": spec and list(spec.systems),
-            "workers": spec and list(spec.pool.names), "outcomes": listing.outcomes,
-        })  # fmt: skip
+def _print_list(settings: Settings, *, json: bool) -> None:
+    """All stored evaluations that can be read."""
+    found = [(stored.id, stored.spec, len(stored.outcomes())) for stored in stored_evaluations(settings)]
     if json:
-        print_json(rows)
-        return
-    if not rows:
+        print_json([
+            {
+                "id": name, "time": spec.time, "source": spec.source, "cases": spec.case_count, "seed": spec.seed,
+                "systems": list(spec.systems), "workers": list(spec.workers), "outcomes": done,
+            }
+            for name, spec, done in found
+        ])  # fmt: skip
+    elif found:
+        now = datetime.now(UTC)
+        rows = [
+            (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.case_count, spec.runs, done)))
+            for name, spec, done in found
+        ]
+        print_table(("ID", "STARTED", "SOURCE", "CASES", "RUNS", "DONE"), rows)
+    else:
         print_line("no evaluations are stored; start one: conductor eval rehearsal")
-        return
-    now, table = datetime.now(UTC), []
-    for row in rows:
-        started, systems = row["time"] and format_time(row["time"], now), row["systems"] and len(row["systems"])
-        cells = (row["id"], started, row["source"], row["cases"], systems, row["outcomes"])
-        table.append(["?" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in cells])
-    print_table(("ID", "STARTED", "SOURCE", "CASES", "SYSTEMS", "DONE"), table)

@@ -7,11 +7,10 @@ Mixture-of-Agents with one layer, arXiv 2406.04692. The prompts are our own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Pool, Worker
@@ -20,6 +19,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import fence, question_text
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, extract_answer
+from conductor_cli.evals.routing import best_worker_on
 from conductor_cli.run import Conductor
 
 TURNS: Final = 5
@@ -33,9 +33,6 @@ what it leaves out. Then give the whole answer again, improved where it can be, 
 AGGREGATE: Final = """\
 Above are answers to the question by several models. Some may be wrong or biased. Weigh them against each other, keep \
 what holds, and give one answer of your own, better than each of them, in the form the question asks for."""
-PLAN: Final = "Write a short plan of how to answer the question. Do not answer it."
-EXECUTE: Final = "Follow the plan and answer the question."
-VERIFY: Final = "Check the answer against the question. Give the final answer, corrected where it is wrong."
 
 
 def direct_plan(worker: Worker) -> Plan:
@@ -67,18 +64,11 @@ def mixture_plan(workers: Sequence[Worker], best: Worker) -> Plan:
     return Plan(steps=(*proposals, Step(worker=best.name, subtask=AGGREGATE, access=everything)))
 
 
-def pipeline_plan(planner: Worker, executor: Worker, verifier: Worker) -> Plan:
-    """One worker plans, one executes, one verifies."""
-    plan = Step(worker=planner.name, subtask=PLAN)
-    execute = Step(worker=executor.name, subtask=EXECUTE, access=(1,))
-    return Plan(steps=(plan, execute, Step(worker=verifier.name, subtask=VERIFY, access=(1, 2))))
-
-
-def gold_plan(case: Case, best_worker_on: Callable[[str], Worker]) -> Plan:
-    """The case's known decomposition; `best_worker_on` chooses the worker for a skill."""
+def gold_plan(case: Case, workers: Sequence[Worker]) -> Plan:
+    """The case's known decomposition, each step by the worker whose card is best for its skill."""
     return Plan(
         steps=tuple(
-            Step(worker=best_worker_on(step.skill).name, subtask=step.subtask, access=step.access)
+            Step(worker=best_worker_on(workers, step.skill).name, subtask=step.subtask, access=step.access)
             for step in case.steps
         )
     )
@@ -110,11 +100,6 @@ def for_vote(conductor: Conductor, worker: Worker) -> Conductor:
     blind = replace(configured.worker_profile, render=lambda question, step, _: render(question, step, ()))
     models = dict.fromkeys(configured.pool.names, conductor.workers[worker.name])
     return replace(configured, workers=models, worker_profile=blind)
-
-
-def with_planner(conductor: Conductor, mode: Mode, recursion: int = 0) -> Conductor:
-    """The conductor itself, in a mode."""
-    return replace(conductor, mode=mode, limits=replace(conductor.limits, recursion=recursion), notices=())
 
 
 def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:

@@ -12,6 +12,7 @@ from itertools import cycle, islice, pairwise
 from random import Random
 from typing import Final
 
+from conductor_cli.core.errors import UsageError
 from conductor_cli.evals.cases import Case
 
 NAME: Final = "basics"
@@ -19,6 +20,9 @@ NAME: Final = "basics"
 
 COUNT: Final = 60
 """Default number of cases: ten of each kind."""
+
+MAX_COUNT: Final = 6000
+"""More would take long to make and measure nothing better."""
 
 _WORDS: Final = (
     "amber", "bridge", "cactus", "dolphin", "engine", "feather", "glacier", "harbour", "island", "jacket", "kettle",
@@ -32,16 +36,16 @@ QuestionParts = tuple[str, str, str]
 
 
 def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:
-    """`count` cases, the kinds in turn, no question twice. Raises `ValueError` if there are not so many."""
+    """`count` cases, the kinds in turn, no question twice. Raises `UsageError` for more than `MAX_COUNT`."""
+    if count > MAX_COUNT:
+        raise UsageError(f"--n {count}: {NAME} has at most {MAX_COUNT:,} cases", hint="ask for fewer")
     random = Random(seed)  # noqa: S311 - reproducible, no secret
     cases: dict[str, Case] = {}
     for tag, make_question in islice(cycle(SKILLS), count):
-        # The kinds have thousands of questions each, so a thousand repetitions mean that a kind is used up.
-        drawn = (make_question(random) for _ in range(1000))
-        parts = next((parts for parts in drawn if parts[0] not in cases), None)
-        if parts is None:
-            raise ValueError(f"{NAME} has only about {len(cases):,} different cases")
-        question, answer, scorer = parts
+        question, answer, scorer = make_question(random)
+        # Each kind has far more questions than are ever taken, so this ends.
+        while question in cases:
+            question, answer, scorer = make_question(random)
         name = f"{NAME}-{seed}-{len(cases) + 1}"
         cases[question] = Case(id=name, question=question, answer=answer, scorer=scorer, tags=(tag,))
     return tuple(cases.values())
@@ -54,32 +58,16 @@ def _arithmetic(random: Random) -> QuestionParts:
 
 def _units(random: Random) -> QuestionParts:
     hours, minutes, seconds = random.randint(1, 9), random.randint(1, 59), random.randint(1, 59)
-    metres, centimetres, millimetres = random.randint(1, 40), random.randint(1, 99), random.randint(1, 9)
-    time = (
-        f"How many seconds are {hours} h {minutes} min {seconds} s? Reply with the number only.",
-        str(3600 * hours + 60 * minutes + seconds),
-    )
-    length = (
-        f"How many millimetres are {metres} m {centimetres} cm {millimetres} mm? Reply with the number only.",
-        str(1000 * metres + 10 * centimetres + millimetres),
-    )
-    return *random.choice((time, length)), "number"
+    question = f"How many seconds are {hours} h {minutes} min {seconds} s? Reply with the number only."
+    return question, str(3600 * hours + 60 * minutes + seconds), "number"
 
 
 def _letters(random: Random) -> QuestionParts:
     word, other = random.sample(_WORDS, 2)
-    kinds = (
-        (f'Spell the word "{word}{other}" backwards. Reply with the result only.', (word + other)[::-1], "exact"),
-        (
-            f'Write the letters of "{word}{other}" in alphabetical order, without spaces. Reply with the result only.',
-            "".join(sorted(word + other)), "exact",
-        ),
-        (
-            f'How many times does the letter "{word[1]}" occur in "{word} {other}"? Reply with the number only.',
-            str((word + other).count(word[1])), "number",
-        ),
-    )  # fmt: skip
-    return random.choice(kinds)
+    if random.random() < 0.5:
+        return f'Spell the word "{word}{other}" backwards. Reply with the result only.', (word + other)[::-1], "exact"
+    question = f'How many times does the letter "{word[1]}" occur in "{word} {other}"? Reply with the number only.'
+    return question, str((word + other).count(word[1])), "number"
 
 
 def _ordering(random: Random) -> QuestionParts:

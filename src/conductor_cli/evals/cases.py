@@ -59,7 +59,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a JSON Lines file. Raises `UsageError` with the file, the line and what was expected."""
     cases: dict[str, Case] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         case = _parse_case(line, f"{path}, line {number}")
@@ -120,7 +120,8 @@ def extract_answer(text: str, case: Case) -> str:
     return SCORERS[case.scorer].extract(text, case.choices)
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file of cases. Raises `UsageError`."""
     try:
         if path.stat().st_size > MAX_FILE_SIZE:
             raise UsageError(f"{path} is larger than {MAX_FILE_SIZE >> 20} MB", hint="split it into several files")

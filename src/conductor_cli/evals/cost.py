@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from random import Random
 from typing import Final
 
 from conductor_cli.core.errors import PolicyError
@@ -17,7 +16,6 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.systems import System
 from conductor_cli.run import Conductor
 
@@ -27,58 +25,44 @@ SAMPLE: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """What is still to be done, each as a least and a most.
-
-    `unpriced` counts the calls whose price is unknown, `unknown` names the models that they go to.
-    """
+    """What is still to be done: the least and the most it may take. `unknown` names the models without a price."""
 
     runs: int
-    calls: tuple[int, int]
-    tokens: tuple[int, int]
-    cost: tuple[Decimal, Decimal]
-    unpriced: int
+    low: Estimate
+    high: Estimate
     unknown: tuple[str, ...] = ()
-
-    @classmethod
-    def between(cls, low: Estimate, high: Estimate, runs: int, unknown: tuple[str, ...]) -> CostEstimate:
-        """From the low end of one estimate to the high end of another."""
-        return cls(
-            runs=runs, calls=(low.calls, high.calls), tokens=(low.tokens[0], high.tokens[1]),
-            cost=(low.cost[0], high.cost[1]), unpriced=high.unpriced, unknown=unknown,
-        )  # fmt: skip
-
-    @property
-    def per_run(self) -> Decimal:
-        """The least that a run costs on average."""
-        return self.cost[0] / self.runs if self.runs else Decimal(0)
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
-        calls, tokens = (
-            f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in (self.calls, self.tokens)
-        )
-        cost = f"{format_money(self.cost[0])} to {format_money(self.cost[1])}"
-        if self.unpriced:
+        low, high = self.low, self.high
+        calls = _format_range(low.calls, high.calls)
+        tokens = _format_range(low.tokens[0], high.tokens[1])
+        cost = f"{format_money(low.cost[0])} to {format_money(high.cost[1])}"
+        if high.unpriced:
             missing = f"no price is known for {', '.join(self.unknown)}"
-            cost = f"unknown: {missing}" if self.cost[1] == 0 else f"{cost}, and more: {missing}"
+            cost = f"unknown: {missing}" if high.cost[1] == 0 else f"{cost}, and more: {missing}"
         return [f"{self.runs:,} runs: about {calls} calls, {tokens} tokens", f"estimated cost: {cost}"]
 
 
+def _format_range(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def estimate_cost(
-    systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Mapping[str, frozenset[str]]
+    systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Collection[tuple[str, str]]
 ) -> CostEstimate:
-    """The sum over all systems; `done` names the cases that each of them has finished already."""
+    """The sum over all systems; `done` are the runs that have ended, each as a system and the id of a case."""
     runs, low, high = 0, Estimate(), Estimate()
     for system in systems:
-        left = [case for case in cases if case.id not in done.get(system.name, ())]
+        left = [case for case in cases if (system.name, case.id) not in done]
         sample, configured = left[:SAMPLE], system.configure(conductor)
-        ranges = [found for case in sample if (found := _estimate_case(system, case, configured)) is not None]
+        ranges = [_estimate_case(system, case, configured) for case in sample]
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         factor = len(left) / len(sample) if sample else 0
-        runs += sum(not skips(system, case) for case in left)
+        runs += len(left)
         low += scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
         high += scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
-    return CostEstimate.between(low, high, runs, unpriced_models(conductor, systems))
+    return CostEstimate(runs=runs, low=low, high=high, unknown=unpriced_models(conductor, systems))
 
 
 def scale_estimate(found: Estimate, factor: float) -> Estimate:
@@ -90,27 +74,11 @@ def scale_estimate(found: Estimate, factor: float) -> Estimate:
     )  # fmt: skip
 
 
-def skips(system: System, case: Case) -> bool:
-    """Whether a system leaves a case out."""
-    return system.plan is not None and _any_plan(system, case) is None
-
-
-def _any_plan(system: System, case: Case) -> Plan | None:
-    """One of the plans that a system may draw: all of them cost about the same."""
-    return system.plan(case, Random(0)) if system.plan is not None else None  # noqa: S311 - reproducible
-
-
-def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Estimate, Estimate] | None:
-    """The least and the most of one case; None if the system skips it."""
+def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Estimate, Estimate]:
+    """The least and the most of one case."""
     question, profile = Question(text=case.question), conductor.worker_profile
     if system.plan is not None:
-        plan = _any_plan(system, case)
-        if plan is None:
-            return None
-        # A step on the conductor itself starts a nested run, which plans again.
-        nested = any(step.worker == SELF for step in plan.steps)
-        planner = planner_estimate(conductor, question) if nested else None
-        found = estimate_plan(question, plan, conductor.pool, profile, planner)
+        found = estimate_plan(question, system.plan(case), conductor.pool, profile)
         return found, found
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
@@ -155,21 +123,17 @@ def unpriced_models(conductor: Conductor, systems: Sequence[System]) -> tuple[st
 
 def is_free(conductor: Conductor, systems: Sequence[System]) -> bool:
     """Whether it is known that nothing costs anything."""
-    if unpriced_models(conductor, systems):
-        return False
-    prices = [worker.price for worker in conductor.pool]
-    if any(system.plan is None for system in systems):
-        prices.append(conductor.price)
-    return not any(price is not None and any(price.amounts()) for price in prices)
+    plans = any(system.plan is None for system in systems)
+    prices = [worker.price for worker in conductor.pool if worker.kind != SELF] + [conductor.price] * plans
+    return all(price is not None and not any(price.amounts()) for price in prices)
 
 
 def check_prices_known(conductor: Conductor, systems: Sequence[System]) -> None:
     """Raise `PolicyError` if a cost limit could not be enforced."""
     unknown = unpriced_models(conductor, systems)
     if unknown:
-        verb = "has" if len(unknown) == 1 else "have"
         raise PolicyError(
-            f"the cost limit cannot be enforced: {', '.join(unknown)} {verb} no price",
+            f"the cost limit cannot be enforced: no price is known for {', '.join(unknown)}",
             hint="add prices (conductor workers add … --price IN,OUT), or choose other workers: --workers",
         )
 
@@ -201,9 +165,8 @@ class Budget:
         self._running += allowed
         return allowed
 
-    def finish(self, outcome: Outcome | None) -> None:
-        """A run has ended; None if there was nothing to run."""
-        cost = (outcome.usage.cost if outcome is not None else None) or Decimal(0)
+    def finish(self, cost: Decimal | None) -> None:
+        """A run has ended that cost so much, or an unknown amount."""
         self._running -= 1
-        self.spent += cost
-        self._per_run = max(self._per_run, cost)
+        self.spent += cost or Decimal(0)
+        self._per_run = max(self._per_run, cost or Decimal(0))

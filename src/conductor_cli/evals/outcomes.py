@@ -9,6 +9,7 @@ from typing import Final, Literal
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.evals.baselines import majority_answer
 from conductor_cli.evals.cases import Case, is_correct
 from conductor_cli.evals.systems import System
 
@@ -23,7 +24,7 @@ class Outcome:
     `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls
     that waited for each other, with the time that each call took when it was made; it depends neither on how many cases
     ran in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was
-    valid (meaningless unless planned). `trace` is the position of the run: a file of the evaluation, and a byte.
+    valid (meaningless unless planned).
     """
 
     system: str
@@ -37,7 +38,6 @@ class Outcome:
     steps: int = 0
     planned: bool = False
     valid: bool = True
-    trace: str = ""
     error: str = ""
 
 
@@ -49,12 +49,12 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
     """The outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
-    answer = "" if error else system.answer(trace, case)
+    answer = "" if error else majority_answer(trace, case) if system.votes else trace.answer
     verdict: Verdict = "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
     return Outcome(
         system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
         planning=planning_usage(trace), steps=len(trace.steps), planned=planned,
-        seconds=round(critical_path_seconds(trace, independent=system.independent_steps), 4),
+        seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected), error=error,
     )  # fmt: skip
 

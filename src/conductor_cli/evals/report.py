@@ -5,36 +5,18 @@ Shares are percentages, differences percentage points; tokens, calls, cost and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.serialization import dump
 from conductor_cli.core.table import Column
-from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.statistics import Interval
 from conductor_cli.evals.storage import EvaluationSpec
-from conductor_cli.evals.summary import PairedComparison, Share, Summary, SystemSummary, summarize
+from conductor_cli.evals.summary import Comparison, Share, Summary, SystemResult
 
 SYSTEM_COLUMN: Final = Column("SYSTEM", shrink=14)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What was evaluated (`id` is empty for one that is not stored), and the result."""
-
-    id: str = ""
-    spec: EvaluationSpec
-    summary: Summary
-
-
-def make_report(id: str, spec: EvaluationSpec, outcomes: Sequence[Outcome]) -> Report:  # noqa: A002 - the field's name
-    """The report of an evaluation with these outcomes."""
-    return Report(
-        id=id, spec=spec, summary=summarize(outcomes, systems=spec.systems, best_by_card=spec.best_by_card)
-    )  # fmt: skip
 
 
 class ReportTable(NamedTuple):
@@ -44,50 +26,36 @@ class ReportTable(NamedTuple):
     rows: list[list[str]]
 
 
-def format_percent(share: float | None, places: int = 1) -> str:
-    """`95.2`, without the sign."""
-    return UNKNOWN if share is None else f"{100 * share:.{places}f}"
+def format_limits(interval: Interval | None) -> str:
+    """`93.0-96.8`, in percent."""
+    return UNKNOWN if interval is None else f"{100 * interval.low:.1f}-{100 * interval.high:.1f}"
 
 
-def format_limits(interval: Interval) -> str:
-    """`93.0-96.8`."""
-    return f"{format_percent(interval.low)}-{format_percent(interval.high)}"
+def format_share(share: Share | None) -> str:
+    """`95.2`, in percent."""
+    return UNKNOWN if share is None or share.accuracy is None else f"{100 * share.accuracy:.1f}"
 
 
-def format_points(difference: float) -> str:
-    """`+3.1`, in percentage points."""
-    return f"{100 * difference:+.1f}"
-
-
-def format_comparison(comparison: PairedComparison | None) -> str:
-    """`+3.1 (+0.2 to +6.0)`."""
+def _format_comparison(comparison: Comparison | None) -> str:
+    """`+3.1 (+0.2 to +6.0)`, in percentage points."""
     if comparison is None:
         return UNKNOWN
-    low, high = map(format_points, comparison.interval)
-    return f"{format_points(comparison.difference)} ({low} to {high})"
+    low, high = comparison.interval
+    return f"{100 * comparison.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
-def format_p_value(p: float) -> str:
+def _format_p_value(comparison: Comparison | None) -> str:
     """`0.031`, `<0.001`."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    if comparison is None:
+        return UNKNOWN
+    return "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
 
 
-def _format_mean(system: SystemSummary, total: float) -> str:
-    """A total as a mean a question: `1,234`, `3.5`."""
-    # Large numbers need no decimals, small ones would all look alike without.
-    value = system.per_case(total)
-    return UNKNOWN if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _format_seconds(value: float | None) -> str:
-    """`0.03`, `3.2`, `412`: the column's head says the unit."""
+def _format_mean(value: float | None) -> str:
+    """`1,234`, `3.5`, `0.03`: large numbers need no decimals, small ones would all look alike without."""
     if value is None:
         return UNKNOWN
-    return f"{value:.{2 if value < 1 else 1 if value < 100 else 0}f}"
-
-
-def _format_share(share: Share | None) -> str:
-    return format_percent(share.value if share else None)
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 1 or value == 0 else 2}f}"
 
 
 def system_table(summary: Summary) -> ReportTable:
@@ -95,24 +63,20 @@ def system_table(summary: Summary) -> ReportTable:
     systems = summary.systems
     failed = any(system.failed for system in systems)
     planned = any(system.valid_plans for system in systems)
-    single, card = bool(summary.best_in_hindsight), bool(summary.best_by_card)
+    compared = bool(summary.best_worker)
     # Whether the column is shown, its head, its label on a narrow screen, how early it is dropped, and its cells.
-    known: list[tuple[bool, str, str, int, Callable[[SystemSummary], str]]] = [
-        (True, "RIGHT", "right, %", 0, lambda s: _format_share(s.accuracy)),
-        (True, "95 %", "95 % interval", 1, lambda s: format_limits(s.accuracy.interval) if s.accuracy.n else UNKNOWN),
+    known: list[tuple[bool, str, str, int, Callable[[SystemResult], str]]] = [
+        (True, "RIGHT", "right, %", 0, lambda s: format_share(s.accuracy)),
+        (True, "95 %", "95 % interval", 1, lambda s: format_limits(s.accuracy.interval)),
         (failed, "FAILED", "failed cases", 0, lambda s: str(s.failed)),
-        (planned, "VALID", "valid plans, %", 5, lambda s: _format_share(s.valid_plans)),
-        (planned, "IF VALID", "right if the plan is valid, %", 8, lambda s: _format_share(s.right_if_valid)),
-        (True, "TOKENS", "tokens", 1, lambda s: _format_mean(s, s.usage.tokens)),
-        (True, "IN", "tokens in", 9, lambda s: _format_mean(s, s.usage.tokens_in)),
-        (True, "OUT", "tokens out", 9, lambda s: _format_mean(s, s.usage.tokens_out)),
-        (planned, "CONDUCTOR", "the conductor's own tokens", 7, lambda s: _format_mean(s, s.planning.tokens)),
-        (True, "CALLS", "calls", 2, lambda s: _format_mean(s, s.usage.calls)),
-        (True, "COST", "cost", 3, lambda s: format_cost_cell(s.cost, s.usage.unpriced)),
-        (True, "SECONDS", "seconds", 3, lambda s: _format_seconds(s.mean_seconds)),
-        (True, "P95", "seconds, 95 % within", 10, lambda s: _format_seconds(s.p95_seconds)),
-        (card, "VS CARD", "points above the best worker by card", 6, lambda s: format_comparison(s.versus_card)),
-        (single, "VS BEST", "points above the best worker", 6 + card, lambda s: format_comparison(s.versus_best)),
+        (planned, "VALID", "valid plans, %", 5, lambda s: format_share(s.valid_plans)),
+        (True, "TOKENS", "tokens", 1, lambda s: _format_mean(s.tokens)),
+        (planned, "CONDUCTOR", "the conductor's own tokens", 7, lambda s: _format_mean(s.tokens_conductor)),
+        (True, "CALLS", "calls", 2, lambda s: _format_mean(s.calls)),
+        (True, "COST", "cost", 3, lambda s: format_cost_cell(s.cost, s.unpriced)),
+        (True, "SECONDS", "seconds", 3, lambda s: _format_mean(s.seconds)),
+        (compared, "VS BEST", "points above the best worker", 6, lambda s: _format_comparison(s.versus_best)),
+        (compared, "P", "p-value", 8, lambda s: _format_p_value(s.versus_best)),
     ]
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(
@@ -127,79 +91,34 @@ def tag_table(summary: Summary) -> ReportTable | None:
     if not tags:
         return None
     columns = [Column(one_line(tag), right=True, drop=number) for number, tag in enumerate(tags, start=1)]
-    rows = [[system.name, *(_format_share(system.tags.get(tag)) for tag in tags)] for system in summary.systems]
+    rows = [[system.name, *(format_share(system.tags.get(tag)) for tag in tags)] for system in summary.systems]
     return ReportTable([SYSTEM_COLUMN, *columns], rows)
 
 
-def report_notes(report: Report) -> list[str]:
+def report_notes(spec: EvaluationSpec, summary: Summary) -> list[str]:
     """What a reader must know to understand the table."""
-    spec, summary = report.spec, report.summary
-    shares = {system.name: format_percent(system.accuracy.value) for system in summary.systems}
     cases = format_count(spec.case_count, "case")
     lines = [f"{cases} of {spec.source}, seed {spec.seed}; shares in %, all other figures are means a question"]
-    if name := summary.best_by_card:
-        lines.append(f"VS CARD: points above {name} ({shares[name]}), the best worker by its card")
-    if name := summary.best_in_hindsight:
-        lines.append(f"VS BEST: points above {name} ({shares[name]}), the worker that did best on these cases")
+    shares = {system.name: format_share(system.accuracy) for system in summary.systems}
+    if best := summary.best_worker:
+        lines.append(f"VS BEST: points above {best} ({shares[best]}), the single worker that did best on these cases")
     failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
     if failed:
         lines.append(f"failed cases, which are in no share: {', '.join(failed)}")
     return [one_line(line) for line in (*lines, *spec.notes)]
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict[str, Any]:
     """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
-    spec, summary = report.spec, report.summary
     return {
-        "id": report.id or None, "source": spec.source, "hash": spec.hash, "cases": spec.case_count,
-        "seed": spec.seed, "time": spec.time or None, "workers": list(spec.pool.names),
-        "conductor": spec.conductor or None, "notes": list(spec.notes),
-        "best_worker": {
-            "by_card": summary.best_by_card or None, "in_hindsight": summary.best_in_hindsight or None,
-        },
+        "id": evaluation, "source": spec.source, "hash": spec.hash, "cases": spec.case_count, "seed": spec.seed,
+        "time": spec.time or None, "workers": list(spec.workers), "conductor": spec.conductor or None,
+        "notes": list(spec.notes), "best_worker": summary.best_worker or None,
         "systems": [_system_json(system) for system in summary.systems],
     }  # fmt: skip
 
 
-def _system_json(system: SystemSummary) -> dict[str, Any]:
-    usage, total = system.usage, system.usage + system.failed_usage
-    valid, given = system.valid_plans, system.right_if_valid
-    plans = None
-    if valid is not None and given is not None:
-        plans = {
-            "valid": valid.right, "n": valid.n, "rate": valid.value, "interval": list(valid.interval),
-            "accuracy_if_valid": given.value, "interval_if_valid": list(given.interval) if given.n else None,
-        }  # fmt: skip
-    return {
-        "name": system.name, **_share_json(system.accuracy), "failed": system.failed,
-        "tags": {tag: _share_json(share) for tag, share in system.tags.items()}, "plans": plans,
-        "tokens": system.per_case(usage.tokens), "tokens_in": system.per_case(usage.tokens_in),
-        "tokens_out": system.per_case(usage.tokens_out), "tokens_conductor": system.per_case(system.planning.tokens),
-        "calls": system.per_case(usage.calls), "cost": _money_json(system.cost), "unpriced": usage.unpriced,
-        "seconds": {"mean": system.mean_seconds, "median": system.median_seconds, "p95": system.p95_seconds},
-        "versus_card": _comparison_json(system.versus_card),
-        "versus_best": _comparison_json(system.versus_best),
-        "total": {
-            "tokens": total.tokens, "calls": total.calls, "cost": _money_json(total.cost), "unpriced": total.unpriced,
-        },
-    }  # fmt: skip
-
-
-def _share_json(share: Share) -> dict[str, Any]:
-    interval = list(share.interval) if share.n else None
-    return {"accuracy": share.value, "interval": interval, "right": share.right, "n": share.n}
-
-
-def _comparison_json(comparison: PairedComparison | None) -> dict[str, Any] | None:
-    if comparison is None:
-        return None
-    counts = comparison.counts
-    return {
-        "system": comparison.other, "cases": counts.n, "difference": comparison.difference,
-        "interval": list(comparison.interval), "p": comparison.p,
-        "only_this": counts.only_first, "only_other": counts.only_second,
-    }  # fmt: skip
-
-
-def _money_json(cost: Decimal | None) -> str | None:
-    return None if cost is None else f"{cost.normalize():f}" if cost else "0"
+def _system_json(system: SystemResult) -> dict[str, Any]:
+    # The share of right answers is what most readers look for, so its fields come without a name of their own.
+    data = dump(system)
+    return {"name": data.pop("name"), **data.pop("accuracy"), **data}

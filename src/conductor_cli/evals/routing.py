@@ -46,7 +46,7 @@ def best_worker(workers: Sequence[Worker]) -> Worker:
 
 
 def best_worker_on(workers: Sequence[Worker], tag: str) -> Worker:
-    """The strongest worker on `tag`; the best overall if the tag is on no card."""
+    """The strongest worker on `tag`; the best overall if the tag is empty or on no card."""
     known = [worker for worker in workers if tag in worker.card.strengths]
     return max(known, key=lambda worker: worker.card.strengths[tag]) if known else best_worker(workers)
 
@@ -65,5 +65,4 @@ def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
 
 def worker_by_keyword(text: str, workers: Sequence[Worker], keywords: Keywords) -> Worker:
     """The best worker by card for the tag that the words of a question indicate."""
-    tag = find_tag(text, keywords)
-    return best_worker_on(workers, tag) if tag else best_worker(workers)
+    return best_worker_on(workers, find_tag(text, keywords))

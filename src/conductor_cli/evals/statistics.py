@@ -9,7 +9,6 @@ statsmodels has all three, but it brings scipy and pandas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
@@ -37,8 +36,7 @@ def wilson_interval(right: int, n: int) -> Interval:
     return Interval(0.0 if right == 0 else low, 1.0 if right == n else high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedCounts:
+class PairedCounts(NamedTuple):
     """Two systems on the same cases: how many both got right, only the first, only the second, neither."""
 
     both: int

@@ -1,28 +1,26 @@
 """An evaluation on disk: one directory, readable by its owner only, and whole after a kill at any moment.
 
-spec.json        what is evaluated: cases, systems, pool, seed, versions
+spec.json        what is evaluated: cases, systems, workers, seed, versions
 cases.jsonl      the cases themselves
 calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a kill
-traces.jsonl     the events of each run, one run after the other, each starting with `run_started`
-outcomes.jsonl   one line for each case that a system has answered; its `trace` is a position in traces.jsonl
+traces.jsonl     one line for each run, with its system, its case and its events
+outcomes.jsonl   one line for each case that a system has answered
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.pool import Limits, Pool, Timeouts
 from conductor_cli.core.sanitize import escape_json
-from conductor_cli.core.serialization import DecodeError, dump, load
-from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.serialization import dump, load
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
@@ -37,48 +35,39 @@ TRACES: Final = "traces.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
 LOCK: Final = "lock"
 
-_MAY_DIFFER: Final = frozenset({"time", "version", "best_by_card", "notes"})
-"""Fields that may differ when an evaluation is continued."""
-
-_USER_WORDS: Final = {
-    "source": "cases", "hash": "cases", "case_count": "cases", "runs": "cases", "pool": "workers or cards",
-    "rehearsal": "workers or cards", "planner_id": "conductor", "planned_systems": "systems",
-}  # fmt: skip
-"""What a field is called in an error message, where that is not its own name."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """What is evaluated. An evaluation is continued only with an equal spec (see `spec_differences`).
+    """What is evaluated.
 
-    `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run,
-    `planned_systems` of those in which the conductor plans, `runs` is how many runs that makes: a system may skip a
-    case. `model_ids` says which model each worker is, and `planner_id` which one plans (see
-    `response_cache.model_identity`). `conductor` names that model with its file hash, and `profile` its prompt profile;
-    all three are empty without one.
-
-    For readers: `best_by_card` is the system of the worker that the cards call best, empty if they say nothing.
+    `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run.
+    `conductor` names the model that plans, with its file hash, and `planner_id` identifies it for the response cache;
+    both are empty without one. `identity` is what must be the same if the evaluation is to be continued, each part
+    under the word that a user knows it by.
     """
 
     source: str
     hash: str
     case_count: int
     systems: tuple[str, ...]
-    pool: Pool
-    planned_systems: tuple[str, ...] = ()
-    runs: int = 0
+    workers: tuple[str, ...]
     seed: int = 0
-    model_ids: Mapping[str, str] = field(default_factory=dict)
     planner_id: str = ""
     conductor: str = ""
-    profile: str = ""
-    limits: Limits = Limits()
-    timeouts: Timeouts = Timeouts()
+    identity: Mapping[str, Any]
     rehearsal: bool = False
-    best_by_card: str = ""
     notes: tuple[str, ...] = ()
     version: str = ""
     time: str = ""
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes: each case once under each system."""
+        return len(self.systems) * self.case_count
+
+    def differences(self, other: EvaluationSpec) -> list[str]:
+        """What differs, in words for the user; empty if one evaluation can be continued with the other's spec."""
+        return [name for name, value in self.identity.items() if other.identity.get(name) != value]
 
 
 class Evaluation:
@@ -86,23 +75,17 @@ class Evaluation:
 
     def __init__(self, directory: Path) -> None:
         """Open an existing evaluation. Raises `UsageError` if the directory holds none."""
-        path = directory / SPEC
         try:
-            spec = load(EvaluationSpec, json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise UsageError(
-                f"{directory} holds no evaluation: {error.strerror}", hint="conductor eval --list shows them"
-            ) from None
-        except (ValueError, RecursionError, DecodeError) as error:
-            raise UsageError(f"cannot read {path}: {error}", hint="start a new evaluation") from None
+            spec = load(EvaluationSpec, json.loads((directory / SPEC).read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as error:
+            message = f"{directory} holds no evaluation that can be read: {error}"
+            raise UsageError(message, hint="conductor eval --list shows those that can") from None
         self.directory = directory
         self.spec = spec
 
     @classmethod
     def create(cls, directory: Path, spec: EvaluationSpec, cases: Sequence[Case]) -> Evaluation:
         """Create an evaluation in a new directory. Raises `UsageError`."""
-        # No header of a worker is stored: it may be a key.
-        spec = replace(spec, pool=spec.pool.public())
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.write_atomically(directory / CASES, write_cases(cases), mode=0o600)
@@ -121,16 +104,8 @@ class Evaluation:
         return read_cases(self.directory / CASES)
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All outcomes so far, in the order of systems and cases, not in the order in which they ended."""
-        known = {(outcome.system, outcome.case): outcome for outcome in self._written_outcomes()}
-        path = self.directory / CASES
-        try:
-            # Not `cases()`, which checks each case's scorer: that may need a library which is not installed here.
-            ids = [str(json.loads(text)["id"]) for text in read_lines(path)]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"cannot read {path}: {error}", hint="start a new evaluation") from None
-        order = [(system, case) for system in self.spec.systems for case in ids]
-        return tuple(known[key] for key in order if key in known)
+        """The newest outcome of each case under each system, in the order in which they were first written."""
+        return tuple({(outcome.system, outcome.case): outcome for outcome in self._written_outcomes()}.values())
 
     def is_finished(self) -> bool:
         """Whether every run has been judged."""
@@ -139,25 +114,6 @@ class Evaluation:
     def spent(self) -> Decimal:
         """US dollars of all runs, including those that failed and were repeated."""
         return sum((outcome.usage.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
-
-    def events(self, outcome: Outcome) -> Iterator[ev.Event]:
-        """The events of an outcome's run. Raises `UsageError` if they are damaged or incomplete."""
-        path = self.directory / TRACES
-        try:
-            for text in read_lines(path, int(outcome.trace.rpartition(":")[2])):
-                event = ev.from_line(text)
-                yield event
-                if isinstance(event, (ev.RunFinished, ev.RunFailed)):
-                    return
-        except (DecodeError, ValueError, OSError) as error:
-            raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is damaged: {error}") from None
-        raise UsageError(f"{path}: the run of {outcome.system} on {outcome.case} is incomplete")
-
-    def trace(self, outcome: Outcome) -> Trace:
-        trace = Trace()
-        for event in self.events(outcome):
-            trace = apply_event(trace, event)
-        return trace
 
     @contextmanager
     def writer(self) -> Iterator[ResultWriter]:
@@ -170,9 +126,7 @@ class Evaluation:
             try:
                 writer = ResultWriter(self.directory)
             except OSError as error:
-                raise UsageError(
-                    f"cannot write {self.directory}: {error.strerror}", hint="fix its permissions"
-                ) from None
+                raise _write_error(self.directory, error) from None
             try:
                 yield writer
             finally:
@@ -180,7 +134,7 @@ class Evaluation:
 
     def _written_outcomes(self) -> Iterator[Outcome]:
         for text in read_lines(self.directory / OUTCOMES):
-            with suppress(ValueError, DecodeError, RecursionError):  # a line that a kill cut off
+            with suppress(ValueError, RecursionError):  # a line that a kill cut off
                 yield load(Outcome, json.loads(text))
 
 
@@ -193,63 +147,36 @@ class ResultWriter:
         self._runs = AppendLog(directory / TRACES)
         self._outcomes = AppendLog(directory / OUTCOMES)
 
-    def write_run(self, events: Iterable[ev.Event]) -> str:
-        """Write a run; returns its position."""
-        block = "\n".join(ev.to_line(event, KNOWN_SECRETS) for event in merge_deltas(events))
-        return f"{TRACES}:{self._append(self._runs, block)}"
-
-    def write_outcome(self, outcome: Outcome) -> None:
-        """Write an outcome, after its run."""
-        # The outcome refers to the run, so a kill between the two leaves a run without an outcome, never the reverse.
-        self._append(self._outcomes, json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
+    def write(self, outcome: Outcome, events: Sequence[ev.Event]) -> None:
+        """Write a run and its outcome."""
+        # The pieces of an answer are left out: the event that ends a step has all of it.
+        whole = [event for event in events if not isinstance(event, ev.StepDelta)]
+        lines = ",".join(ev.to_line(event, KNOWN_SECRETS) for event in whole)
+        names = KNOWN_SECRETS.redact(_json_line({"system": outcome.system, "case": outcome.case}))
+        # The outcome comes last: a kill between the two leaves a run without an outcome, which is run again.
+        for log, line in (
+            (self._runs, f'{names[:-1]},"events":[{lines}]}}'),
+            (self._outcomes, _json_line(dump(outcome))),
+        ):
+            try:
+                log.append(line)
+            except OSError as error:
+                raise _write_error(log.path, error) from None
 
     def check_replies(self) -> None:
         """Raise if a reply could not be stored: a later part would ask, and pay for, the same again."""
         if self.replies.error is not None:
-            raise self._write_error(CALLS, self.replies.error)
+            raise _write_error(self._runs.path.with_name(CALLS), self.replies.error)
 
     def close(self) -> None:
         for log in (self.replies, self._runs, self._outcomes):
             log.close()
 
-    def _append(self, log: AppendLog, block: str) -> int:
-        try:
-            return log.append(block)
-        except OSError as error:
-            raise self._write_error(log.path.name, error) from None
 
-    def _write_error(self, name: str, error: OSError) -> UsageError:
-        path = self._runs.path.with_name(name)
-        return UsageError(f"cannot write {path}: {error.strerror}", hint="free some space, then resume the evaluation")
+def _json_line(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """The same run in fewer events: the pieces of a model's text are joined. The resulting trace is the same."""
-    steps: dict[int, ev.StepDelta] = {}
-    plan = ""
-    for event in events:
-        if isinstance(event, ev.StepDelta):
-            before = steps.get(event.step)
-            steps[event.step] = event if before is None else replace(
-                event, text=before.text + event.text, thinking=before.thinking + event.thinking
-            )  # fmt: skip
-        elif isinstance(event, ev.PlanDelta):
-            plan += event.text
-        else:
-            if plan:
-                yield ev.PlanDelta(at=event.at, text=plan)
-                plan = ""
-            yield from (replace(delta, at=event.at) for delta in steps.values())
-            steps.clear()
-            yield event
-
-
-def spec_differences(first: EvaluationSpec, second: EvaluationSpec) -> tuple[str, ...]:
-    """What differs, in words for the user; empty if one evaluation can be continued with the other's spec."""
-    old, new = (json.loads(json.dumps(dump(replace(spec, pool=spec.pool.public())))) for spec in (first, second))
-    fields = [name for name in old if name not in _MAY_DIFFER | {"model_ids"} and old[name] != new[name]]
-    differences: dict[str, Any] = dict.fromkeys(_USER_WORDS.get(name, name) for name in fields)
-    if "pool" not in fields:
-        ids, others = old["model_ids"], new["model_ids"]
-        differences |= dict.fromkeys(f"model of {name}" for name in ids if ids[name] != others.get(name))
-    return tuple(differences)
+def _write_error(path: Path, error: OSError) -> UsageError:
+    hint = "make it writable and free some space, then resume the evaluation"
+    return UsageError(f"cannot write {path}: {error.strerror}", hint=hint)

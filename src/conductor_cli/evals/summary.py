@@ -6,23 +6,15 @@ systems are compared only on the cases that were judged for both.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from statistics import fmean, median
-from typing import Final, Literal
+from statistics import fmean
+from typing import Final, NamedTuple
 
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.statistics import (
-    Interval,
-    PairedCounts,
-    count_pairs,
-    mcnemar_p,
-    newcombe_interval,
-    wilson_interval,
-)
+from conductor_cli.evals.statistics import Interval, count_pairs, mcnemar_p, newcombe_interval, wilson_interval
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
 ENOUGH: Final = 0.5
@@ -32,174 +24,136 @@ answered would leave almost no case for the comparison."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """`right` of `n` cases."""
+    """`right` of `n` cases, as a share with its 95 % interval; both are None without a case."""
 
     right: int
     n: int
+    accuracy: float | None
+    interval: Interval | None
 
-    @property
-    def value(self) -> float | None:
-        return self.right / self.n if self.n else None
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Share:
+        """The share of right answers."""
+        return cls.count(sum(outcome.verdict == "right" for outcome in outcomes), len(outcomes))
 
-    @property
-    def interval(self) -> Interval:
-        return wilson_interval(self.right, self.n)
+    @classmethod
+    def count(cls, right: int, n: int) -> Share:
+        """The share of `right` in `n`."""
+        return Share(
+            right=right, n=n, accuracy=right / n if n else None, interval=wilson_interval(right, n) if n else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedComparison:
-    """A system compared with another on the cases that were judged for both."""
+class Comparison:
+    """A system compared with the `other` on the `cases` that were judged for both.
+
+    `only_this` and `only_other` count the cases that only one of the two got right. `difference` is the accuracy of
+    this one minus that of the other, `p` the two-sided p-value.
+    """
 
     other: str
-    counts: PairedCounts
-
-    @property
-    def difference(self) -> float:
-        return self.counts.difference
-
-    @property
-    def interval(self) -> Interval:
-        return newcombe_interval(self.counts)
-
-    @property
-    def p(self) -> float:
-        return mcnemar_p(self.counts)
+    cases: int
+    only_this: int
+    only_other: int
+    difference: float
+    interval: Interval
+    p: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SystemSummary:
-    """One system's figures.
+class SystemResult:
+    """The figures of one system, as the report has them; docs/eval.md describes each.
 
-    `usage` and `planning` are sums over the judged cases, of all models and of the conductor alone; `failed_usage` is
-    what the failed cases used. `valid_plans` and `right_if_valid` are None unless a model plans. `versus_card` and
-    `versus_best` compare with the best single worker: the one that the cards named before, and the one that got most
-    of these cases right.
+    Tokens, calls, cost (in US dollars) and seconds are means over the judged cases, None without one. `unpriced` counts
+    their calls without a known price. `total` is what all cases used, including failed ones. `valid_plans` is None
+    unless a model plans. `versus_best` is None for the best single worker itself.
     """
 
     name: str
     accuracy: Share
-    failed: int = 0
+    failed: int
     tags: Mapping[str, Share]
-    usage: Usage = NO_USAGE
-    planning: Usage = NO_USAGE
-    failed_usage: Usage = NO_USAGE
-    seconds: tuple[float, ...] = ()
-    valid_plans: Share | None = None
-    right_if_valid: Share | None = None
-    versus_card: PairedComparison | None = None
-    versus_best: PairedComparison | None = None
-
-    def per_case(self, total: float) -> float | None:
-        """A total as a mean over the judged cases."""
-        return total / self.accuracy.n if self.accuracy.n else None
-
-    @property
-    def cost(self) -> Decimal | None:
-        """US dollars a question, of the calls that have a price; None if none has one."""
-        return self.usage.cost / self.accuracy.n if self.usage.cost is not None and self.accuracy.n else None
-
-    @property
-    def mean_seconds(self) -> float | None:
-        return fmean(self.seconds) if self.seconds else None
-
-    @property
-    def median_seconds(self) -> float | None:
-        return median(self.seconds) if self.seconds else None
-
-    @property
-    def p95_seconds(self) -> float | None:
-        """95 % of the questions were answered within this time (nearest rank)."""
-        return sorted(self.seconds)[math.ceil(0.95 * len(self.seconds)) - 1] if self.seconds else None
+    valid_plans: Share | None
+    tokens: float | None
+    tokens_in: float | None
+    tokens_out: float | None
+    tokens_conductor: float | None
+    calls: float | None
+    cost: Decimal | None
+    unpriced: int
+    seconds: float | None
+    total: Usage
+    versus_best: Comparison | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """All systems on the same cases. `best_by_card` and `best_in_hindsight` name a system, empty if there is none."""
+class Summary(NamedTuple):
+    """All systems on the same cases, and the name of the best single worker's; empty if there is none."""
 
-    systems: tuple[SystemSummary, ...]
-    best_by_card: str = ""
-    best_in_hindsight: str = ""
-
-    @property
-    def cost_unit(self) -> Literal["usd", "tokens"]:
-        """What a plot of the costs counts: dollars if every call has a price and any call costs something."""
-        usages = [system.usage for system in self.systems]
-        priced = all(usage.unpriced == 0 and (usage.cost is not None or not usage.calls) for usage in usages)
-        return "usd" if priced and any(usage.cost for usage in usages) else "tokens"
+    systems: tuple[SystemResult, ...]
+    best_worker: str
 
 
-def summarize(outcomes: Iterable[Outcome], *, systems: Sequence[str], best_by_card: str = "") -> Summary:
-    """Count the outcomes of each of `systems`, in their order.
-
-    `best_by_card` names the system of the worker that the capability cards call best.
-    """
+def summarize(outcomes: Iterable[Outcome], systems: Sequence[str]) -> Summary:
+    """Count the outcomes of each of `systems`, in their order."""
     found: dict[str, list[Outcome]] = {name: [] for name in systems}
     for outcome in outcomes:
         if outcome.system in found:
             found[outcome.system].append(outcome)
-    results = {name: _right_by_case(those) for name, those in found.items()}
-    best_by_card = best_by_card if best_by_card in found else ""
-    best = _best_single_worker(found, results)
-
-    def compare(name: str, other: str) -> PairedComparison | None:
-        common = [case for case in results[name] if case in results.get(other, {})]
-        if name == other or not common:
-            return None
-        first, second = ([results[system][case] for case in common] for system in (name, other))
-        return PairedComparison(other=other, counts=count_pairs(first, second))
-
-    return Summary(
-        systems=tuple(
-            replace(
-                _summarize_system(name, those), versus_card=compare(name, best_by_card), versus_best=compare(name, best)
-            )
-            for name, those in found.items()
-        ),
-        best_by_card=best_by_card, best_in_hindsight=best,
-    )  # fmt: skip
+    right = {
+        name: {outcome.case: outcome.verdict == "right" for outcome in those if outcome.verdict != "failed"}
+        for name, those in found.items()
+    }
+    best = _best_single_worker(right, len({outcome.case for those in found.values() for outcome in those}))
+    results = [_summarize_system(name, those) for name, those in found.items()]
+    return Summary(tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best)
 
 
-def _summarize_system(name: str, outcomes: Sequence[Outcome]) -> SystemSummary:
+def _summarize_system(name: str, outcomes: Sequence[Outcome]) -> SystemResult:
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
     planned = [outcome for outcome in judged if outcome.planned]
     tags = dict.fromkeys(tag for outcome in judged for tag in outcome.tags)
-    return SystemSummary(
-        name=name, accuracy=_share_right(judged), failed=len(outcomes) - len(judged),
-        tags={tag: _share_right([outcome for outcome in judged if tag in outcome.tags]) for tag in tags},
-        usage=sum((outcome.usage for outcome in judged), NO_USAGE),
-        planning=sum((outcome.planning for outcome in judged), NO_USAGE),
-        failed_usage=sum((outcome.usage for outcome in outcomes if outcome.verdict == "failed"), NO_USAGE),
-        seconds=tuple(outcome.seconds for outcome in judged),
-        valid_plans=Share(right=sum(outcome.valid for outcome in planned), n=len(planned)) if planned else None,
-        right_if_valid=_share_right([outcome for outcome in planned if outcome.valid]) if planned else None,
+    n, usage = len(judged), sum((outcome.usage for outcome in judged), NO_USAGE)
+
+    def mean(total: float) -> float | None:
+        return total / n if n else None
+
+    return SystemResult(
+        name=name, accuracy=Share.of(judged), failed=len(outcomes) - n,
+        tags={tag: Share.of([outcome for outcome in judged if tag in outcome.tags]) for tag in tags},
+        valid_plans=Share.count(sum(outcome.valid for outcome in planned), len(planned)) if planned else None,
+        tokens=mean(usage.tokens), tokens_in=mean(usage.tokens_in), tokens_out=mean(usage.tokens_out),
+        tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)), calls=mean(usage.calls),
+        cost=usage.cost / n if usage.cost is not None and n else None, unpriced=usage.unpriced,
+        seconds=fmean(outcome.seconds for outcome in judged) if judged else None,
+        total=sum((outcome.usage for outcome in outcomes), NO_USAGE),
     )  # fmt: skip
 
 
-def _share_right(outcomes: Sequence[Outcome]) -> Share:
-    return Share(right=sum(outcome.verdict == "right" for outcome in outcomes), n=len(outcomes))
+def _compare(name: str, other: str, right: Mapping[str, Mapping[str, bool]]) -> Comparison | None:
+    common = [case for case in right[name] if case in right.get(other, {})]
+    if name == other or not common:
+        return None
+    counts = count_pairs([right[name][case] for case in common], [right[other][case] for case in common])
+    return Comparison(
+        other=other, cases=counts.n, only_this=counts.only_first, only_other=counts.only_second,
+        difference=counts.difference, interval=newcombe_interval(counts), p=mcnemar_p(counts),
+    )  # fmt: skip
 
 
-def _right_by_case(outcomes: Sequence[Outcome]) -> dict[str, bool]:
-    """Whether each judged case was right, by its id."""
-    return {outcome.case: outcome.verdict == "right" for outcome in outcomes if outcome.verdict != "failed"}
-
-
-def _best_single_worker(found: Mapping[str, Sequence[Outcome]], results: Mapping[str, Mapping[str, bool]]) -> str:
+def _best_single_worker(right: Mapping[str, Mapping[str, bool]], cases: int) -> str:
     """The single worker with the most right answers on the cases judged for all of them; empty if there is none.
 
-    Ties go to the worker with the most right answers on all its cases, then to the first.
+    `right` says for each system whether each judged case was right. Ties go to the worker with the most right answers
+    on all its cases, then to the first.
     """
     # If no worker ran alone, the best worker by card stands in for them.
-    singles = [name for name in found if name.startswith(f"{ALONE}:")] or [
-        name for name in found if name == BEST_WORKER
-    ]
-    cases = {outcome.case for outcomes in found.values() for outcome in outcomes}
-    singles = [name for name in singles if len(results[name]) >= max(ENOUGH * len(cases), 1)]
+    singles = [name for name in right if name.startswith(f"{ALONE}:")] or [BEST_WORKER]
+    singles = [name for name in singles if len(right.get(name, ())) >= max(ENOUGH * cases, 1)]
     # A case that failed for one of them would favour the others.
-    common = set(cases).intersection(*(results[name] for name in singles))
+    common = set.intersection(*(set(right[name]) for name in singles)) if singles else set()
 
     def count_right(name: str) -> tuple[int, int]:
-        right = results[name]
-        return sum(right[case] for case in common), sum(right.values())
+        return sum(right[name][case] for case in common), sum(right[name].values())
 
     return max(singles, key=count_right, default="")

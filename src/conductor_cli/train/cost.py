@@ -29,4 +29,5 @@ def estimate_cost(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> 
     factor = runs / len(tasks) if tasks else 0
     low = scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
     high = scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
-    return CostEstimate.between(low, high, runs, tuple(worker.name for worker in pool if worker.price is None))
+    unknown = tuple(worker.name for worker in pool if worker.price is None)
+    return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
