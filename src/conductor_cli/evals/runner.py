@@ -15,7 +15,7 @@ from conductor_cli.evals.storage import Evaluation, ResultWriter
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run import Conductor
-from conductor_cli.run.resources import model_semaphores
+from conductor_cli.run.config import model_semaphores
 
 
 async def evaluate(  # noqa: PLR0913 - each argument is independent of the others

@@ -56,7 +56,7 @@ class Attempt:
             try:
                 await self._call(model, self._request(prompt, reservation.answer))
             finally:
-                state.mark_idle(self._number)
+                state.busy.discard(self._number)
                 if not self.usage.seconds:
                     self.usage += Usage(seconds=round(state.now() - began, 4))
                 resources.settle(reservation, self.usage, self._worker, cached=self._cached)
@@ -108,7 +108,7 @@ class Attempt:
             at=state.now(), step=self._number, worker=self._worker.name, attempt=self._attempt, prompt=request.messages
         )
         state.emit(started)
-        state.mark_busy(self._number)
+        state.busy.add(self._number)
         try:
             await self._stream(model, request)
         except asyncio.CancelledError:
@@ -123,7 +123,7 @@ class Attempt:
             raise
         except Exception:
             # An error of our own: no event of the step will carry what the call cost.
-            state.add_unreported(self._spent(request))
+            state.unreported_usage += self._spent(request)
             raise
         self.usage = self._spent(request)
 

@@ -19,8 +19,7 @@ from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run.config import RunConfig
-from conductor_cli.run.resources import RunResources
+from conductor_cli.run.config import RunConfig, RunResources
 from conductor_cli.run.runner import Run
 from conductor_cli.run.state import RunState
 

@@ -7,46 +7,54 @@ once its text has gone where it cannot be taken back.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
-from conductor_cli.core.plan import SELF, Step
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
-from conductor_cli.core.question import Given, Question
+from conductor_cli.core.question import Given
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.attempt import Attempt, steps_seen_by
 from conductor_cli.run.retries_and_timeouts import retry_wait
-from conductor_cli.run.state import NestedRun, RunState, Scheduler
+from conductor_cli.run.state import RunState
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
 
-async def run_step(state: RunState, scheduler: Scheduler, number: int) -> None:
-    """Do step `number` and report all that happens as events. Only cancellation comes out of it as an exception."""
+ReadNested = Callable[[int, RunState], AsyncIterator[ev.Event]]
+"""Starts the nested run of a step, and gives its events."""
+
+
+async def run_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:
+    """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does."""
     worker = state.record(number).step.worker
     if worker == SELF:
-        await _NestedStep(state, scheduler, number).run()
-    else:
-        await _WorkerStep(state, scheduler, number).run(worker)
+        return await _run_nested_step(state, number, read_nested)
+    return await _WorkerStep(state, number).run(worker)
 
 
 class _WorkerStep:
     """A step that workers do: one after the other, until one of them has done it or nobody is left."""
 
-    def __init__(self, state: RunState, scheduler: Scheduler, number: int) -> None:
+    def __init__(self, state: RunState, number: int) -> None:
         self._state = state
-        self._scheduler = scheduler
         self._number = number
         self._attempt = 0
         self._tried: list[str] = []
 
-    async def run(self, planned: str) -> None:
+    async def run(self, planned: str) -> Failure | None:
         worker: str | None = self._planned_or_substitute(planned)
-        while worker is not None:
-            worker = await self._ask(worker)
+        try:
+            while worker is not None:
+                worker = await self._ask(worker)
+        except LimitReached as error:
+            self._state.stop_step(self._number, "limit")
+            return error.failure
+        return None
 
     def _planned_or_substitute(self, name: str) -> str | None:
         """The planned worker, or another one where it cannot be asked."""
@@ -81,11 +89,6 @@ class _WorkerStep:
             call = Attempt(state, self._number, state.config.pool[name], self._attempt)
             try:
                 await call.make()
-            except LimitReached as error:
-                # Calls that are running have their tokens and money reserved, so they may end.
-                self._scheduler.stop("limit", "running", error.failure)
-                state.stop_step(self._number, "limit")
-                return None
             except PolicyError as error:
                 state.add_error(self._number, error.failure)
                 self._fail(error.failure)
@@ -130,81 +133,82 @@ class _WorkerStep:
         self._state.emit(failed)
 
 
-class _NestedStep:
+async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:
     """A step on worker `self`: a run of its own over the same pool, whose events come as `NestedEvent`."""
+    failure = _nesting_failure(state, number)
+    if failure is not None:
+        _fail_nested_step(state, number, failure)
+        return None
+    state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
+    nested = _nested_state(state, number)
+    state.busy.add(number)
+    try:
+        async for event in read_nested(number, nested):
+            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+    except asyncio.CancelledError:
+        for event in nested.queue.drain():
+            state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
+        state.stop_step(number, usage=nested.trace.usage)
+        raise
+    return _end_nested_step(state, number, nested)
 
-    def __init__(self, state: RunState, scheduler: Scheduler, number: int) -> None:
-        self._state = state
-        self._scheduler = scheduler
-        self._number = number
 
-    async def run(self) -> None:
-        state, number = self._state, self._number
-        failure = self._impossible()
-        if failure is not None:
-            self._fail(failure)
-            return
-        state.emit(ev.StepStarted(at=state.now(), step=number, worker=SELF, attempt=1, prompt=()))
-        step = state.record(number).step
-        holds_files = state.policy.receives_files(step, state.policy.hold_files(state.steps_before(number)))
-        nested = self._scheduler.open_nested(number, self._question(step), holds_files=holds_files)
-        state.mark_busy(number)
-        try:
-            async for event in nested:
-                state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
-        except asyncio.CancelledError:
-            for event in nested.state.queue.drain():
-                state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
-            state.stop_step(number, usage=nested.state.trace.usage)
-            raise
-        finally:
-            self._scheduler.close_nested(number)
-        self._finish(nested)
+def _nesting_failure(state: RunState, number: int) -> Failure | None:
+    """Why a nested run is not possible; None where it is."""
+    if state.config.model is None:
+        message = "a step on the conductor itself needs a conductor model"
+        return Failure(kind="conductor", message=message, reason="no_planner")
+    if state.depth_left <= 0:
+        return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")
+    forbidden = state.call_violation(number, SELF)
+    return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
 
-    def _impossible(self) -> Failure | None:
-        if self._state.config.model is None:
-            message = "a step on the conductor itself needs a conductor model"
-            return Failure(kind="conductor", message=message, reason="no_planner")
-        if self._state.depth_left <= 0:
-            return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")
-        forbidden = self._state.call_violation(self._number, SELF)
-        return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
 
-    def _question(self, step: Step) -> Question:
-        question = self._state.question
-        given = tuple(
-            Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
-            for item in steps_seen_by(self._state, step)
-            if item.answer is not None
+def _nested_state(state: RunState, number: int) -> RunState:
+    """The beginning of a nested run. Its question is the same, with the subtask and the answers that the step sees."""
+    record = state.record(number)
+    step, earlier = record.step, state.resumed.steps if state.resumed is not None else ()
+    given = tuple(
+        Given(worker=item.worker, subtask=item.subtask, answer=item.answer)
+        for item in steps_seen_by(state, step)
+        if item.answer is not None
+    )
+    text = f"{state.question.text}\n\nWithin this question, the subtask is: {step.subtask}"
+    return RunState(
+        id=f"{state.id}.{number}",
+        config=state.config,
+        question=replace(state.question, text=text, given=given, parent=state.id),
+        resources=state.resources,
+        resumed=next((record.nested for record in earlier if record.number == number), None),
+        depth_left=state.depth_left - 1,
+        reviews=max(state.reviews - 1, 0),
+        final=state.final and record.last,
+        nested=True,
+        given_holds_files=state.policy.receives_files(step, state.policy.hold_files(state.steps_before(number))),
+    )
+
+
+def _end_nested_step(state: RunState, number: int, nested: RunState) -> Failure | None:
+    """Turn the end of the nested run into the end of its step. Returns what ends the whole run, if anything does."""
+    trace, stopped_by = nested.trace, nested.stopped_by
+    limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
+    if trace.state == "finished":
+        # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
+        state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
+        finished = ev.StepFinished(
+            at=state.now(), step=number, attempt=1, text=trace.answer, usage=trace.usage, finish="stop"
         )
-        text = f"{question.text}\n\nWithin this question, the subtask is: {step.subtask}"
-        return replace(question, text=text, given=given, parent=self._state.id)
+        state.emit(finished)
+        return limit
+    failure = trace.error or Failure(kind="internal", message="the nested run ended without a reason")
+    if failure.kind in ("limit", "cancelled", "terminated"):
+        state.stop_step(number, "limit" if limit is not None else None, usage=trace.usage)
+        return limit
+    _fail_nested_step(state, number, failure, trace.usage)
+    # An error of our own in a nested run is one of the whole run.
+    return failure if failure.kind == "internal" else limit
 
-    def _finish(self, nested: NestedRun) -> None:
-        """Turn the end of the nested run into the end of its step."""
-        state, number, trace = self._state, self._number, nested.state.trace
-        stopped_by = nested.state.stopped_by
-        if stopped_by is not None and stopped_by.kind == "limit":
-            self._scheduler.stop("limit", "running", stopped_by)
-        if trace.state == "finished":
-            # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
-            state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
-            state.emit(
-                ev.StepFinished(
-                    at=state.now(), step=number, attempt=1, text=trace.answer, usage=trace.usage, finish="stop"
-                )
-            )
-            return
-        failure = trace.error or Failure(kind="internal", message="the nested run ended without a reason")
-        if failure.kind in ("limit", "cancelled", "terminated"):
-            state.stop_step(number, usage=trace.usage)
-            return
-        self._fail(failure, trace.usage)
-        # An error of our own in a nested run is one of the whole run.
-        if failure.kind == "internal":
-            self._scheduler.crash(failure)
 
-    def _fail(self, failure: Failure, usage: Usage = NO_USAGE) -> None:
-        state = self._state
-        state.add_error(self._number, failure)
-        state.emit(ev.StepFailed(at=state.now(), step=self._number, attempt=1, error=failure, usage=usage))
+def _fail_nested_step(state: RunState, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
+    state.add_error(number, failure)
+    state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))

@@ -10,7 +10,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
-from conductor_cli.core.plan import SELF, KeepAnswer, Plan, Step
+from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import CONDUCTOR_CHARS, conductor_notice, conductor_request, plan_format_for
 from conductor_cli.core.question import Question
@@ -18,7 +18,7 @@ from conductor_cli.core.quoting import question_text
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
-from conductor_cli.run.state import RunState, Scheduler
+from conductor_cli.run.state import RunState
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 """The subtask of the review that `limits.recursion` appends to a plan."""
@@ -31,9 +31,8 @@ CLOSING: Final = " \t\r\n`}])."
 class PlanStream:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, state: RunState, scheduler: Scheduler, model: Model, context: PlanFormatContext) -> None:
+    def __init__(self, state: RunState, model: Model, context: PlanFormatContext) -> None:
         self._state = state
-        self._scheduler = scheduler
         self._model = model
         self._context = context
         self._parser = plan_format_for(state.config.profile, context).parser(context)
@@ -144,7 +143,7 @@ class PlanStream:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last
-            announce_parsed(self._state, self._scheduler, item)
+            announce_parsed(self._state, item)
             if item.last:
                 return
 
@@ -152,7 +151,7 @@ class PlanStream:
         """The reply was a valid plan: report it with what it cost."""
         reasoning = self._parser.reasoning or _describe_shares(self._choice_shares, self._context)
         plan = self._keep_answer or self._state.current_plan(reasoning)
-        plan_ready(self._state, self._scheduler, plan, self._take_usage(), self._prompt)
+        self._state.finish_plan(plan, self._take_usage(), self._prompt)
 
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
         """The reply was not a valid plan, from `text` on."""
@@ -168,15 +167,15 @@ class PlanStream:
 
     def settle(self) -> None:
         """Count usage that no event has reported."""
-        self._state.add_unreported(self._take_usage())
+        self._state.unreported_usage += self._take_usage()
 
 
-def announce_parsed(state: RunState, scheduler: Scheduler, item: ParsedStep) -> None:
+def announce_parsed(state: RunState, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     review = _review(state, item) if item.last and state.reviews > 0 else None
-    scheduler.add_step(item.number, item.step, last=item.last and review is None)
+    state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
-        scheduler.add_step(item.number + 1, review, last=True)
+        state.add_step(item.number + 1, review, last=True)
 
 
 def _review(state: RunState, item: ParsedStep) -> Step | None:
@@ -187,15 +186,6 @@ def _review(state: RunState, item: ParsedStep) -> Step | None:
         return review
     state.notice(f"no review was added: {forbidden}")
     return None
-
-
-def plan_ready(
-    state: RunState, scheduler: Scheduler, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE,
-    prompt: tuple[Message, ...] = (),
-) -> None:  # fmt: skip
-    """Report that the plan is complete, and start what can start."""
-    state.emit(ev.PlanReady(at=state.now(), plan=plan, usage=usage, prompt=prompt))
-    scheduler.start_ready()
 
 
 def _longest_part(question: Question) -> int:

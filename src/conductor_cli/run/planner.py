@@ -12,7 +12,19 @@ from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
-from conductor_cli.core.plan import SELF, Approve, Decision, Edit, KeepAnswer, Plan, PlanRules, Replan, Step, check_plan
+from conductor_cli.core.plan import (
+    SELF,
+    Approve,
+    Decision,
+    Edit,
+    KeepAnswer,
+    Plan,
+    PlanRules,
+    RejectedPlan,
+    Replan,
+    Step,
+    check_plan,
+)
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.policy import POLICY_HINT
@@ -20,9 +32,9 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.base import Model
-from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed, plan_ready
+from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
 from conductor_cli.run.retries_and_timeouts import retry_wait
-from conductor_cli.run.state import RunState, Scheduler
+from conductor_cli.run.state import RunState
 
 TRIES: Final = 2
 """How often the conductor may write: once, and once more after a fault."""
@@ -34,9 +46,8 @@ UNREACHABLE: Final = frozenset({"connect", "timeout"})
 class Planner:
     """Makes the plan of one run. Each step is announced as soon as it is complete."""
 
-    def __init__(self, state: RunState, scheduler: Scheduler) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
-        self._scheduler = scheduler
 
     async def make_plan(self) -> Failure | None:
         """Have the plan written, read from a file, or reused. Returns what makes that impossible."""
@@ -56,10 +67,10 @@ class Planner:
         state = self._state
         while state.awaits_approval:
             state.emit(ev.PlanOffered(at=state.now()))
-            failure = await self._decided(await self._scheduler.decision())
+            failure = await self._decided(await state.next_decision())
             if failure is not None:
                 return failure
-        self._scheduler.start_ready()
+        state.wake()
         return None
 
     async def _decided(self, decision: Decision) -> Failure | None:
@@ -67,16 +78,16 @@ class Planner:
         match decision:
             case Approve():
                 state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
-                state.approve_plan()
+                state.awaits_approval = False
                 return None
             case Edit(plan=plan):
                 state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
-                self._scheduler.discard_plan()
+                state.discard_plan()
                 return self._announce(plan, reviewed=True)
             case Replan(feedback=feedback):
-                state.reject_plan(self._offered_plan(), feedback)
+                state.rejected_plans += (RejectedPlan(plan=self._offered_plan(), feedback=feedback),)
                 state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=feedback))
-                self._scheduler.discard_plan()
+                state.discard_plan()
                 assert state.config.model is not None
                 return await self._write(state.config.model)
 
@@ -119,10 +130,10 @@ class Planner:
         for number, step in enumerate(plan.steps, start=1):
             last = number == len(plan.steps)
             if reviewed:
-                self._scheduler.add_step(number, step, last=last)
+                self._state.add_step(number, step, last=last)
             else:
-                announce_parsed(self._state, self._scheduler, ParsedStep(number=number, step=step, last=last))
-        plan_ready(self._state, self._scheduler, self._state.current_plan(plan.reasoning))
+                announce_parsed(self._state, ParsedStep(number=number, step=step, last=last))
+        self._state.finish_plan(self._state.current_plan(plan.reasoning))
         return None
 
     def _reuse(self, earlier: Trace) -> bool:
@@ -136,11 +147,11 @@ class Planner:
             if record.state == "done":
                 self._replay_finished(record)
             else:
-                self._scheduler.add_step(record.number, record.step, last=record.last)
+                state.add_step(record.number, record.step, last=record.last)
         if isinstance(earlier.plan, KeepAnswer):
-            plan_ready(state, self._scheduler, earlier.plan)
+            state.finish_plan(earlier.plan)
         elif earlier.plan is not None or any(record.last for record in earlier.steps):
-            plan_ready(state, self._scheduler, earlier.plan or state.current_plan())
+            state.finish_plan(earlier.plan or state.current_plan())
         return state.trace.plan is not None
 
     def _replay_finished(self, record: StepRecord) -> None:
@@ -153,7 +164,7 @@ class Planner:
             at=state.now(), step=number, attempt=1, text=record.text, usage=NO_USAGE, finish=record.finish or "stop"
         )
         state.emit(finished)
-        self._scheduler.step_ended(number)
+        state.schedule.mark_ended(number)
 
     async def _write(self, model: Model) -> Failure | None:
         """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
@@ -163,14 +174,13 @@ class Planner:
             context = self._context(first=len(standing) + 1)
             if context.first > context.rules.steps:
                 break  # the valid steps already fill the plan, so there is nothing left to write
-            stream = PlanStream(state, self._scheduler, model, context)
+            stream = PlanStream(state, model, context)
             try:
                 await stream.read(standing, fault)
             except PlanError as error:
                 fault = error.message
                 stream.reject(attempt, error.line, error)
             except LimitReached as error:
-                self._scheduler.stop("limit", "running", error.failure)
                 return error.failure
             except ModelError as error:
                 if not error.retryable:
@@ -203,8 +213,8 @@ class Planner:
         everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
         step = state.policy.without_hidden(state.steps_before(), step)
-        announce_parsed(state, self._scheduler, ParsedStep(number=number, step=step, last=True))
-        plan_ready(state, self._scheduler, state.current_plan())
+        announce_parsed(state, ParsedStep(number=number, step=step, last=True))
+        state.finish_plan(state.current_plan())
         return None
 
     def _best_worker(self) -> str | None:

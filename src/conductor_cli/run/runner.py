@@ -15,9 +15,8 @@ from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Decision, Plan, Step
+from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
-from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import ENDED, Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig
@@ -42,16 +41,14 @@ class Run:
 
     def __init__(self, state: RunState) -> None:
         self.state = state
-        self._planner = Planner(state, self)
-        self._schedule = self._new_schedule()
+        state.wake = self._start_ready
+        self._planner = Planner(state)
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._nested: dict[int, Run] = {}
         self._over = asyncio.Event()
         self._crash: Failure | None = None
         self._being_read = False
-        self._time_limit: asyncio.Timeout | None = None
-        self._decision: asyncio.Future[Decision] | None = None
 
     @property
     def id(self) -> str:
@@ -93,14 +90,15 @@ class Run:
         self._drain(failure or Failure(kind=kind, message=_STOPPED[kind]))
         for nested in self._nested.values():
             nested.stop(kind, after, failure)
-        # Otherwise the run is over when the last running call has ended; see `start_ready`.
-        if after == "now" or not self._schedule.running:
+        # Otherwise the run is over when the last running call has ended; see `_start_ready`.
+        if after == "now" or not self.state.schedule.running:
             self._over.set()
 
     def decide(self, decision: Decision) -> None:
         """Answer the offer of the plan. Without an offer that waits for an answer this does nothing."""
-        if self._decision is not None and not self._decision.done():
-            self._decision.set_result(decision)
+        waiting = self.state.decision
+        if waiting is not None and not waiting.done():
+            waiting.set_result(decision)
 
     @property
     def may_edit_plan(self) -> bool:
@@ -117,82 +115,18 @@ class Run:
         """Why a plan that the user edited cannot be run; None where it can."""
         return self._planner.problem_with(plan, reviewed=True)
 
-    # The scheduler, for the planner and the executor
+    # What happens inside
 
-    def add_step(self, number: int, step: Step, *, last: bool) -> None:
-        self.state.announce_step(number, step, last=last)
-        self._schedule.add(number, step.worker, step.access)
-        self.start_ready()
-
-    def start_ready(self) -> None:
+    def _start_ready(self) -> None:
+        """Start every step that may start now, and notice when the run is over."""
         state = self.state
         if self._group is None or self._over.is_set():
             return
         if not (state.draining or state.plan_only or state.awaits_approval):
-            for number in self._schedule.take_ready():
+            for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
         if self._has_answer() or self._is_idle():
             self._over.set()
-
-    def step_ended(self, number: int) -> None:
-        self._schedule.mark_ended(number)
-
-    def discard_plan(self) -> None:
-        self._schedule = self._new_schedule()
-
-    async def decision(self) -> Decision:
-        # The time that the user takes to decide does not count against the limit on seconds.
-        loop, limit = asyncio.get_running_loop(), self._time_limit
-        began, due = loop.time(), limit.when() if limit is not None else None
-        if limit is not None:
-            limit.reschedule(None)
-        self._decision = loop.create_future()
-        decision = await self._decision
-        if limit is not None and due is not None:
-            limit.reschedule(due + loop.time() - began)
-        return decision
-
-    def crash(self, failure: Failure, step: int | None = None) -> None:
-        state = self.state
-        record = None if step is None else state.record(step)
-        if record is not None and record.state not in ENDED:
-            failed = ev.StepFailed(
-                at=state.now(), step=record.number, attempt=record.attempt or 1, error=failure, usage=NO_USAGE
-            )
-            state.emit(failed)
-        # The first error of our own is the cause; later ones usually follow from it.
-        self._crash = self._crash or failure
-        self._drain(failure)
-        self._over.set()
-
-    def open_nested(self, number: int, question: Question, *, holds_files: bool) -> Run:
-        state = self.state
-        earlier = state.resumed.steps if state.resumed is not None else ()
-        nested = Run(
-            RunState(
-                id=f"{state.id}.{number}",
-                config=state.config,
-                question=question,
-                resources=state.resources,
-                resumed=next((record.nested for record in earlier if record.number == number), None),
-                depth_left=state.depth_left - 1,
-                reviews=max(state.reviews - 1, 0),
-                final=state.final and state.record(number).last,
-                nested=True,
-                given_holds_files=holds_files,
-            )
-        )
-        self._nested[number] = nested
-        return nested
-
-    def close_nested(self, number: int) -> None:
-        del self._nested[number]
-
-    # What happens inside
-
-    def _new_schedule(self) -> Schedule:
-        per_worker = {worker.name: worker.parallel for worker in self.config.pool}
-        return Schedule(self.config.limits.parallel, per_worker)
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
         """Start planning or a step."""
@@ -202,8 +136,8 @@ class Run:
         task.add_done_callback(partial(self._task_ended, number))
 
     def _task_ended(self, number: int, _: asyncio.Task[None]) -> None:
-        self.step_ended(number)
-        self.start_ready()
+        self.state.schedule.mark_ended(number)
+        self._start_ready()
 
     async def _drive(self) -> None:
         try:
@@ -258,7 +192,7 @@ class Run:
         # A nested run ends with the run around it, so only that one watches the clock.
         limit = None if self.state.nested else self.config.limits.seconds
         try:
-            async with asyncio.timeout(limit) as self._time_limit:
+            async with asyncio.timeout(limit) as self.state.time_limit:
                 await self._over.wait()
         except TimeoutError:
             seconds = limit or 0.0
@@ -281,21 +215,47 @@ class Run:
         except Exception as error:  # an error of our own must not leave the stream without its end
             log.debug("planning failed", exc_info=True)
             failure = internal_failure(error)
-            self.crash(failure)
         if failure is not None:
-            self._drain(failure)
+            self._end_early(failure)
 
     async def _run_step(self, number: int) -> None:
         state = self.state
         try:
-            await run_step(state, self, number)
+            failure = await run_step(state, number, self._read_nested)
         except Exception as error:  # an error of our own must not leave the stream without its end
             log.debug("step %d failed", number, exc_info=True)
-            self.crash(internal_failure(error), number)
+            failure = internal_failure(error)
+            record = state.record(number)
+            if record.state not in ENDED:
+                attempt = record.attempt or 1
+                state.emit(ev.StepFailed(at=state.now(), step=number, attempt=attempt, error=failure, usage=NO_USAGE))
         finally:
-            state.mark_idle(number)
+            state.busy.discard(number)
             if state.record(number).state not in ENDED:
                 state.stop_step(number)
+        if failure is not None:
+            self._end_early(failure)
+
+    async def _read_nested(self, number: int, state: RunState) -> AsyncGenerator[ev.Event, None]:
+        """The events of the run that step `number` on the conductor itself is."""
+        self._nested[number] = nested = Run(state)
+        try:
+            async for event in nested:
+                yield event
+        finally:
+            del self._nested[number]
+
+    def _end_early(self, failure: Failure) -> None:
+        """End the run because planning or a step has found out that it cannot go on."""
+        if failure.kind == "limit":
+            # Calls that are running have their tokens and money reserved, so they may end.
+            self.stop("limit", "running", failure)
+            return
+        self._drain(failure)
+        if failure.kind == "internal":
+            # The first error of our own is the cause; later ones usually follow from it.
+            self._crash = self._crash or failure
+            self._over.set()
 
     def _has_answer(self) -> bool:
         """Whether the plan is complete and the step whose answer is the run's has ended."""
@@ -303,9 +263,9 @@ class Run:
 
     def _is_idle(self) -> bool:
         """Whether nothing runs and nothing will."""
-        waiting = self._schedule.waiting and not self.state.plan_only
+        waiting = self.state.schedule.waiting and not self.state.plan_only
         pending = waiting or not self._tasks[PLANNING].done()
-        return not self._schedule.running and (self.state.draining or not pending)
+        return not self.state.schedule.running and (self.state.draining or not pending)
 
     def _drain(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
         """Start nothing new, and end what has not reached a worker yet."""

@@ -1,26 +1,27 @@
 """The state of one run: its trace, the events nobody has read yet, and what has gone wrong so far.
 
-The planner and the executor read the state, and change it only through its methods. What they ask of the run around
-them, such as to start a step or to stop, goes through the `Scheduler`.
+The planner and the executor add steps and events to it. What makes a step ready calls `wake`, by which the runner
+starts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import Decision, Plan, RejectedPlan, Step
+from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Step
 from conductor_cli.core.question import Question
+from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run.config import RunConfig
-from conductor_cli.run.resources import RunResources
+from conductor_cli.run.config import RunConfig, RunResources
 
 StopKind = Literal["cancelled", "terminated", "limit"]
 
@@ -85,6 +86,12 @@ class RunState:
     """The policy, applied to this question."""
     trace: Trace = field(init=False, default_factory=Trace)
     queue: EventQueue = field(init=False, default_factory=EventQueue)
+    schedule: Schedule = field(init=False)
+    wake: Callable[[], None] = field(init=False, default=lambda: None)
+    """Starts every step that may start now, and notices when the run is over."""
+    decision: asyncio.Future[Decision] | None = field(init=False, default=None)
+    """What the user decides about the plan that was offered."""
+    time_limit: asyncio.Timeout | None = field(init=False, default=None)
     stopped_by: Failure | None = field(init=False, default=None)
     """What ends the run early. From then on nothing new is started; what runs may end."""
     errors: dict[int, list[Failure]] = field(init=False, default_factory=dict)
@@ -106,6 +113,7 @@ class RunState:
             resumed=self.resumed,
             needs_files=single or self.given_holds_files,
         )
+        self.discard_plan()
 
     # The stream of events
 
@@ -126,10 +134,40 @@ class RunState:
         self.emit(ev.Notice(at=self.now(), text=text, step=step))
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
+        """A step of the plan is complete."""
         planned = ev.StepPlanned(
             at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last
         )
         self.emit(planned)
+
+    def add_step(self, number: int, step: Step, *, last: bool) -> None:
+        """Announce a complete step of the plan, and start it as soon as it may start."""
+        self.announce_step(number, step, last=last)
+        self.schedule.add(number, step.worker, step.access)
+        self.wake()
+
+    def finish_plan(self, plan: Plan | KeepAnswer, usage: Usage = NO_USAGE, prompt: tuple[Message, ...] = ()) -> None:
+        """Report that the plan is complete, and start what can start."""
+        self.emit(ev.PlanReady(at=self.now(), plan=plan, usage=usage, prompt=prompt))
+        self.wake()
+
+    def discard_plan(self) -> None:
+        """Forget the steps of the plan, none of which was started."""
+        per_worker = {worker.name: worker.parallel for worker in self.config.pool}
+        self.schedule = Schedule(self.config.limits.parallel, per_worker)
+
+    async def next_decision(self) -> Decision:
+        """Wait until the user has decided about the plan that was offered."""
+        # The time that the user takes to decide does not count against the limit on seconds.
+        loop, limit = asyncio.get_running_loop(), self.time_limit
+        began, due = loop.time(), limit.when() if limit is not None else None
+        if limit is not None:
+            limit.reschedule(None)
+        self.decision = loop.create_future()
+        decision = await self.decision
+        if limit is not None and due is not None:
+            limit.reschedule(due + loop.time() - began)
+        return decision
 
     def stop_step(self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE) -> None:
         """End a step without an answer; without a `reason` for the one that stops the whole run."""
@@ -180,65 +218,3 @@ class RunState:
     def add_error(self, number: int, failure: Failure) -> None:
         """An attempt at a step failed."""
         self.errors.setdefault(number, []).append(failure)
-
-    def mark_busy(self, number: int) -> None:
-        """A worker or a nested run is working on the step."""
-        self.busy.add(number)
-
-    def mark_idle(self, number: int) -> None:
-        """Nobody works on the step any more."""
-        self.busy.discard(number)
-
-    def add_unreported(self, usage: Usage) -> None:
-        """Count what a call used although no event will say so."""
-        self.unreported_usage += usage
-
-    def approve_plan(self) -> None:
-        """The user approved the plan: its steps may start."""
-        self.awaits_approval = False
-
-    def reject_plan(self, plan: Plan, feedback: str) -> None:
-        """The user wants another plan: the planner is shown this one and what they said."""
-        self.rejected_plans = (*self.rejected_plans, RejectedPlan(plan=plan, feedback=feedback))
-
-
-class NestedRun(Protocol):
-    """A run that is one step of another."""
-
-    state: RunState
-
-    def __aiter__(self) -> AsyncIterator[ev.Event]: ...
-
-
-class Scheduler(Protocol):
-    """What the planner and the executor ask of the run around them."""
-
-    def add_step(self, number: int, step: Step, *, last: bool) -> None:
-        """Announce a complete step of the plan, and start it as soon as it may start."""
-
-    def start_ready(self) -> None:
-        """Start every step that may start now, and notice when the run is over."""
-
-    def step_ended(self, number: int) -> None:
-        """The steps that see this one may start."""
-
-    def discard_plan(self) -> None:
-        """Forget the steps of the plan, none of which was started."""
-
-    def stop(self, kind: StopKind, after: Literal["now", "running"] = "now", failure: Failure | None = None) -> None:
-        """End the run: at once, or when the calls that are running have ended."""
-
-    def crash(self, failure: Failure, step: int | None = None) -> None:
-        """End the run at once because of an error in the program itself."""
-
-    async def decision(self) -> Decision:
-        """What the user decides about the plan that was offered."""
-
-    def open_nested(self, number: int, question: Question, *, holds_files: bool) -> NestedRun:
-        """The run that step `number` on the conductor itself is; the caller reads its events to the end.
-
-        `holds_files`: what it is given may quote the attached files.
-        """
-
-    def close_nested(self, number: int) -> None:
-        """The nested run of a step has ended."""

@@ -22,7 +22,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.response_cache import ResponseCache
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.run.resources import model_semaphores
+from conductor_cli.run.config import model_semaphores
 from conductor_cli.run.runner import Run
 from conductor_cli.train.budget import TrainingBudget
 from conductor_cli.train.rewards import VALID, compute_reward, is_valid
