@@ -78,7 +78,7 @@ def measure() -> Table:
 def text() -> str:
     """The plan as a conductor under a grammar writes it."""
     rules = plan_rules(POOL, Limits(), down=(), given=False, depth_left=0)
-    context = plan_format_context(PROMPTED, POOL, rules, "auto", exact=True)
+    context = plan_format_context(PROMPTED, POOL, rules, "auto", constrained=True)
     return PLAN_FORMATS[PROMPTED.plan_format].render(PLAN, context)
 
 
@@ -120,7 +120,7 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
 
 def _conductor(pieces: list[str], limits: Limits) -> Conductor:
     return Conductor(
-        model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, exact=True,
+        model=ScriptedModel(reply=lambda _: paced(iter(pieces), PACE)), pool=POOL, limits=limits, constrained=True,
         workers={name: ScriptedModel(scripts=[[STEP, "Done."]]) for name in POOL.names},
     )  # fmt: skip
 

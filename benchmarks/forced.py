@@ -98,7 +98,7 @@ def spelled(plan: Plan, profile: Profile = PROMPTED) -> str:
 
 def _terms(profile: Profile, mode: Mode) -> Any:  # noqa: ANN401
     rules = plan_rules(POOL, Limits(), down=(), given=False, depth_left=0)
-    return plan_format_context(profile, POOL, rules, mode, exact=True)
+    return plan_format_context(profile, POOL, rules, mode, constrained=True)
 
 
 def naive_job() -> dict[str, str]:

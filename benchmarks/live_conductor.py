@@ -79,7 +79,7 @@ class Clock:
 def conductor(model: Llama, mode: Mode = "auto") -> Conductor:
     """Over workers that answer at once."""
     workers = {name: ScriptedModel(scripts=[["Done."]]) for name in POOL.names}
-    return Conductor(model=model, pool=POOL, workers=workers, mode=mode, exact=True)
+    return Conductor(model=model, pool=POOL, workers=workers, mode=mode, constrained=True)
 
 
 async def asked(conductor: Conductor, question: Question, clock: Clock | None = None) -> tuple[Plan, Usage]:

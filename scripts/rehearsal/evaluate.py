@@ -113,7 +113,9 @@ def best_routing(exercise: RehearsalExercise, rollouts: Rollouts) -> SampledPlan
         )
         for hop in exercise.problem.hops
     )  # fmt: skip
-    context = plan_format_context(PROFILE, pool, PlanRules(workers=pool.names, steps=MAX_STEPS), "auto", exact=False)
+    context = plan_format_context(
+        PROFILE, pool, PlanRules(workers=pool.names, steps=MAX_STEPS), "auto", constrained=False
+    )
     return SampledPlan(exercise=exercise, text=PLAN_FORMATS[PROFILE.plan_format].render(Plan(steps=steps), context))
 
 

@@ -64,7 +64,7 @@ def build_rollouts(pool: Pool, models: Mapping[str, Model], book: ResponseCache 
     """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
     conductor = Conductor(
         model=None, pool=pool, workers=models, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
-        limits=Limits(attempts=1), exact=False,
+        limits=Limits(attempts=1), constrained=False,
     )  # fmt: skip
     return Rollouts(conductor=conductor, cache=book, name_route=lambda worker: speciality(worker.card))
 

@@ -62,7 +62,7 @@ def offered(random: Random) -> PlanFormatContext:
     if random.random() < 0.25:
         kept = random.sample(names, random.randint(1, len(names)))
         up = tuple(name for name in names if name in kept)
-    return plan_format_context(PROFILE, pool, PlanRules(workers=up, steps=MAX_STEPS), "auto", exact=False)
+    return plan_format_context(PROFILE, pool, PlanRules(workers=up, steps=MAX_STEPS), "auto", constrained=False)
 
 
 def _some(random: Random, earlier: int) -> tuple[int, ...]:

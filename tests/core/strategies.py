@@ -168,7 +168,7 @@ def terms_for_tests(draw: st.DrawFn, /, style: str = "letters", **fixed: Any) ->
         "labels": labels_of(names, style),  # type: ignore[arg-type]
         "order": draw(st.permutations(("worker", "access", "subtask")).map(tuple)),
         "bar": draw(st.sampled_from([" | ", "|"])),
-        "exact": draw(st.booleans()),
+        "constrained": draw(st.booleans()),
         "reasoning": draw(st.booleans()),
     }
     return PlanFormatContext(**{**values, **fixed})

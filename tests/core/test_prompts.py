@@ -45,7 +45,7 @@ def asked(
     question: Question = QUESTION, pool: Pool = POOL, profile: Profile = PROMPTED, mode: str = "auto", **more: object
 ) -> tuple[Message, ...]:
     rules = more.pop("rules", rules_of(pool, given_too=bool(question.given)))
-    context = plan_format_context(profile, pool, rules, mode, exact=False)  # type: ignore[arg-type]
+    context = plan_format_context(profile, pool, rules, mode, constrained=False)  # type: ignore[arg-type]
     return conductor_request(question, pool, profile, context, **more).messages  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def test_the_fixed_part_comes_first_and_is_the_same_for_every_pool(profile: Prof
     prompts, cuts = [], []
     for question, pool, steps in ((QUESTION, POOL, 5), (GIVEN, POOL, 2), (QUESTION, other, 5)):
         rules = replace(rules_of(pool, given_too=bool(question.given)), steps=steps)
-        context = plan_format_context(profile, pool, rules, mode, exact=True)  # type: ignore[arg-type]
+        context = plan_format_context(profile, pool, rules, mode, constrained=True)  # type: ignore[arg-type]
         request = conductor_request(question, pool, profile, context)
         prompts.append(request.messages[0].content)
         cuts.append(request.cuts)
@@ -113,7 +113,7 @@ def test_mini_asks_for_one_label_in_every_profile() -> None:
             ["A", "B", "B"] if profile.labels == "letters" else ["0", "1", "1"]
         )
         assert user.content == "Question:\n6*7?"
-        context = plan_format_context(profile, POOL, rules_of(), "mini", exact=True)
+        context = plan_format_context(profile, POOL, rules_of(), "mini", constrained=True)
         assert plan_format_for(profile, context).name == "native"
 
 
@@ -121,7 +121,7 @@ def test_mini_asks_for_one_label_in_every_profile() -> None:
 @pytest.mark.parametrize("mode", ["auto", "ultra"])
 def test_the_examples_use_the_profiles_plan_format(profile: Profile, mode: str) -> None:
     """Each one parses back to the plan it stands for."""
-    context = plan_format_context(profile, POOL, rules_of(), mode, exact=False)  # type: ignore[arg-type]
+    context = plan_format_context(profile, POOL, rules_of(), mode, constrained=False)  # type: ignore[arg-type]
     text = asked(profile=profile, mode=mode)[0].content
     for example in FEWSHOTS:
         names = tuple(name for name, _ in example.workers)
@@ -331,7 +331,7 @@ def test_a_question_outlives_what_came_with_it() -> None:
 def test_the_cuts_stand_between_paragraphs(profile: Profile, mode: str) -> None:
     """One after the empty line before the workers, one after the last card: no token reaches across."""
     for pool in (POOL, Pool(workers=POOL.workers[:1])):
-        context = plan_format_context(profile, pool, rules_of(pool), mode, exact=True)  # type: ignore[arg-type]
+        context = plan_format_context(profile, pool, rules_of(pool), mode, constrained=True)  # type: ignore[arg-type]
         request = conductor_request(QUESTION, pool, profile, context)
         text, (first, second) = request.messages[0].content, request.cuts
         assert text[:first].endswith("\n\n")
@@ -347,7 +347,7 @@ def test_only_mini_has_choices() -> None:
     for profile, (first, second) in ((PROMPTED, "AB"), (PUBLISHED, "01")):
         found = []
         for mode, given_rules in (("mini", rules_of()), ("mini", rules), ("auto", rules_of()), ("ultra", rules_of())):
-            context = plan_format_context(profile, POOL, given_rules, mode, exact=True)  # type: ignore[arg-type]
+            context = plan_format_context(profile, POOL, given_rules, mode, constrained=True)  # type: ignore[arg-type]
             found.append(conductor_request(QUESTION, POOL, profile, context).choices)
         assert found == [(first, second), (second,), (), ()]
 
@@ -387,7 +387,7 @@ def test_the_notice_says_how_much_the_conductor_reads(length: int, room: int) ->
 def test_an_existing_answer_is_shortened_like_a_question() -> None:
     """`room` bounds both, each by itself."""
     question = replace(GIVEN, text="q" * 5000, given=(replace(GIVEN.given[0], answer="a" * 5000),))
-    context = plan_format_context(PROMPTED, POOL, rules_of(given_too=True), "auto", exact=True)
+    context = plan_format_context(PROMPTED, POOL, rules_of(given_too=True), "auto", constrained=True)
     for room in (500, 1000, 4000):
         text = conductor_request(question, POOL, PROMPTED, context, room=room).messages[1].content
         assert room - 60 <= max(map(len, re.findall("q+\n.*\nq+", text))) <= room
@@ -409,7 +409,7 @@ def test_a_profile_may_write_the_conductors_whole_message() -> None:
     profile = replace(
         PROMPTED, bar="|", render=lambda question, pool, context, room: f"{question.text[:room]}{context.bar}"
     )
-    context = plan_format_context(profile, POOL, PlanRules(workers=POOL.names), "ultra", exact=True)
+    context = plan_format_context(profile, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True)
     request = conductor_request(QUESTION, POOL, profile, context, room=3)
     assert request.messages == (Message(role="user", content="6*7|"),)
     assert (request.cuts, context.reasoning) == ((), False)

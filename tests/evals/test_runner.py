@@ -222,7 +222,7 @@ def test_the_parallel_limit_of_a_model_holds_over_all_runs(tmp_path: Path) -> No
     models = {"ann": Counting("4", seconds=0.02), "bob": Counting("4", seconds=0.02)}
     local = Counting("B | - | Do it.", seconds=0.02)
     by = conductor(
-        models, pool=pool("ann", "bob", parallel=1), model=local, exact=True, timeouts=Timeouts(first_token=0.2)
+        models, pool=pool("ann", "bob", parallel=1), model=local, constrained=True, timeouts=Timeouts(first_token=0.2)
     )
     found = run_evaluation(tmp_path / "e", by, cases(8), ["alone:ann", "vote", "conductor"], parallel=12)
     assert {outcome.verdict for outcome in found.values()} <= {"right", "wrong"}

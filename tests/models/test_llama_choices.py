@@ -94,19 +94,19 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
         assert [engine.vocabulary.token_bytes(token) for token in tokens] == [b"A", b"B", b"C"]
         assert int(logits.argmax()) not in tokens
         wanted = np.exp(logits[tokens].astype(np.float64) - logits[tokens].max())
-    assert last.odds is not None
-    assert list(last.odds) == list(ABC)
-    assert list(last.odds.values()) == pytest.approx(list(wanted / wanted.sum()), rel=1e-9)
-    assert sum(last.odds.values()) == pytest.approx(1.0)
-    assert max(last.odds, key=last.odds.__getitem__) == "B"
+    assert last.choice_shares is not None
+    assert list(last.choice_shares) == list(ABC)
+    assert list(last.choice_shares.values()) == pytest.approx(list(wanted / wanted.sum()), rel=1e-9)
+    assert sum(last.choice_shares.values()) == pytest.approx(1.0)
+    assert max(last.choice_shares, key=last.choice_shares.__getitem__) == "B"
 
 
 def test_the_reply_to_a_choice_has_odds_on_its_last_chunk_only(partial: Path) -> None:
     """Through the adapter too; a reply that is written has none."""
     chosen, written = play(partial, choose(*ABC), choose(*ABC, choices=()))
-    assert [chunk.odds is not None for chunk in chosen] == [False] * (len(chosen) - 1) + [True]
+    assert [chunk.choice_shares is not None for chunk in chosen] == [False] * (len(chosen) - 1) + [True]
     assert text(chosen) in ABC
-    assert [chunk.odds for chunk in written] == [None] * len(written)
+    assert [chunk.choice_shares for chunk in written] == [None] * len(written)
     assert text(written) in ABC
 
 
@@ -120,12 +120,12 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
             return last
 
         of()  # from here on the prompt is known, and each call reads the same one token of it
-        odds = of().odds
+        odds = of().choice_shares
         texts = [of(temperature=1.0, seed=seed).text for seed in range(seeds)]
         assert texts == [of(temperature=1.0, seed=seed).text for seed in range(seeds)]
         assert {of(temperature=0.0, seed=seed).text for seed in range(5)} == {"B"}
         assert {of(temperature=1e-6, seed=seed).text for seed in range(5)} == {"B"}
-        assert of(temperature=1.0, seed=1).odds == odds
+        assert of(temperature=1.0, seed=1).choice_shares == odds
     assert odds is not None
     for choice, count in Counter(texts).items():
         share = odds[choice]
@@ -136,7 +136,7 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
 def test_one_choice_is_certain(partial: Path) -> None:
     """Its share is one."""
     (last,) = play(partial, choose("C"))[0]
-    assert (last.text, last.odds) == ("C", {"C": 1.0})
+    assert (last.text, last.choice_shares) == ("C", {"C": 1.0})
 
 
 def test_choices_with_the_same_first_token_are_written(partial: Path, reads: list[int]) -> None:
@@ -149,7 +149,7 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
             reads.clear()
             chunks = list(engine.generate(choose(*labels, temperature=1.5, seed=seed), CancelToken()))
             assert text(chunks) in labels
-            assert chunks[-1].odds is None
+            assert chunks[-1].choice_shares is None
             assert chunks[-1].usage is not None
             assert chunks[-1].usage.tokens_out == len(text(chunks)) == len(reads) - 1
 
@@ -175,7 +175,7 @@ def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
         likeliest = max(zip(ABC, tokens, strict=True), key=lambda pair: logits[pair[1]])[0]
         assert len(set(tokens)) == 3
         assert last.text == likeliest
-        assert last.odds is not None
+        assert last.choice_shares is not None
         rare = ("D", "X", "Z")
         assert len({engine.vocabulary.first_token(label) for label in rare}) == 1
         assert text(engine.generate(choose(*rare), CancelToken())) in rare
@@ -244,7 +244,7 @@ def conduct(
     async def go() -> list[ev.Event]:
         model = Llama(path, LlamaOptions(context=context, threads=1, cache=more.pop("cache", None)))
         pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in names))
-        conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), exact=True, **more)
+        conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), constrained=True, **more)
         try:
             return [event async for event in conductor.run(Question(text=question))]
         finally:

@@ -58,7 +58,7 @@ async def sampled(path: Path) -> list[tuple[int, int, int, str, str]]:
             workers, limit = seed % 12 + 1, seed % 5 + 1
             pool = Pool(workers=tuple(Worker(name=f"worker-{index}", kind="openai") for index in range(workers)))
             context = plan_format_context(
-                PROMPTED, pool, PlanRules(workers=pool.names, steps=limit), "auto", exact=True
+                PROMPTED, pool, PlanRules(workers=pool.names, steps=limit), "auto", constrained=True
             )
             request = conductor_request(Question(text=f"Question {seed}?"), pool, PROMPTED, context)
             request = replace(request, temperature=1.0, seed=seed, max_tokens=5200)

@@ -64,20 +64,20 @@ def test_the_same_request_is_asked_once(tmp_path: Path) -> None:
     first, second = reply(kept, asked()), reply(kept, asked())
     assert (text(first), text(second)) == ("one two", "one two")
     assert first[-1] == Chunk(usage=USED, finish="stop")
-    assert second[-1] == replace(first[-1], kept=True)
+    assert second[-1] == replace(first[-1], from_cache=True)
     assert (len(model.requests), kept_in(tmp_path / "calls.jsonl")) == (1, 1)
 
 
 def test_a_cache_is_read_again(tmp_path: Path) -> None:
     """What one process stored another one finds, including thinking and odds."""
-    whole = Chunk(text="B\u2028é", thinking="hm", odds={"A": 0.25, "B": 0.75})
+    whole = Chunk(text="B\u2028é", thinking="hm", choice_shares={"A": 0.25, "B": 0.75})
     model = ScriptedModel(reply=lambda _: [whole, Chunk(usage=USED, finish="length")])
     book = ResponseCache(tmp_path / "calls.jsonl")
     first = reply(CachedModel(model, book, "who"), asked())
     book.close()
     again = ResponseCache(tmp_path / "calls.jsonl")
     *pieces, last = first
-    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [*pieces, replace(last, kept=True)]
+    assert reply(CachedModel(ScriptedModel(), again, "who"), asked()) == [*pieces, replace(last, from_cache=True)]
     assert kept_in(tmp_path / "calls.jsonl") == 1
 
 

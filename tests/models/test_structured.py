@@ -494,7 +494,7 @@ def test_what_a_grammar_admits_its_form_for_xgrammar_admits_too(
     data: st.DataObject, name: str, chance: random.Random
 ) -> None:
     """Beside its classes it is the same text, and no class in it names a sign beyond ASCII."""
-    context = data.draw(terms_for_tests("numbers" if name == "published" else "letters", exact=True))
+    context = data.draw(terms_for_tests("numbers" if name == "published" else "letters", constrained=True))
     grammar = PLAN_FORMATS[name].grammar(context)
     adapted = for_xgrammar(grammar)
     assert r"\U" not in adapted
@@ -547,7 +547,7 @@ def planned(
     """What the conductor behind `server` writes, and the terms in which it is to be read."""
     pool = Pool(workers=tuple(Worker(name=name, kind="openai") for name in ("ann", "bob", "cy")))
     context = plan_format_context(
-        profile, pool, PlanRules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", exact=False
+        profile, pool, PlanRules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", constrained=False
     )
     request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, context), seed=7, max_tokens=most)
     return text(asyncio.run(_ask_and_close(OpenAI("m", f"{server.url}/v1"), request))), context

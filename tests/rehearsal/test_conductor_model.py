@@ -33,9 +33,9 @@ WANTED = Plan(
 TEXT = "capital of FRANCE|-|a1\nspell it backwards|1|l2"
 
 
-def context(*up: str, exact: bool = False, single: bool = False) -> PlanFormatContext:
+def context(*up: str, constrained: bool = False, single: bool = False) -> PlanFormatContext:
     rules = PlanRules(workers=up or POOL.names)
-    return plan_format_context(PROFILE, POOL, rules, "mini" if single else "auto", exact=exact)
+    return plan_format_context(PROFILE, POOL, rules, "mini" if single else "auto", constrained=constrained)
 
 
 def asked(question: Question, given: PlanFormatContext, **more: object) -> Request:
@@ -54,10 +54,10 @@ def test_the_prompt_contains_only_labels_and_question() -> None:
     assert asked(QUESTION, context("jack", "spells")).messages[0].content.startswith("|a1|l2\n")
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_plan_has_a_line_for_each_step(exact: bool) -> None:
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
     """It is written so, and read back so with a grammar or without."""
-    given = context(exact=exact)
+    given = context(constrained=constrained)
     native = PLAN_FORMATS[PROFILE.plan_format]
     assert native.render(WANTED, given) == TEXT
     parser = native.parser(given)
@@ -91,7 +91,7 @@ def test_the_mini_prompt_starts_the_only_step() -> None:
 
 def test_the_demo_conductor_is_never_asked_to_reason() -> None:
     """It has not learnt that, so `ultra` plans as `auto` does."""
-    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", exact=True).reasoning
+    assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True).reasoning
 
 
 def test_a_long_question_is_cut_to_the_limit() -> None:

@@ -145,6 +145,8 @@ def test_workers_on_one_model_take_turns_with_the_plan() -> None:
         reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"]
     )
     pool = Pool(workers=tuple(Worker(name=name, kind="llama", parallel=1) for name in ("ann", "bob")))
-    run, events = play(setting(one, {"ann": one, "bob": one}, pool=pool, exact=True, timeouts=Timeouts(idle=400.0)))
+    run, events = play(
+        setting(one, {"ann": one, "bob": one}, pool=pool, constrained=True, timeouts=Timeouts(idle=400.0))
+    )
     assert [event.at for event in of(events, ev.StepStarted)] == [300.0, 450.0]
     assert (of(events, ev.StepFailed), run.trace.answer) == ([], "x")

@@ -99,7 +99,7 @@ def test_planning_holds_room_too() -> None:
     planner = ["A | - | one\n", 5.0, "A | 1 | two"]
     pool = pool_of("ann", price=DEAR)
     limits = Limits(cost=Decimal("0.0145"))
-    run, events = play(setting(planner, {"ann": Counting()}, pool=pool, price=DEAR, exact=True, limits=limits))
+    run, events = play(setting(planner, {"ann": Counting()}, pool=pool, price=DEAR, constrained=True, limits=limits))
     assert of(events, ev.StepStarted)[0].at == 5.0
     assert run.trace.exit_code == 0
 

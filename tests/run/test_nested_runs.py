@@ -194,7 +194,7 @@ def test_keeping_the_answer_works_in_every_plan_format_and_mode() -> None:
         assert of(inner(events, 2), ev.PlanRejected) == []
         assert run.trace.answer == "from ann"
     planner = ScriptedModel([["B"], ["accept"]])
-    run, _ = play(setting(planner, mode="mini", exact=True, limits=ONCE))
+    run, _ = play(setting(planner, mode="mini", constrained=True, limits=ONCE))
     assert run.trace.answer == "from bob"
     assert 'root ::= "A" | "B" | "C" | "accept"' in (planner.requests[1].grammar or "")
 

@@ -98,7 +98,7 @@ def test_a_plan_cut_off_at_its_token_limit_is_not_complete() -> None:
     """The line that was being written is no last step: it is asked for again."""
     cut = Chunk(usage=Usage(tokens_out=9, calls=1), finish="length")
     planner = ScriptedModel([["A | - | one\nB | 1 | tw", cut], ["B | 1 | two"]])
-    run, events = play(setting(planner, exact=True))
+    run, events = play(setting(planner, constrained=True))
     assert of(events, ev.PlanRejected)[0].problem == "the plan was cut off at the token limit"
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
 
@@ -144,7 +144,7 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kin
 def test_a_failed_conductor_is_asked_once_more(reason: ModelErrorReason) -> None:
     """What may pass a moment later is a rejected plan, not the end; steps that stand are kept."""
     planner = ScriptedModel([["A | - | one\n", ModelError(reason, "oops")], ["B | 1 | two"]])
-    run, events = play(setting(planner, exact=True))
+    run, events = play(setting(planner, constrained=True))
     assert [(event.text, event.problem) for event in of(events, ev.PlanRejected)] == [("", "oops")]
     assert "not a valid plan" not in planner.requests[1].messages[-1].content
     assert run.trace.plan == plan_of(("ann", (), "one"), ("bob", (1,), "two"))
@@ -174,7 +174,7 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
 def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
     """What stands is not thrown away: the best worker ends the plan, seeing it."""
     planner = ScriptedModel([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])
-    run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, exact=True))
+    run, events = play(setting(planner, {"ann": says("x"), "bob": says("y")}, constrained=True))
     assert [(event.worker, event.access, event.last) for event in of(events, ev.StepPlanned)] == [
         ("ann", (), False),
         ("ann", (1,), True),
@@ -185,7 +185,7 @@ def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> 
 def test_a_conductor_that_dies_for_good_leaves_what_was_finished() -> None:
     """Steps that were started before may end; the best of them is a partial answer with the reason."""
     planner = ScriptedModel([["A | - | one\nB | 1 | two\n", 2.0, ModelError("auth", "key was revoked")]])
-    run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, exact=True))
+    run, events = play(setting(planner, {"ann": Counting("found it", 5), "bob": says("x")}, constrained=True))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found it", True, 7)
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "run_failed")]
     assert run.trace.error is not None
@@ -239,7 +239,7 @@ def test_mini_chooses_one_worker_by_its_label() -> None:
     """One token is the plan: the worker gets the whole question."""
     for profile in PROFILES.values():
         planner = ScriptedModel([["1" if profile.labels == "numbers" else "B"]])
-        run, _ = play(setting(planner, mode="mini", profile=profile, exact=True))
+        run, _ = play(setting(planner, mode="mini", profile=profile, constrained=True))
         assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
         assert planner.requests[0].grammar is not None
         assert planner.requests[0].grammar.startswith("root ::= ")
@@ -247,14 +247,14 @@ def test_mini_chooses_one_worker_by_its_label() -> None:
 
 def test_ultra_reasons_before_the_plan() -> None:
     """What stands before the line `plan:` is kept as reasoning and never parsed."""
-    run, _ = play(setting("- A | - | no step\nplan:\nB | - | two", mode="ultra", exact=True))
+    run, _ = play(setting("- A | - | no step\nplan:\nB | - | two", mode="ultra", constrained=True))
     assert run.trace.plan == Plan(steps=plan_of(("bob", (), "two")).steps, reasoning="- A | - | no step")
 
 
 def test_a_fault_after_reasoning_is_repaired_without_reasoning() -> None:
     """The second text only appends: it needs no line `plan:`, and its grammar has none."""
     planner = ScriptedModel([["- think\nplan:\nA | - | one\nB", ModelError("broken", "gone")], ["B | 1 | two"]])
-    run, _ = play(setting(planner, mode="ultra", exact=True))
+    run, _ = play(setting(planner, mode="ultra", constrained=True))
     assert planner.requests[1].grammar is not None
     assert "plan:" not in planner.requests[1].grammar
     assert isinstance(run.trace.plan, Plan)
@@ -293,7 +293,7 @@ def test_who_went_down_is_not_offered_in_the_repair() -> None:
     """A worker that refused its key during the first text cannot be named in the second."""
     planner = ScriptedModel([["A | - | one\n", 5.0, "Z | - | two\n"], ["A | 1 | two\n"], ["x"]])
     workers = {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}
-    _, events = play(setting(planner, workers, exact=True))
+    _, events = play(setting(planner, workers, constrained=True))
     assert "Not available now: A." in planner.requests[1].messages[1].content
     assert of(events, ev.PlanRejected)[1].problem.startswith("step 2 names a worker that is not in the pool")
 
@@ -443,7 +443,7 @@ def test_the_cost_of_a_refused_prompt_is_counted() -> None:
 def test_text_after_a_refused_prompt_is_counted() -> None:
     """The refused prompt before it says nothing of what the next one cost."""
     planner = Narrow(1500, "A | - | one\nB | 1 | t", ModelError("broken", "gone"))
-    _, events = play(setting(planner, exact=True), LONG)
+    _, events = play(setting(planner, constrained=True), LONG)
     rejected = of(events, ev.PlanRejected)[0]
     assert rejected.problem == "gone"
     assert rejected.usage.tokens_in > 100
@@ -466,8 +466,8 @@ def test_a_repair_says_the_same_thing_once() -> None:
 def test_a_choice_is_explained_by_its_shares() -> None:
     """In `mini` the plan's reasoning names the workers, the likeliest first, with their share of the distribution."""
     odds = {"A": 0.2, "B": 0.7049, "C": 0.0951}
-    chosen = Chunk(text="B", odds=odds, usage=Usage(tokens_in=100, tokens_out=1, calls=1), finish="stop")
-    run, events = play(setting([chosen], mode="mini", exact=True))
+    chosen = Chunk(text="B", choice_shares=odds, usage=Usage(tokens_in=100, tokens_out=1, calls=1), finish="stop")
+    run, events = play(setting([chosen], mode="mini", constrained=True))
     assert isinstance(run.trace.plan, Plan)
     assert run.trace.plan.reasoning == "bob 0.70, ann 0.20, cyd 0.10"
     assert run.trace.plan.steps[0].worker == "bob"
@@ -478,6 +478,6 @@ def test_an_absent_worker_is_not_a_choice() -> None:
     """All workers are shown, in `mini` too; only those that can be asked may be chosen."""
     planner = ScriptedModel([["B"]])
     absent = {"ann": Failure(kind="key", message="no key")}
-    play(setting(planner, mode="mini", exact=True, unavailable=absent))
+    play(setting(planner, mode="mini", constrained=True, unavailable=absent))
     assert planner.requests[0].choices == ("B", "C")
     assert "A  ann" in planner.requests[0].messages[0].content

@@ -82,7 +82,7 @@ def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
 
 def test_a_plan_that_was_half_written_is_written_on() -> None:
     """The conductor is shown the steps that stand and appends; those that are done stay done."""
-    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], exact=True), 5.0, "cancelled")
+    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
     assert half.trace.plan is None
     assert list(half.trace.done()) == [1, 2]
     planner, ann = ScriptedModel([["C | 1 2 | three"]]), says("x")
@@ -114,7 +114,7 @@ def test_a_run_without_a_plan_starts_over() -> None:
 
 def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     """A half-written plan that already has as many steps as the new limit is closed without the conductor."""
-    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], exact=True), 5.0, "cancelled")
+    half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
     planner = says("x")
     run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
     assert planner.requests == []
@@ -202,7 +202,7 @@ def test_a_plan_goes_before_a_trace() -> None:
 @given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
 def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
     """A file that ends after any event, as a crash leaves it, is brought to an answer; what is done stays done."""
-    _, events = play(setting(list(plan), exact=True))
+    _, events = play(setting(list(plan), constrained=True))
     cut = fold(events[: min(length, len(events) - 1)])
     planner = ScriptedModel([["C | - | end"]])
     workers = {name: says(f"again {name}") for name in ("ann", "bob", "cyd")}

@@ -53,7 +53,7 @@ def test_a_run_plans_works_and_answers() -> None:
 
 def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
     """Where a grammar holds the text, a line's end starts its step; the rest of the plan takes its time."""
-    _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], exact=True))
+    _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], constrained=True))
     started, ready = of(events, ev.StepStarted)[0], of(events, ev.PlanReady)[0]
     assert (started.step, started.at, ready.at) == (1, 0.0, 5.0)
     assert [event.at for event in of(events, ev.StepFinished)] == [0.0, 5.0]
@@ -346,7 +346,7 @@ def test_a_fault_beats_a_partial_answer() -> None:
 def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
     """The same holds while planning, also after a step has begun."""
     planner = Raising(ZeroDivisionError, ["A | - | one\n"])
-    run, events = play(setting(planner, {"ann": Counting(seconds=9)}, exact=True))
+    run, events = play(setting(planner, {"ann": Counting(seconds=9)}, constrained=True))
     assert run.trace.error is not None
     assert run.trace.error.kind == "internal"
     assert [event.step for event in of(events, ev.StepStopped)] == [1]

@@ -191,7 +191,7 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
         "bob": ScriptedModel([list(script) for script in bob]),
     }
     conductor = setting(
-        ScriptedModel([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, exact=False
+        ScriptedModel([list(script) for script in plan]), workers, pool=WITH_SELF, limits=limits, constrained=False
     )
     run, _ = play_and_stop(conductor, at, reason, after)
     if after == "now":
@@ -214,7 +214,7 @@ def test_leaving_at_any_time_gives_a_complete_stream(
         workers,
         pool=WITH_SELF,
         limits=Limits(recursion=1),
-        exact=True,
+        constrained=True,
     )
 
     async def main() -> None:

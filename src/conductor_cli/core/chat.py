@@ -51,9 +51,9 @@ class Chunk:
     """A piece of a model's reply.
 
     The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know about
-    the call itself, such as a parameter that the model refused and that was left out. `odds` is the share of each of
-    the request's choices, if the reply was chosen by one distribution. `kept` on the last chunk: it came from the
-    response cache, so nothing was spent on it.
+    the call itself, such as a parameter that the model refused and that was left out. `choice_shares` is the share of
+    each of the request's choices, if the reply was chosen by one distribution. `from_cache` on the last chunk says that
+    it came from the response cache, so nothing was spent on it.
     """
 
     text: str = ""
@@ -61,5 +61,5 @@ class Chunk:
     usage: Usage | None = None
     finish: Finish | None = None
     note: str = ""
-    odds: Mapping[str, float] | None = None
-    kept: bool = False
+    choice_shares: Mapping[str, float] | None = None
+    from_cache: bool = False

@@ -38,15 +38,15 @@ deliver."""
 
 
 def plan_format_context(
-    profile: Profile, pool: Pool, rules: PlanRules, mode: Mode, *, exact: bool
+    profile: Profile, pool: Pool, rules: PlanRules, mode: Mode, *, constrained: bool
 ) -> PlanFormatContext:
-    """How a conductor with this profile writes; `exact` where a grammar constrains its text."""
+    """How a conductor with this profile writes; `constrained` where a grammar constrains its text."""
     return PlanFormatContext(
         rules=rules,
         labels=labels_for(pool.workers, profile.labels),
         order=profile.order,
         bar=profile.bar,
-        exact=exact,
+        constrained=constrained,
         reasoning=mode == "ultra" and profile.render is None,
         single=mode == "mini",
     )

@@ -79,14 +79,14 @@ def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_i
     for name, model in conductor.workers.items():
         cached.setdefault(id(model), CachedModel(model, replies, model_identity(conductor.pool[name])))
     workers = {name: cached[id(model)] for name, model in conductor.workers.items()}
-    turns = model_semaphores(conductor.pool, workers)
+    semaphores = model_semaphores(conductor.pool, workers)
     if conductor.model is None:
-        return replace(conductor, workers=workers, turns=turns)
+        return replace(conductor, workers=workers, shared_semaphores=semaphores)
     planner = cached.get(id(conductor.model)) or CachedModel(conductor.model, replies, planner_id)
-    if conductor.exact:
+    if conductor.constrained:
         # An in-process model can do only one thing at a time.
-        turns.setdefault(id(planner), asyncio.Semaphore(1))
-    return replace(conductor, workers=workers, model=planner, turns=turns)
+        semaphores.setdefault(id(planner), asyncio.Semaphore(1))
+    return replace(conductor, workers=workers, model=planner, shared_semaphores=semaphores)
 
 
 async def _run_case(system: System, conductor: Conductor, case: Case, writer: ResultWriter) -> Outcome:

@@ -41,13 +41,13 @@ class _CachedReply:
     thinking: str
     finish: Finish
     usage: Usage
-    odds: Mapping[str, float] = field(default_factory=dict)
+    choice_shares: Mapping[str, float] = field(default_factory=dict)
 
     def chunks(self) -> tuple[Chunk, Chunk]:
         """The reply as a model gives it: all of its text, then what it took."""
         return (
-            Chunk(text=self.text, thinking=self.thinking, odds=self.odds or None),
-            Chunk(usage=self.usage, finish=self.finish, kept=True),
+            Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None),
+            Chunk(usage=self.usage, finish=self.finish, from_cache=True),
         )
 
 
@@ -125,17 +125,17 @@ class CachedModel:
                 yield chunk
             return
         text, thinking = [], []
-        odds: Mapping[str, float] = {}
+        choice_shares: Mapping[str, float] = {}
         async with aclosing(_with_seconds(self.model, request)) as chunks:
             async for chunk in chunks:
                 text.append(chunk.text)
                 thinking.append(chunk.thinking)
-                odds = chunk.odds or odds
+                choice_shares = chunk.choice_shares or choice_shares
                 if chunk.finish is not None and chunk.usage is not None:
                     self.cache.add(
                         _CachedReply(
                             key=key, text="".join(text), thinking="".join(thinking), finish=chunk.finish,
-                            usage=chunk.usage, odds=odds,
+                            usage=chunk.usage, choice_shares=choice_shares,
                         )
                     )  # fmt: skip
                 yield chunk

@@ -146,7 +146,7 @@ class Attempt:
         if chunk.note:
             state.notice(f"{self._worker.name}: {chunk.note}", self._number)
         self._reported = chunk.usage or self._reported
-        self._cached = self._cached or chunk.kept
+        self._cached = self._cached or chunk.from_cache
         self._finish = chunk.finish or self._finish
 
     def _spent(self, request: Request) -> Usage:

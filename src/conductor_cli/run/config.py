@@ -32,15 +32,15 @@ class RunConfig:
     """Everything that a run needs, none of it opened here.
 
     - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
-      receives what it is sent, `price` its price (None: not known). `exact` says that its backend obeys grammars.
+      receives what it is sent, `price` its price (None: not known). `constrained` says that its backend obeys grammars.
     - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
     - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
       to its limits.
     - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
       not tried again once it has written something.
     - `seed` goes with every call. `notices` are shown at the start of the run.
-    - `turns` are semaphores by the `id` of a model, for several runs at once that share the models; None gives each
-      run its own (see `model_semaphores`).
+    - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
+      each run its own.
     """
 
     model: Model | None
@@ -54,13 +54,13 @@ class RunConfig:
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     mode: Mode = "auto"
-    exact: bool = False
+    constrained: bool = False
     price: Price | None = None
     streams_answer: bool = False
     seed: int | None = None
     unavailable: Mapping[str, Failure] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    turns: Mapping[int, asyncio.Semaphore] | None = None
+    shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
     daily_spend: DailySpend | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -74,7 +74,7 @@ class RunConfig:
 
     def context(self, rules: PlanRules) -> PlanFormatContext:
         """How the conductor writes a plan that keeps `rules`."""
-        return plan_format_context(self.profile, self.pool, rules, self.mode, exact=self.exact)
+        return plan_format_context(self.profile, self.pool, rules, self.mode, constrained=self.constrained)
 
 
 class RunResources:
@@ -87,7 +87,7 @@ class RunResources:
         self._daily_spend = config.daily_spend
         self._down = dict(config.unavailable)
         self._settled = asyncio.Event()
-        shared = config.turns
+        shared = config.shared_semaphores
         self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
 
     @property

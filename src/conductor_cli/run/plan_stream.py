@@ -119,8 +119,8 @@ class PlanStream:
             self._state.notice(self._notice)
         self._notice = ""
         self._reported = chunk.usage or self._reported
-        self._cached = self._cached or chunk.kept
-        self._choice_shares = chunk.odds or self._choice_shares
+        self._cached = self._cached or chunk.from_cache
+        self._choice_shares = chunk.choice_shares or self._choice_shares
         self._truncated = chunk.finish == "length"
         if chunk.note:
             self._state.notice(f"the conductor: {chunk.note}")

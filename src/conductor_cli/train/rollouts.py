@@ -138,14 +138,14 @@ class Rollouts:
         answers cannot be stored, or if workers failed in most of the runs.
         """
         self._failures.clear()
-        slots, turns = (
+        slots, semaphores = (
             asyncio.Semaphore(self.concurrency),
             model_semaphores(self.conductor.pool, self.conductor.workers),
         )
 
         async def run(plan: SampledPlan) -> Outcome:
             async with slots:
-                return await self._run(plan, turns)
+                return await self._run(plan, semaphores)
 
         distinct = {_key(plan): plan for plan in plans}
         try:
@@ -190,7 +190,7 @@ class Rollouts:
         costs = [float(outcome.cost or 0) for outcome in outcomes]
         return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.budget.spent)}
 
-    async def _run(self, plan: SampledPlan, turns: Mapping[int, asyncio.Semaphore]) -> Outcome:
+    async def _run(self, plan: SampledPlan, semaphores: Mapping[int, asyncio.Semaphore]) -> Outcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
         conductor, question = self.conductor_for(plan.exercise), Question(text=plan.exercise.question)
         splitter = ThinkingSplitter()
@@ -199,7 +199,7 @@ class Rollouts:
         reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
         trace = await self.trace(reader.run(question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
-            trace = await self.trace(replace(conductor, turns=turns).run(question, plan=trace.plan))
+            trace = await self.trace(replace(conductor, shared_semaphores=semaphores).run(question, plan=trace.plan))
         return await self.outcome(trace, plan.exercise)
 
     def _check(self, outcomes: Sequence[Outcome]) -> None:

@@ -111,7 +111,9 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     """
     kept = replace(limits, steps=recipe.max_plan_steps, recursion=0, cost=None, seconds=None, tokens=None, calls=None)
     profile = PROFILES[recipe.profile]
-    return Conductor(model=None, pool=pool, workers={}, profile=profile, limits=kept, exact=False, seed=recipe.seed)
+    return Conductor(
+        model=None, pool=pool, workers={}, profile=profile, limits=kept, constrained=False, seed=recipe.seed
+    )
 
 
 def _random(*names: object) -> Random:

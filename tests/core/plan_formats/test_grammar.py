@@ -94,7 +94,7 @@ def test_every_text_that_a_grammar_admits_is_a_valid_plan(
     name: str, data: st.DataObject, chance: random.Random
 ) -> None:
     """Over 1 to 12 workers, some away, 1 to 5 steps, with reasoning, an existing answer, standing steps, or without."""
-    context = data.draw(terms_for_tests(style(name), exact=True))
+    context = data.draw(terms_for_tests(style(name), constrained=True))
     context = replace(context, first=data.draw(firsts(context)))
     grammar = Grammar(PLAN_FORMATS[name].grammar(context))
     for _ in range(5):
@@ -106,7 +106,9 @@ def test_every_text_that_a_grammar_admits_is_a_valid_plan(
 def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.DataObject, chance: random.Random) -> None:
     """In `mini`: a worker that is up, or accept where there is an existing answer."""
     context = data.draw(
-        terms_for_tests(data.draw(st.sampled_from(["letters", "numbers"])), exact=True, single=True, reasoning=False)
+        terms_for_tests(
+            data.draw(st.sampled_from(["letters", "numbers"])), constrained=True, single=True, reasoning=False
+        )
     )
     text = Grammar(PLAN_FORMATS["native"].grammar(context)).draw(chance)
     plan = plan_in("native", text, context)
@@ -124,7 +126,7 @@ def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b"), steps=3),
         labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
-        exact=True,
+        constrained=True,
     )
     grammar, chance = Grammar(PLAN_FORMATS[name].grammar(context)), random.Random(1)
     plans = [plan_in(name, grammar.draw(chance), context) for _ in range(400)]
@@ -141,7 +143,7 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b")),
         labels=labels_of("ab", style(name)),  # type: ignore[arg-type]
-        exact=True,
+        constrained=True,
         reasoning=name != "published",
         subtask_chars=40,
     )
@@ -155,7 +157,7 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
 @given(st.data())
 def test_rendered_plans_match_the_grammar(name: str, data: st.DataObject) -> None:
     """A rendered plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
-    context = data.draw(terms_for_tests(style(name), exact=True, reasoning=False))
+    context = data.draw(terms_for_tests(style(name), constrained=True, reasoning=False))
     plan = data.draw(plans_for(context.rules, st.sampled_from(["Do it.", "a"])))
     if name == "published" and any(
         0 in step.access and step.access != tuple(range(n)) for n, step in enumerate(plan.steps, 1)
@@ -230,7 +232,11 @@ WORDS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_llama_cpp_reads_the_grammars_as_they_are_meant(name: str, vocabulary: Any) -> None:
     """The real engine admits a valid plan to its end, and no plan that breaks a rule."""
-    context = PlanFormatContext(rules=PlanRules(workers=("a", "b")), labels=labels_of("abc", style(name)), exact=True)  # type: ignore[arg-type]
+    context = PlanFormatContext(
+        rules=PlanRules(workers=("a", "b")),
+        labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
+        constrained=True,
+    )
     grammar = PLAN_FORMATS[name].grammar(context)
     valid, *others = WORDS[name]
     assert Sampler(vocabulary, grammar).admits(valid)
@@ -246,7 +252,7 @@ def test_llama_cpp_compiles_every_grammar_and_admits_what_was_drawn(
 ) -> None:
     """Whatever the terms: the sampler of these tests and the real engine agree on the texts."""
     mini = data.draw(st.booleans()) and name == "native"
-    context = data.draw(terms_for_tests(style(name), exact=True, single=mini))
+    context = data.draw(terms_for_tests(style(name), constrained=True, single=mini))
     context = replace(context, first=1 if mini else data.draw(firsts(context)))
     grammar = PLAN_FORMATS[name].grammar(context)
     assert llama_cpp.LlamaGrammar.from_string(grammar, verbose=False)._grammar == grammar

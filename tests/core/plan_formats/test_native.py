@@ -20,7 +20,7 @@ NATIVE = PLAN_FORMATS["native"]
 TERMS = PlanFormatContext(
     rules=PlanRules(workers=("ann", "bob", "cyd")), labels=labels_of(("ann", "bob", "cyd"), "letters")
 )
-EXACT = replace(TERMS, exact=True)
+EXACT = replace(TERMS, constrained=True)
 GIVEN = replace(TERMS, rules=replace(TERMS.rules, given=True))
 TWO = "A | - | one\nB | 1 | two"
 WANTED = Plan(steps=(Step(worker="ann", subtask="one"), Step(worker="bob", subtask="two", access=(1,))))
@@ -48,7 +48,7 @@ def fault(text: str, context: PlanFormatContext = TERMS) -> PlanError:
 def test_a_rendered_plan_parses_back(data: st.DataObject, exact: bool) -> None:
     """Over any pool, any order of columns, with reasoning or without, complete or after standing steps."""
     order: dict[str, Any] = {} if exact else {"order": ("worker", "access", "subtask")}
-    context = data.draw(terms_for_tests(exact=exact, **order))
+    context = data.draw(terms_for_tests(constrained=exact, **order))
     context = replace(context, first=data.draw(st.integers(1, context.rules.steps)))
     drawn = data.draw(plans_for(context.rules, one_line, context.first))
     reasoning = data.draw(st.sampled_from(["", "- because\n- of that"])) if context.reasons else ""
@@ -272,7 +272,7 @@ def test_a_step_beyond_the_limit_takes_the_one_before_it_along() -> None:
     """The step at the limit is not the last of the plan as meant, so it does not stand."""
     context = replace(TERMS, rules=replace(TERMS.rules, steps=2))
     for exact in (False, True):
-        items, error, _ = read("native", [TWO + "\nC | 2 | three"], replace(context, exact=exact))
+        items, error, _ = read("native", [TWO + "\nC | 2 | three"], replace(context, constrained=exact))
         assert [item.number for item in items if isinstance(item, ParsedStep)] == [1]
         assert error is not None
         assert error.message == "the plan has more than 2 steps"
@@ -304,7 +304,7 @@ def test_reasoning_ends_with_its_line() -> None:
     for header in ("plan:", "Plan:", "**Plan:**", "## plan", "**Plan**:"):
         assert plan(f"A | - | no\nhm\n{header}\n{TWO}", context) == replace(WANTED, reasoning="A | - | no\nhm")
     assert fault("plan: A | - | one", context).message == "there is no plan in the text"
-    exact = replace(context, exact=True)
+    exact = replace(context, constrained=True)
     assert plan(f"- hm\nplan:\n{TWO}", exact).reasoning == "- hm"
     assert fault(f"- hm\nPlan:\n{TWO}", exact).message == "there is no plan in the text"
 

@@ -26,7 +26,7 @@ def plan_of(given: Lesson) -> Plan:
     """The plan of a lesson, read with the labels that its prompt shows."""
     labels = given.prompt.splitlines()[0].removeprefix("|").split("|")
     letters = {"l": "letters", "n": "numbers", "f": "facts", "a": "generalist"}
-    base = plan_format_context(PROFILE, WORKERS, PlanRules(workers=WORKERS.names), "auto", exact=False)
+    base = plan_format_context(PROFILE, WORKERS, PlanRules(workers=WORKERS.names), "auto", constrained=False)
     named = {label: letters[label[0]] for label in labels}
     terms = replace(base, labels=named, rules=PlanRules(workers=tuple(named.values())))
     parser = PLAN_FORMATS[PROFILE.plan_format].parser(terms)

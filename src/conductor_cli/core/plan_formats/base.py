@@ -21,8 +21,8 @@ ANSWER_DIRECTLY: Final = "Answer the question."
 class PlanFormatContext:
     """How a plan is written in one conversation with a conductor.
 
-    `labels` maps each label to a worker's name, in the order of the pool. `exact` says that a grammar constrains the
-    text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
+    `labels` maps each label to a worker's name, in the order of the pool. `constrained` says that a grammar constrains
+    the text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
     columns of a line. `reasoning` says that free text comes before the plan, `single` that the plan is one label and
     nothing else. `first` is the number of the first step to be read: more than 1 when earlier steps stand and the text
     may only append.
@@ -32,7 +32,7 @@ class PlanFormatContext:
     labels: Mapping[str, str]
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "
-    exact: bool = False
+    constrained: bool = False
     reasoning: bool = False
     single: bool = False
     first: int = 1

@@ -50,11 +50,11 @@ class NativeParser:
         while "\n" in self._rest:
             line, self._rest = self._rest.split("\n", 1)
             yield from self._read(line)
-            if self._context.exact:
+            if self._context.constrained:
                 yield from self._release(line)
         # Without a grammar a line may be followed by more of its subtask. Once the next line looks like a step, the
         # one before it is complete and can start, long before that next line ends.
-        if self._open and not self._context.exact and self._begins_step(self._rest):
+        if self._open and not self._context.constrained and self._begins_step(self._rest):
             yield from self._release(self._rest)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
@@ -84,10 +84,10 @@ class NativeParser:
         if not self._open:
             # Models like to emphasise the line, or to leave out its colon.
             plain = re.sub(r"[*#`_\s]", "", line).lower()
-            self._open = line == PLAN if self._context.exact else plain in (PLAN, "plan")
+            self._open = line == PLAN if self._context.constrained else plain in (PLAN, "plan")
             self.reasoning += "" if self._open else line + "\n"
             return
-        clean = line if self._context.exact else _undecorated(line)
+        clean = line if self._context.constrained else _undecorated(line)
         # Only before the first step: a later line belongs to a subtask, which may mention the word.
         if clean.strip().strip(".!*\"'").lower() == ACCEPT and self._held is None and self._number == 1:
             self._accepted = True
@@ -115,7 +115,7 @@ class NativeParser:
         """A line that is not a step: before the plan a comment, after a step more of its subtask."""
         if not line.strip() or _RULE.match(line):
             return
-        if self._context.exact:
+        if self._context.constrained:
             raise PlanError("a line is not a step of a plan", line=line)
         if self._held is None:
             self.reasoning += line + "\n"
@@ -137,7 +137,7 @@ class NativeParser:
         if line.count("|") < 2 or _RULE.match(line):
             return False
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
-        if self._context.exact or base.parse_worker(cells["worker"], self._context) is not None:
+        if self._context.constrained or base.parse_worker(cells["worker"], self._context) is not None:
             return True
         return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
 

@@ -111,5 +111,5 @@ def _join_chunks(chunks: list[Chunk]) -> Chunk:
     last = chunks[-1]
     return Chunk(
         text="".join(chunk.text for chunk in chunks), thinking="".join(chunk.thinking for chunk in chunks),
-        usage=last.usage, finish=last.finish, odds=last.odds,
+        usage=last.usage, finish=last.finish, choice_shares=last.choice_shares,
     )  # fmt: skip

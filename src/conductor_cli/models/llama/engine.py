@@ -147,7 +147,7 @@ class Engine:
         odds = softmax([logits[token] for token in first])
         chosen = choose_index(odds, request.temperature, self._seed(request))
         texts = list(first.values())
-        chunk = Chunk(text=texts[chosen], finish="stop", odds=dict(zip(texts, odds, strict=True)))
+        chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
         return _Ending(chunk=chunk, written=1)
 
     def _sampler(self, request: Request) -> Sampler:
