@@ -12,8 +12,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.job import TrainingJob
-from conductor_cli.train.metrics import compute_metrics, mean
+from conductor_cli.train.job import TrainingJob, compute_metrics, mean
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 from scripts.rehearsal.exercises import EVERYBODY, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded

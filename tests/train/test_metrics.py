@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conductor_cli.train.metrics import MetricsFile, compute_metrics, read_metrics
+from conductor_cli.train.job import add_metrics, compute_metrics, keep_metrics, read_metrics
 from conductor_cli.train.rollouts import Outcome
 
 RIGHT = Outcome(
@@ -46,12 +46,13 @@ def test_a_step_without_valid_plans_has_metrics() -> None:
 def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
     """Those steps are repeated, and would be there twice."""
     path = tmp_path / "a" / "curve.jsonl"
-    curve = MetricsFile(path, step=0)
+    keep_metrics(path, 0)
     for step in (1, 2, 3):
-        curve.add({"step": step, "reward": 0.123456, "by": {"x": 0.98765}})
+        add_metrics(path, {"step": step, "reward": 0.123456, "by": {"x": 0.98765}})
     with path.open("a") as file:
         file.write('{"step": 4, "rew')
-    MetricsFile(path, step=2).add({"step": 3, "reward": 1.0})
+    keep_metrics(path, 2)
+    add_metrics(path, {"step": 3, "reward": 1.0})
     assert [(line["step"], line["reward"]) for line in read_metrics(path)] == [(1, 0.1235), (2, 0.1235), (3, 1.0)]
     assert read_metrics(path)[0]["by"] == {"x": 0.9877}
 

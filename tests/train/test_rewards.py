@@ -10,7 +10,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.train.rewards import compute_reward, has_failed, is_valid
+from conductor_cli.train.rollouts import compute_reward, has_failed, is_valid
 
 STEP = Step(worker="ann", subtask="do it")
 PLAN = Plan(steps=(STEP,))

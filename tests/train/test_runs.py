@@ -22,12 +22,9 @@ from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
-from conductor_cli.train.cost import estimate_cost
-from conductor_cli.train.hardware import Hardware, weight_bytes
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
-from conductor_cli.train.rewards import subtract_cost
-from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
-from conductor_cli.train.tasks import Task, TaskCurriculum, bare_conductor
+from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan, subtract_cost
+from conductor_cli.train.tasks import Task, TaskCurriculum, bare_conductor, estimate_cost
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
@@ -98,7 +95,7 @@ def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
 def test_cases_workers_and_settings_distinguish_trainings() -> None:
     """What only makes a training faster or more expensive does not."""
     one = tasks().as_dict()
-    assert tasks(replace(PUBLISHED, vllm="off", concurrency=2)).as_dict() == one
+    assert tasks(replace(PUBLISHED, vllm=True, concurrency=2)).as_dict() == one
     for other in (
         tasks(replace(PUBLISHED, rate=1e-5)),
         tasks(replace(PUBLISHED, lora=LoraSettings())),
@@ -303,22 +300,3 @@ def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
     assert estimate_cost(tasks(recipe), POOL, begin=5).runs == 40
     none = estimate_cost(tasks(recipe), POOL, begin=10)
     assert (none.runs, none.low, none.high) == (0, Estimate(), Estimate())
-
-
-# What it runs on
-
-
-def test_all_weights_of_a_7b_do_not_fit_one_gpu_and_an_adapter_does() -> None:
-    """16 bytes for a trained weight, 2 for a frozen one on a GPU; processes that share the weights have a part each."""
-    gpu, recipe, weights = Hardware(memory=80 * 2**30, gpu=True), replace(PUBLISHED, vllm="off"), 7_615_616_512
-    assert weight_bytes(weights, 0, recipe, gpu) == 16 * weights > gpu.memory
-    assert weight_bytes(weights, 80_000_000, recipe, gpu) == 2 * weights + 16 * 80_000_000
-    assert weight_bytes(weights, 0, recipe, replace(gpu, processes=4, sharded=True)) == 4 * weights
-    assert weight_bytes(weights, 80_000_000, recipe, replace(gpu, gpu=False)) == 4 * weights + 16 * 80_000_000
-
-
-def test_vllm_on_the_same_gpu_takes_its_share() -> None:
-    """A server elsewhere takes none."""
-    gpu = Hardware(memory=1000, gpu=True)
-    assert weight_bytes(10, 0, PUBLISHED, gpu) == 160 + 300
-    assert weight_bytes(10, 0, replace(PUBLISHED, vllm="http://host:8000"), gpu) == 160

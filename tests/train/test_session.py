@@ -21,26 +21,25 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 import torch
 
 from conductor_cli.core.chat import Request
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, LimitReached, ModelError
+from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.evals import scorers
 from conductor_cli.evals.cases import Case
-from conductor_cli.models.llama.model_info import read_model_info
+from conductor_cli.models.llama.gguf import read_header_and_tensors
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train import distributed, grpo, session
+from conductor_cli.train import grpo, job, session
 from conductor_cli.train.base_model import find_base_model
 from conductor_cli.train.checkpoints import last_checkpoint
-from conductor_cli.train.job import TrainingJob
-from conductor_cli.train.metrics import read_metrics
-from conductor_cli.train.metrics_callback import MetricsCallback
+from conductor_cli.train.grpo import MetricsCallback
+from conductor_cli.train.job import TrainingJob, read_metrics
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
 from conductor_cli.train.rollouts import SampledPlan
 from conductor_cli.train.session import (
-    TrainingSession,
     check_exportable,
-    export_result,
+    check_memory,
+    export_adapter,
     open_rollouts,
     run_session,
     trl_arguments,
@@ -60,7 +59,7 @@ POOL = Pool(
     )
 )
 RECIPE = replace(
-    PUBLISHED, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2, vllm="off",
+    PUBLISHED, steps=3, prompts=2, group=4, batch_size=8, max_plan_tokens=4, warmup=0, rate=1e-2,
     checkpoint_every=1, lora=LoraSettings(rank=2),
 )  # fmt: skip
 RECIPE = replace(RECIPE, lora=replace(RECIPE.lora or LoraSettings(), rate=1e-3))
@@ -90,21 +89,24 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def staged(
-    base: Path, directory: Path, recipe: Recipe = RECIPE, workers: Any = None, limit: str = "", **changes: Any
-) -> Iterator[TrainingSession]:
-    """All that a stage is made of, over scripted workers."""
+def opened_job(
+    directory: Path, recipe: Recipe = RECIPE, workers: Any = None, limit: str = "", **changes: Any
+) -> Iterator[TrainingJob]:
+    """A training over scripted workers."""
     opened = Conductor(model=None, pool=POOL, workers=workers or models())
     most = Decimal(limit) if limit else None
     with open_rollouts(directory, recipe, opened, most) as rollouts, asyncio.Runner() as runner:
         tasks = TaskCurriculum(
             recipe=recipe, cases=CASES, workers=POOL.names, identities={name: name for name in POOL.names}
         )
-        values = {
-            "base": find_base_model(str(base), recipe.lora), "curriculum": tasks, "rollouts": rollouts, "prompt": 6000,
-            "directory": directory, "max_seconds": 1e9, "log": lambda _: None, "run_async": runner.run,
-        }  # fmt: skip
-        yield TrainingSession(**{**values, **changes})
+        values = {"max_seconds": 1e9, "log": lambda _: None, "run_async": runner.run, **changes}
+        yield TrainingJob(curriculum=tasks, rollouts=rollouts, directory=directory, **values)
+
+
+def train(base: Path, directory: Path, recipe: Recipe = RECIPE, **changes: Any) -> bool:
+    """Train for one session; whether all steps are done."""
+    with opened_job(directory, recipe, **changes) as opened:
+        return run_session(find_base_model(str(base), recipe.lora), recipe, opened)
 
 
 def curve(directory: Path) -> list[dict[str, Any]]:
@@ -136,8 +138,7 @@ def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) 
         if line.startswith("step 3"):
             shutil.copytree(directory, killed, dirs_exist_ok=True)
 
-    with staged(base, directory, log=say) as stage:
-        assert run_session(stage)
+    assert train(base, directory, log=say)
     return directory
 
 
@@ -156,11 +157,9 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     base: Path, trained: Path, tmp_path: Path
 ) -> None:
     """Draws, optimizer, tasks and answers are those of a training that was never cut; what was spent, too."""
-    with staged(base, tmp_path, max_seconds=0) as stage:
-        assert not run_session(stage)
+    assert not train(base, tmp_path, max_seconds=0)
     assert [line["step"] for line in curve(tmp_path)] == [1]
-    with staged(base, tmp_path) as stage:
-        assert run_session(stage)
+    assert train(base, tmp_path)
     assert curve(tmp_path) == curve(trained)
     one, two = weights(trained), weights(tmp_path)
     assert all(torch.equal(weight, two[name]) for name, weight in one.items())
@@ -173,44 +172,36 @@ def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
     silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
-    with staged(base, killed, workers=silent) as stage:
-        assert run_session(stage)
+    assert train(base, killed, workers=silent)
     assert curve(killed) == curve(trained)
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
     """In 32 bits, whatever the file has. A finished training does nothing more."""
-    with staged(base, tmp_path, replace(WHOLE, steps=1)) as stage:
-        assert run_session(stage)
-        assert run_session(stage)
+    assert train(base, tmp_path, replace(WHOLE, steps=1))
+    assert train(base, tmp_path, replace(WHOLE, steps=1))
     assert {weight.dtype for weight in weights(tmp_path).values()} == {torch.float32}
     assert len(curve(tmp_path)) == 1
 
 
-def test_weights_that_are_not_finite_stop_the_training(base: Path, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_stop_the_training(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are never stored, and the error names the last good checkpoint."""
-    with staged(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0) as stage:
-        run_session(stage)
+    train(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0)
     good = last_checkpoint(tmp_path)
-    with staged(base, tmp_path, replace(RECIPE, steps=9)) as stage, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("conductor_cli.train.metrics_callback._is_finite", lambda model: False)
-        with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
-            run_session(stage)
+    monkeypatch.setattr(grpo, "_is_finite", lambda model: False)
+    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
+        train(base, tmp_path, replace(RECIPE, steps=9))
     assert told.value.hint == f"the last good checkpoint is {good}"
     assert last_checkpoint(tmp_path) == good
 
 
 @pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
-def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(
-    base: Path, tmp_path: Path, figures: dict[str, float]
-) -> None:
+def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path, figures: dict[str, float]) -> None:
     """No process sees all of the weights if they are sharded, but each sees loss and gradient."""
-    with staged(base, tmp_path) as stage:
-        school = TrainingJob(
-            curriculum=stage.curriculum, rollouts=stage.rollouts, directory=tmp_path, max_seconds=1e9,
-            log=lambda _: None,
-        )  # fmt: skip
-        keeper = MetricsCallback(school, step=0)
+    with opened_job(tmp_path) as opened:
+        keeper = MetricsCallback(opened, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
     keeper.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
     assert (keeper.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
@@ -222,14 +213,13 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(
     ("error", "room", "said"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "not enough memory for a training step"),
-        (ConnectionError("refused"), 1 << 40, "the vLLM server off does not answer: refused"),
         (RuntimeError("file write failed"), 1 << 10, "a checkpoint could not be written"),
         (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "a checkpoint could not be written"),
         (OSError(27, "File too large"), 1 << 40, "a checkpoint could not be written"),
         (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "the logits are not finite numbers"),
     ],
 )
-def test_a_lack_of_memory_disk_or_server_is_explained(
+def test_a_lack_of_memory_or_disk_is_explained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str
 ) -> None:
     """Each is one error with what to do."""
@@ -239,8 +229,8 @@ def test_a_lack_of_memory_disk_or_server_is_explained(
 
     monkeypatch.setattr(f"{grpo.__name__}.GRPOTrainer.train", fails)
     monkeypatch.setattr(grpo, "free_bytes", lambda _: room)
-    with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=said):
-        run_session(stage)
+    with pytest.raises(ConfigError, match=said):
+        train(base, tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
@@ -249,8 +239,8 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
     (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
-    with staged(base, directory) as stage, pytest.raises(ConfigError, match=r"checkpoint-2 is damaged") as told:
-        run_session(stage)
+    with pytest.raises(ConfigError, match=r"checkpoint-2 is damaged") as told:
+        train(base, directory)
     assert told.value.hint.startswith("remove it")
 
 
@@ -259,19 +249,19 @@ def test_an_internal_error_is_not_reported_as_a_full_disk(
 ) -> None:
     """If the disk has room, the error is raised as it is."""
     monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
-    with staged(base, tmp_path) as stage, pytest.raises(TypeError):
-        run_session(stage)
+    with pytest.raises(TypeError):
+        train(base, tmp_path)
 
 
 def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path, tmp_path: Path) -> None:
     """What was spent is remembered, and no answer is paid for twice."""
-    with staged(base, tmp_path, limit="0.0086") as stage, pytest.raises(LimitReached) as told:
-        run_session(stage)
+    with pytest.raises(LimitReached) as told:
+        train(base, tmp_path, limit="0.0086")
     assert told.value.hint == "to continue, run the same command with a larger --max-cost"
-    with staged(base, tmp_path, limit="100") as stage:
-        assert stage.rollouts.budget is not None
-        assert 0 < stage.rollouts.budget.spent <= Decimal("0.0086")
-        assert run_session(stage)
+    with opened_job(tmp_path) as opened:
+        assert opened.rollouts.budget is not None
+        assert 0 < opened.rollouts.budget.spent <= Decimal("0.0086")
+    assert train(base, tmp_path, limit="100")
 
 
 def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
@@ -283,104 +273,84 @@ def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setitem(scorers.SCORERS, "number", replace(scorers.SCORERS["number"], is_correct=raises))
-    with staged(base, tmp_path) as stage, pytest.raises(ConfigError, match=r"the scorer number failed on case 'c\d'"):
-        run_session(stage)
+    with pytest.raises(ConfigError, match=r"the scorer number failed on case 'c\d'"):
+        train(base, tmp_path)
 
 
-def test_workers_that_fail_in_most_runs_end_the_training(base: Path, tmp_path: Path) -> None:
+def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None:
     """The error gives the reason. Invalid plans were never run and do not count."""
     refused = ScriptedModel([[ModelError("auth", "the key was refused")]])
     broken = dict.fromkeys(POOL.names, refused)
-    with staged(base, tmp_path, workers=broken) as stage:
+    with opened_job(tmp_path, workers=broken) as opened:
         texts = ["A | - | Answer it.", "B | - | Answer it.", "no plan", "nor this", "nor that"]
         written = [
-            SampledPlan(exercise=stage.curriculum.exercise(number), text=text) for number, text in enumerate(texts)
+            SampledPlan(exercise=opened.curriculum.exercise(number), text=text) for number, text in enumerate(texts)
         ]
         said = r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
         with pytest.raises(ConfigError, match=said):
-            asyncio.run(stage.rollouts.outcomes(written))
+            asyncio.run(opened.rollouts.outcomes(written))
 
 
 def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as are sampled, however many processes there are; what cannot be divided is refused."""
+    """As many plans are sampled with any number of processes. What cannot be divided is refused."""
     monkeypatch.setenv("WORLD_SIZE", "8")
-    given = trl_arguments(replace(PUBLISHED, vllm="off"), 100)
-    assert (given["per_device_train_batch_size"], given["gradient_accumulation_steps"]) == (4, 8)
+    arguments = trl_arguments(PUBLISHED)
+    assert (arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]) == (4, 8)
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ConfigError, match="256 plans a step cannot be divided over 3 processes in batches of 4"):
-        trl_arguments(PUBLISHED, 100)
+        trl_arguments(PUBLISHED)
 
 
-@pytest.mark.parametrize(("merged", "name"), [(False, "adapter.gguf"), (True, "conductor.gguf")])
-def test_the_export_is_a_file_that_llama_cpp_loads(base: Path, trained: Path, merged: bool, name: str) -> None:
-    """An adapter, or a whole model with the adapter in its weights; what was made on the way is gone."""
-    path = export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
-    assert path == trained / name
-    assert read_model_info(path).architecture == "qwen2"
-    assert not (trained / "merged").exists()
-
-
-def test_an_export_without_room_leaves_nothing_and_can_be_repeated(
-    base: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_first_of_several_processes_asks_the_workers_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is looked at first; the checkpoint stays."""
-    known = sorted(trained.iterdir())
-    usage = shutil.disk_usage(trained)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
-    for merged in (False, True):
-        with pytest.raises(ConductorUnusable, match="more bytes do not fit on the disk"):
-            export_result(trained, find_base_model(str(base), RECIPE.lora), RECIPE, merged=merged)
-    assert sorted(trained.iterdir()) == known
+    """Each process gets the rewards of its own plans."""
+    plans = [(["A | - | Answer it.", "no plan"], [0, 1]), (["B | - | Answer it.", "A | - | Answer it."], [2, 3])]
+    everything = [(text, 1, number) for texts, numbers in plans for text, number in zip(texts, numbers, strict=True)]
+    sent: list[Any] = []
+
+    def broadcast(results: list[Any]) -> list[Any]:
+        sent.extend(results)
+        return [next(result for result in sent if result is not None)]
+
+    monkeypatch.setattr("accelerate.utils.gather_object", lambda mine: everything)
+    monkeypatch.setattr("accelerate.utils.broadcast_object_list", broadcast)
+    found = []
+    for rank, (texts, numbers) in enumerate(plans):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setattr("accelerate.PartialState", lambda rank=rank: SimpleNamespace(process_index=rank))
+        with opened_job(tmp_path / str(rank), replace(RECIPE, group=1)) as opened:
+            found.append(opened.rewards(texts, [[1], [1]], numbers))
+    assert (len(sent), sent[1], job.is_first()) == (2, None, False)
+    assert found == [sent[0][:2], sent[0][2:]]
+
+
+def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All weights of a 7B model do not fit one GPU, and an adapter does. Several processes may share the weights."""
+    large = replace(find_base_model(str(base)), weights=7_615_616_512)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30))
+    with pytest.raises(ConfigError, match=r"it needs 122 GB of the 85\.9 GB of a GPU"):
+        check_memory(large, PUBLISHED)
+    assert check_memory(replace(large, adapter_weights=80_000_000), PUBLISHED).startswith("16.5 GB")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(ConfigError, match="there are 4 GPUs"):
+        check_memory(large, PUBLISHED)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert check_memory(large, PUBLISHED).startswith("122 GB")
+
+
+def test_the_exported_adapter_fits_the_base_model(base: Path, trained: Path) -> None:
+    """It has a pair of matrices for each linear layer but the output, and can be read as a GGUF file."""
+    path = export_adapter(trained, find_base_model(str(base), RECIPE.lora))
+    header, tensors = read_header_and_tensors(path)
+    assert (path, header.architecture) == (trained / "adapter.gguf", "qwen2")
+    assert len(tensors) == 2 * 7 * 2
+    assert tensors["blk.1.ffn_down.weight.lora_a"].shape == (64, 2)
 
 
 def test_an_architecture_without_export_is_refused(base: Path) -> None:
-    """Before any training is wasted."""
+    """The check is made before any training is wasted."""
     with pytest.raises(ConfigError, match=r".* is a llama model, and the export supports qwen2"):
         check_exportable(replace(find_base_model(str(base)), architecture="llama"))
-
-
-class Met:
-    """Two processes that have met, of which this is one: the other has the items `other`."""
-
-    def __init__(self, rank: int, other: list[int], told: Any = None) -> None:
-        self.rank, self.other, self.told = rank, other, told
-
-    def is_available(self) -> bool:
-        return True
-
-    is_initialized = is_available
-
-    def get_world_size(self) -> int:
-        return 2
-
-    def get_rank(self) -> int:
-        return self.rank
-
-    def all_gather_object(self, every: list[Any], mine: Any) -> None:
-        every[:] = [mine, self.other] if self.rank == 0 else [self.other, mine]
-
-    def broadcast_object_list(self, told: list[Any], src: int) -> None:
-        self.told = told[0] = told[0] if self.rank == src else self.told
-
-
-def test_the_first_of_several_processes_works_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets the results for its own items, an exception is raised in all, and all stop if one wants to."""
-    first = Met(0, [3])
-    monkeypatch.setattr("torch.distributed", first)
-    assert distributed.run_on_first([1, 2], lambda items: [10 * item for item in items]) == [10, 20]
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("torch.distributed", Met(1, [1, 2], first.told))
-    assert distributed.run_on_first([3], lambda items: pytest.fail("asked twice")) == [30]
-    assert distributed.any_process(False) is True  # the other says [1, 2], which is not nothing
-    monkeypatch.setattr("torch.distributed", Met(1, [1], (None, LimitReached("no money"))))
-    with pytest.raises(LimitReached, match="no money"):
-        distributed.run_on_first([3], lambda items: items)
-
-
-def test_the_sampler_is_configured_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None, in the training processes with room for prompt and plan, or a server by its URL."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert trl_arguments(replace(PUBLISHED, vllm="off"), 100)["use_vllm"] is False
-    assert trl_arguments(PUBLISHED, 3000)["vllm_max_model_length"] == 3000 + PUBLISHED.max_plan_tokens
-    served = trl_arguments(replace(PUBLISHED, vllm="http://host:8000"), 3000)
-    assert (served["vllm_mode"], served["vllm_server_base_url"]) == ("server", "http://host:8000")

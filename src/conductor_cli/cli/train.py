@@ -11,13 +11,14 @@ from typing import Annotated, Final, Literal
 import typer
 
 from conductor_cli.app.checks import Check
-from conductor_cli.app.training import Training, TrainingRequest, TrainingResult
+from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
-from conductor_cli.train.distributed import is_first, process_count
+from conductor_cli.train.checkpoints import last_checkpoint
+from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
 
 INCOMPLETE: Final = 3
@@ -57,14 +58,11 @@ CostWeight = Annotated[
         "--cost-weight", metavar="W", min=0.0, help="Reward penalty for the most expensive correct plan; 0 disables it."
     ),
 ]
-Vllm = Annotated[
-    str | None, typer.Option("--vllm", metavar="off|colocate|URL", help="What samples the plans: see docs/train.md.")
-]
+Vllm = Annotated[bool, typer.Option("--vllm", help="Sample the plans with vLLM, on the GPU that trains.")]
 Minutes = Annotated[
     float | None, typer.Option("--minutes", metavar="M", min=0.0, help="Stop after this time; exit code 3 if not done.")
 ]
-Export = Annotated[bool, typer.Option("--export", help="Write a GGUF file for conductor model use at the end.")]
-Merged = Annotated[bool, typer.Option("--merged", help="With --lora: export a whole model instead of an adapter.")]
+Export = Annotated[bool, typer.Option("--export", help="With --lora: write the adapter as a GGUF file at the end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")]
 
 OUT: Final = Path("build/conductor")
@@ -85,10 +83,9 @@ def train(
     out: Out = None,
     max_cost: MaxCost = None,
     cost_weight: CostWeight = None,
-    vllm: Vllm = None,
+    vllm: Vllm = False,
     minutes: Minutes = None,
     export: Export = False,
-    merged: Merged = False,
     dry_run: DryRun = False,
     yes: opt.YesToCost = False,
     json: opt.Json = False,
@@ -96,10 +93,10 @@ def train(
     """Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers."""
     if json and not dry_run:
         raise UsageError("--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl")
-    if merged and not lora:
-        raise UsageError("--merged needs --lora", hint="with --full, the export is always a whole model")
-    if vllm not in (None, "off", "colocate") and not vllm.startswith(("http://", "https://")):
-        raise UsageError(f"invalid value for --vllm: {vllm!r:.40}", hint="use off, colocate, or the URL of a server")
+    if export and not lora:
+        raise UsageError(
+            "--export needs --lora", hint="convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
+        )
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     recipe = _build_recipe(
         base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
@@ -107,8 +104,7 @@ def train(
     )  # fmt: skip
     request = TrainingRequest(
         recipe=recipe, cases=cases or "", case_format=case_format, directory=(out or OUT).expanduser(),
-        workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost), minutes=minutes, export=export or merged,
-        merged=merged,
+        workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost), minutes=minutes, export=export,
     )  # fmt: skip
     with Training(request, settings) as training:
         checks = training.check()
@@ -122,15 +118,15 @@ def train(
                 print_notice("nothing was trained")
                 return
             try:
-                result = training.run(print_line)
+                complete = training.run(print_line)
             except KeyboardInterrupt:
                 print_notice("stopped; run the same command again to resume: no answer is asked for twice")
                 raise typer.Exit(INTERRUPTED) from None
-    if not result.complete:
-        print_line("the time is up; run the same command again to continue")
-        raise typer.Exit(INCOMPLETE)
-    if is_first():
-        _print_result(request, result)
+            if not complete:
+                print_line("the time is up; run the same command again to continue")
+                raise typer.Exit(INCOMPLETE)
+            if is_first():
+                _finish(training)
 
 
 def _build_recipe(**changes: object) -> Recipe:
@@ -150,12 +146,6 @@ def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
     estimate = training.estimate()
     if training.is_free or not estimate.runs:
         return True
-    # While one of several processes asked, the others would wait for hours.
-    if process_count() > 1 and not yes:
-        raise UsageError(
-            f"the training may cost money, and none of its {process_count()} processes can ask for confirmation",
-            hint="check the estimate with --dry-run, then add --yes",
-        )
     return not is_first() or confirm_cost(estimate.lines(), "the training", yes=yes, quiet=quiet)
 
 
@@ -170,12 +160,14 @@ def _print_checks(checks: Sequence[Check], *, json: bool) -> None:
             print_line(f"{'':8} {'':{width}}  {check.hint}")
 
 
-def _print_result(request: TrainingRequest, result: TrainingResult) -> None:
-    print_line(f"all steps are done: {result.checkpoint}")
-    if (path := result.exported) is None:
+def _finish(training: Training) -> None:
+    """Export the result if that is wanted, and say how to use it."""
+    request = training.request
+    print_line(f"all steps are done: {last_checkpoint(request.directory)}")
+    if not request.export:
         return
+    path = training.export()
     print_line(f"exported: {path}")
-    command = f"import {path} --base NAME|FILE" if request.exports_adapter else f"use {path}"
-    print_line(f"to plan with it: conductor model {command}")
+    print_line(f"to plan with it: conductor model import {path} --base NAME|FILE")
     if request.recipe.profile != "prompted":
         print_line(f"                 conductor config set conductor.profile {request.recipe.profile}")

@@ -29,7 +29,7 @@ with require("transformers"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseModel:
-    """A base model on disk. `architecture` is its name in transformers: `qwen2`. `context` is in tokens.
+    """A base model on disk. `architecture` is its name in transformers, such as `qwen2`. `context` is in tokens.
 
     `adapter_weights` counts the weights of the adapter that will be trained, 0 without one.
     """
@@ -37,6 +37,7 @@ class BaseModel:
     directory: Path
     tokenizer: Any
     architecture: str
+    layers: int
     weights: int
     adapter_weights: int
     context: int
@@ -64,7 +65,7 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     ]
     return BaseModel(
         directory=directory, tokenizer=tokenizer, architecture=config.model_type,
-        weights=sum(weight.numel() for weight in model.parameters()),
+        layers=config.num_hidden_layers, weights=sum(weight.numel() for weight in model.parameters()),
         adapter_weights=lora.rank * sum(linear) if lora is not None else 0, context=config.max_position_embeddings,
     )  # fmt: skip
 

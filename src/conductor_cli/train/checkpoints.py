@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import write_atomically
+from conductor_cli.models.disk import exclusive_lock, write_atomically
 
 SETTINGS_FILE: Final = "course.json"
 
@@ -55,26 +55,20 @@ def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
 def exclusive_directory(directory: Path) -> Iterator[None]:
     """Keep every other training out of the directory. The lock ends with the process, however that ends.
 
-    Raises `ConfigError` if another training holds it, or if the directory cannot be written. Without locks in the
-    system or the file system, nothing is checked.
+    Raises `ConfigError` if another training holds it, or if the directory cannot be written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / ".lock").open("a")
-    except OSError as error:
-        raise ConfigError(
-            f"{directory} cannot be written: {error.strerror}", hint="choose another directory: --out"
-        ) from error
-    with file:
-        try:
-            import fcntl  # POSIX only
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    def refuse() -> None:
+        raise ConfigError(
+            f"another training is running in {directory}",
+            hint="wait until it ends, or choose another directory: --out",
+        )
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(directory / ".lock", refuse))
+        except OSError as error:
             raise ConfigError(
-                f"another training is running in {directory}",
-                hint="wait until it ends, or choose another directory: --out",
+                f"{directory} cannot be written: {error.strerror}", hint="choose another directory: --out"
             ) from error
-        except (ImportError, OSError):
-            pass
         yield

@@ -15,8 +15,9 @@ def require(library: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
+        extra = "trl[vllm]" if library == "vllm" else "conductor-llm[train]"
         raise ConfigError(
-            f"training needs {library}, which cannot be imported: {error}", hint="pip install 'conductor-llm[train]'"
+            f"training needs {library}, which cannot be imported: {error}", hint=f"pip install '{extra}'"
         ) from error
 
 

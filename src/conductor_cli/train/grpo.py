@@ -7,6 +7,7 @@ stores the optimizer and the state of its random numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,20 +18,31 @@ from conductor_cli.models.disk import DISK_FULL_ERRORS, free_bytes
 from conductor_cli.train.base_model import quiet_libraries
 from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_settings
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.distributed import is_first
-from conductor_cli.train.job import TrainingJob
+from conductor_cli.train.job import TrainingJob, add_metrics, is_first, keep_metrics
 
+with require("torch"):
+    import torch
 with require("transformers"):
+    from accelerate.utils import gather_object
     from safetensors import SafetensorError
-    from transformers import PrinterCallback
+    from transformers import PrinterCallback, TrainerCallback
 with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from conductor_cli.train.metrics_callback import MetricsCallback
-
 CHECKPOINT_EVERY: Final = 20
 """Steps between two checkpoints."""
+
+EVALUATE_EVERY: Final = 25
+"""Steps between two evaluations on held-out exercises."""
+
+STORED: Final = (
+    "loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio",
+)  # fmt: skip
+"""TRL's own figures that are stored beside ours."""
+
+PRINTED: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
+PRINTED_IF_ANY: Final = ("failed", "spent")
 
 FULL: Final = 16 << 20
 """A disk with less free space, in bytes, is taken to be full after a failed write."""
@@ -143,3 +155,57 @@ def _not_finite(what: str, step: int, directory: Path) -> ConfigError:
         f"{what} are not finite numbers {when}: training stopped",
         hint=f"the last good checkpoint is {good}" if good else advice,
     )
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes the metrics, evaluates on held-out exercises, stops in time, and stops at numbers that are not finite.
+
+    `broken_step` is the step at which that happened, 0 if it did not.
+    """
+
+    def __init__(self, job: TrainingJob, *, step: int) -> None:
+        self.broken_step = 0
+        self._job = job
+        self._began = job.clock()
+        self._path = job.directory / "curve.jsonl"
+        if is_first():
+            keep_metrics(self._path, step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """After the weights have changed, before a checkpoint is written."""
+        over = self._job.clock() - self._began > self._job.max_seconds
+        # All processes have to stop at the same step.
+        over, broken = (any(gather_object([vote])) for vote in (over, not _is_finite(kwargs["model"])))
+        if broken:
+            self.broken_step = state.global_step
+        if over or broken:
+            control.should_training_stop = True
+            control.should_save = not broken
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """Once a step. If the weights are sharded over processes, broken numbers show here first."""
+        if "loss" not in (logs or {}):
+            return
+        if not all(math.isfinite(logs.get(name, 0.0)) for name in ("loss", "grad_norm")):
+            self.broken_step = self.broken_step or state.global_step
+            control.should_training_stop, control.should_save = True, False
+        if not is_first():
+            return
+        job, step = self._job, state.global_step
+        line = {"step": step, **job.latest_metrics, **{name: logs[name] for name in STORED if name in logs}}
+        if job.evaluate and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
+            line["held"] = job.evaluate(kwargs["model"])
+        add_metrics(self._path, {**line, "seconds": job.clock() - self._began})
+        job.log(_format_line(line))
+
+
+def _is_finite(model: Any) -> bool:  # noqa: ANN401
+    """Whether all trained weights are finite."""
+    return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
+
+
+def _format_line(line: Mapping[str, Any]) -> str:
+    parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
+    parts += [f"{name} {line[name]:.3g}" for name in PRINTED_IF_ANY if line.get(name)]
+    held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
+    return f"step {line['step']}: {', '.join(parts)}{held}"

@@ -1,18 +1,28 @@
-"""What a training needs beside the model: its exercises, its rollouts, and its reward function."""
+"""What a training needs beside the model: its exercises, its rollouts, its reward function, and its metrics.
+
+A model may be trained by several processes, which `accelerate launch` starts. Only the first one asks workers and
+writes files. So there is one response cache, one budget and one metrics file, with the figures of the whole step.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+import os
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from conductor_cli.train.distributed import run_on_first
-from conductor_cli.train.metrics import compute_metrics
-from conductor_cli.train.rewards import subtract_cost
-from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
+from conductor_cli.models.disk import read_lines, write_atomically
+from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan, subtract_cost
+
+DIGITS: Final = 4
+"""Significant digits of a metric that are stored."""
 
 Completion = tuple[str, int, int]
 """A text, how many tokens it has, and the number of its exercise."""
@@ -63,11 +73,19 @@ class TrainingJob:
         self, completions: list[Any], completion_ids: list[list[int]], number: list[int], **_: object
     ) -> list[float | None]:
         """TRL's reward function. None, for a plan whose worker failed, is left out by TRL."""
-        sampled: list[Completion] = [
+        from accelerate import PartialState
+        from accelerate.utils import broadcast_object_list, gather_object
+
+        mine: list[Completion] = [
             (text if isinstance(text, str) else text[-1].get("content") or "", len(ids), at)
             for at, text, ids in zip(number, completions, completion_ids, strict=True)
         ]
-        return run_on_first(sampled, self._compute_rewards)
+        # With one process, neither of these calls does anything. If the first process fails, the launcher ends all.
+        sampled = gather_object(mine)
+        results = broadcast_object_list([self._compute_rewards(sampled) if is_first() else None])
+        begin = PartialState().process_index * len(mine)
+        rewards: list[float | None] = results[0][begin : begin + len(mine)]
+        return rewards
 
     def _compute_rewards(self, sampled: list[Completion]) -> list[float | None]:
         began, group = self.clock(), self.curriculum.group
@@ -87,3 +105,80 @@ class TrainingJob:
         costs = [outcome.cost for outcome in outcomes]
         slices = [slice(at, at + group) for at in range(0, len(outcomes), group)]
         return [reward for part in slices for reward in subtract_cost(rewards[part], costs[part], self.cost_weight)]
+
+
+def is_first() -> bool:
+    """Whether this process is the first or the only one that trains. Known before the processes have connected."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+# The metrics of each step are stored as JSON Lines, so that a collapse shows while it happens.
+
+
+def compute_metrics(outcomes: Sequence[Outcome], group: int) -> dict[str, Any]:
+    """The figures of one step's rollouts, of which each `group` belong to one question.
+
+    `signal` is the share of groups whose rewards differ: the others teach nothing. `routing_entropy` is in bits, over
+    the routes of all steps. `fitting` is computed for each skill, over plans with as many steps as there are hops.
+    """
+    scored = [outcome for outcome in outcomes if outcome.reward is not None]
+    valid = [outcome for outcome in scored if outcome.valid]
+    groups = [outcomes[at : at + group] for at in range(0, len(outcomes), group)]
+    distinct = [len({item.reward for item in items if item.reward is not None}) for items in groups]
+    routes = Counter(route for outcome in valid for route in outcome.routes)
+    shares = [count / routes.total() for count in routes.values()]
+    fitting: dict[str, list[bool]] = {}
+    for outcome in outcomes:
+        for skill, fits in outcome.fitting:
+            fitting.setdefault(skill, []).append(fits)
+    return _round_values(
+        {
+            "reward": mean([outcome.reward for outcome in scored if outcome.reward is not None]),
+            "valid": mean([outcome.valid for outcome in outcomes]),
+            "right": mean([outcome.right for outcome in scored]),
+            "right_given_valid": mean([outcome.right for outcome in valid]),
+            "steps": mean([outcome.steps for outcome in valid]),
+            "calls": mean([outcome.calls for outcome in valid]),
+            "routing_entropy": sum(share * math.log2(1 / share) for share in shares),
+            "routes": dict(sorted(routes.items())),
+            "fitting": {skill: mean(fitting[skill]) for skill in sorted(fitting)},
+            "signal": mean([count > 1 for count in distinct]),
+            "failed": len(outcomes) - len(scored),
+        }
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, 0 for no values."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def keep_metrics(path: Path, step: int) -> None:
+    """Drop the lines of a metrics file after `step`, which a resumed training writes again. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [line for line in read_metrics(path) if line["step"] <= step]
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def add_metrics(path: Path, line: Mapping[str, Any]) -> None:
+    """Append a line, which has its `step`. Raises `OSError`."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(_round_values(line)) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file. A line that was cut off while it was written is left out, and a missing file is empty."""
+    found = []
+    for line in read_lines(path):
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def _round_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    def rounded(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if isinstance(value, Mapping):
+            return _round_values(value)
+        return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+    return {name: rounded(value) for name, value in values.items()}

@@ -7,10 +7,6 @@ from typing import Final
 
 from conductor_cli.core.plan import MAX_STEPS
 
-COLOCATE: Final = "colocate"
-"""vLLM runs in the training processes, on their GPUs. A URL instead names a vLLM server; `off` means no vLLM."""
-OFF: Final = "off"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
@@ -39,9 +35,8 @@ class Recipe:
     adaptive recipe. If it shows only numbers, a worker is known by its position alone, so every question is offered
     all of them in the same order.
 
-    `vllm` says what samples the plans (see `COLOCATE`); `vllm_memory` is its share of a GPU. `concurrency` is how many
-    runs are active at once. `cost_weight` is the penalty for the most expensive correct plan of a group; it has to be
-    below `1 - format_bonus`.
+    With `vllm`, vLLM samples the plans, on the GPU that trains. `concurrency` is how many runs are active at once.
+    `cost_weight` is the penalty for the most expensive correct plan of a group; it has to be below `1 - format_bonus`.
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
@@ -62,8 +57,7 @@ class Recipe:
     cost_weight: float = 0.0
     min_workers: int = 2
     lora: LoraSettings | None = None
-    vllm: str = COLOCATE
-    vllm_memory: float = 0.3
+    vllm: bool = False
     concurrency: int = 64
     checkpoint_every: int = 20
     seed: int = 42

@@ -1,4 +1,8 @@
-"""Sampled plans, run by the ordinary `Conductor` over real workers: what is trained is exactly what runs later."""
+"""Sampled plans, run by the ordinary `Conductor` over real workers: what is trained is exactly what runs later.
+
+Rewards are those of the published recipe (arXiv 2512.04388, section 3.2): 0 for a text that is not a valid plan, 0.5
+for a plan whose answer is wrong, 1 for a correct answer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
@@ -25,7 +29,10 @@ from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.config import model_semaphores
 from conductor_cli.run.runner import Run
 from conductor_cli.train.budget import TrainingBudget
-from conductor_cli.train.rewards import VALID, compute_reward, is_valid
+
+INVALID: Final = 0.0
+VALID: Final = 0.5
+CORRECT: Final = 1.0
 
 
 class Exercise(Protocol):
@@ -78,7 +85,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        return self.reward == 1.0
+        return self.reward == CORRECT
 
 
 class FixedReplyModel:
@@ -223,3 +230,46 @@ class Rollouts:
 
 def _key(plan: SampledPlan) -> tuple[int, str, bool]:
     return id(plan.exercise), plan.text, plan.complete
+
+
+def compute_reward(trace: Trace, is_correct: Callable[[str], bool], *, valid: float = VALID) -> float | None:
+    """The reward of a run; None if a worker failed, which says nothing about the plan.
+
+    `valid` is the reward for a valid plan with a wrong answer. A text that is cut off, or has a fault anywhere, is
+    invalid, whatever the run made of it.
+    """
+    if not is_valid(trace):
+        return INVALID
+    if has_failed(trace):
+        return None
+    return CORRECT if is_correct(trace.answer) else valid
+
+
+def is_valid(trace: Trace) -> bool:
+    """Whether the conductor's text was a plan, without a grammar and without a second attempt."""
+    return trace.plan is not None and not trace.rejected
+
+
+def has_failed(trace: Trace) -> bool:
+    """Whether a planned worker failed, or the run failed for a reason other than its plan."""
+    missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
+    return missed or trace.state != "finished"
+
+
+def subtract_cost(
+    rewards: Sequence[float | None], costs: Sequence[Decimal | None], weight: float
+) -> list[float | None]:
+    """The rewards of one question's group, less the cost of correct plans.
+
+    The most expensive correct plan pays `weight`, the others proportionally less. So only the comparison with other
+    correct plans for the same question counts, not the price level. A wrong answer pays nothing: otherwise giving up
+    cheaply would be rewarded.
+    """
+    correct = [cost or Decimal(0) for cost, worth in zip(costs, rewards, strict=True) if worth == CORRECT]
+    highest = max(correct, default=Decimal(0))
+    if not highest:
+        return list(rewards)
+    return [
+        worth - weight * float((cost or Decimal(0)) / highest) if worth == CORRECT else worth
+        for cost, worth in zip(costs, rewards, strict=True)
+    ]

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError, ModelError
-from conductor_cli.models.disk import check_room
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.formatting import format_size
+from conductor_cli.models.llama.lora import ARCHITECTURES, convert_adapter
 from conductor_cli.models.machine import read_memory
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import grpo
-from conductor_cli.train.base_model import BaseModel, load_model, quiet_libraries
+from conductor_cli.train.base_model import BaseModel, load_model
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.checkpoints import last_checkpoint, step_of
 from conductor_cli.train.dependencies import require
-from conductor_cli.train.distributed import process_count
-from conductor_cli.train.gguf_export import export_adapter, export_model
-from conductor_cli.train.hardware import Hardware
 from conductor_cli.train.job import TrainingJob
-from conductor_cli.train.recipe import COLOCATE, OFF, Recipe
-from conductor_cli.train.rollouts import Outcome, Rollouts
-from conductor_cli.train.tasks import TaskCurriculum, bare_conductor
+from conductor_cli.train.recipe import Recipe
+from conductor_cli.train.rollouts import Rollouts
+from conductor_cli.train.tasks import bare_conductor
 
 with require("torch"):
     import torch
@@ -35,93 +32,70 @@ with require("torch"):
 PROCESS_TIMEOUT: Final = 4 * 3600
 """Seconds that the other processes wait for the first one, which asks the workers."""
 
-EXPORTABLE: Final = ("qwen2",)
-"""The architectures that can be exported to GGUF."""
+TRAINED_BYTES: Final = 16
+"""Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSession:
-    """What one run of the trainer needs. `prompt` is the length of the longest prompt in tokens."""
-
-    base: BaseModel
-    curriculum: TaskCurriculum
-    rollouts: Rollouts
-    prompt: int
-    directory: Path
-    max_seconds: float
-    log: Callable[[str], None]
-    run_async: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]]
-
-
-def run_session(session: TrainingSession) -> bool:
-    """Train for at most `max_seconds`; True if all steps are done. Raises as `grpo.train`."""
-    recipe = session.curriculum.recipe
-    if step_of(last_checkpoint(session.directory)) >= recipe.steps:
+def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
+    """Train until all steps are done (True) or the time is up (False). Raises as `grpo.train`."""
+    if step_of(last_checkpoint(job.directory)) >= recipe.steps:
         return True
-    job = TrainingJob(
-        curriculum=session.curriculum, rollouts=session.rollouts, directory=session.directory,
-        max_seconds=session.max_seconds, log=session.log, run_async=session.run_async, cost_weight=recipe.cost_weight,
-    )  # fmt: skip
     try:
-        model, adapter = load_model(session.base, lora=recipe.lora)
-        return grpo.train(model, session.base.tokenizer, job, trl_arguments(recipe, session.prompt), adapter)
+        model, adapter = load_model(base, lora=recipe.lora)
+        return grpo.train(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise ConfigError(
-            "not enough memory for a training step", hint="use --lora, more GPUs, or a vLLM server: see docs/train.md"
-        ) from error
-    except ConnectionError as error:
-        raise ConfigError(
-            f"the vLLM server {recipe.vllm} does not answer: {error}", hint="see docs/train.md"
+            "not enough memory for a training step", hint="use --lora, or more GPUs: see docs/train.md"
         ) from error
 
 
-def trl_arguments(recipe: Recipe, prompt: int) -> dict[str, Any]:
+def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     """TRL's arguments. Raises `ConfigError` if a step cannot be divided over the processes."""
-    each, rest = divmod(recipe.samples, process_count())
-    batch = min(recipe.batch_size, each)
-    if rest or not batch or each % batch:
+    processes = _process_count()
+    batch = min(recipe.batch_size, recipe.samples // processes)
+    if not batch or recipe.samples % (batch * processes):
         raise ConfigError(
-            f"{recipe.samples} plans a step cannot be divided over {process_count()} processes in batches of "
+            f"{recipe.samples} plans a step cannot be divided over {processes} processes in batches of "
             f"{recipe.batch_size}",
-            hint="start a number of processes that divides them",
+            hint="choose other numbers: --prompts, --group",
         )
     gpu = torch.cuda.is_available()
     return {
-        "per_device_train_batch_size": batch, "gradient_accumulation_steps": each // batch,
+        "per_device_train_batch_size": batch, "gradient_accumulation_steps": recipe.samples // (batch * processes),
         "temperature": recipe.temperature, "loss_type": recipe.loss, "lr_scheduler_type": "cosine",
         "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate, "warmup_steps": recipe.warmup,
         "adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "save_steps": recipe.checkpoint_every,
         "use_cpu": not gpu, "bf16": gpu, "activation_checkpointing": gpu, "ddp_timeout": PROCESS_TIMEOUT,
-        **_sampler_arguments(recipe, prompt + recipe.max_plan_tokens),
+        "use_vllm": recipe.vllm, "vllm_mode": "colocate",
     }  # fmt: skip
 
 
-def _sampler_arguments(recipe: Recipe, context: int) -> dict[str, Any]:
-    if recipe.vllm == OFF:
-        return {"use_vllm": False}
-    if recipe.vllm != COLOCATE:  # a server, which has its own limit on the context
-        return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": recipe.vllm}
-    return {
-        "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": recipe.vllm_memory,
-        "vllm_max_model_length": context, "vllm_enable_sleep_mode": True,
-    }  # fmt: skip
+def check_memory(base: BaseModel, recipe: Recipe) -> str:
+    """What the weights and the optimizer need, and what there is. Raises `ConfigError` if they do not fit.
 
-
-def find_hardware() -> Hardware:
-    """What this process trains on, as `accelerate launch` divides it. Raises `ConfigError` if GPUs would be idle."""
-    sharded = "true" in (os.environ.get("ACCELERATE_USE_FSDP"), os.environ.get("ACCELERATE_USE_DEEPSPEED"))
-    processes = process_count()
-    if not torch.cuda.is_available():
-        return Hardware(memory=read_memory().total // processes, processes=processes, sharded=sharded)
-    gpus = torch.cuda.device_count()
-    if gpus > 1 and processes == 1:
+    What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
+    Several processes may share the weights, so nothing is refused for them.
+    """
+    gpu, processes = torch.cuda.is_available(), _process_count()
+    if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
         raise ConfigError(
             f"there are {gpus} GPUs, and one process cannot train on several",
-            hint=f"accelerate launch --num_processes {gpus} -m conductor_cli train …, or use only one of them: "
-            "CUDA_VISIBLE_DEVICES=0",
+            hint="use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0",
         )
-    least = min(torch.cuda.get_device_properties(index).total_memory for index in range(gpus))
-    return Hardware(memory=least, processes=processes, gpu=True, sharded=sharded)
+    # The base model of an adapter is frozen: in 16 bits on a GPU, in 32 on a CPU.
+    frozen = (2 if gpu else 4) * base.weights if base.adapter_weights else 0
+    needed = frozen + TRAINED_BYTES * (base.adapter_weights or base.weights)
+    there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
+    where = "a GPU" if gpu else "this machine"
+    found = f"{format_size(needed)} of the {format_size(there)} of {where}, and activations"
+    if needed > there and processes == 1:
+        advice = "" if recipe.lora else "train an adapter (--lora), or "
+        raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
+    return found
+
+
+def _process_count() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
@@ -156,50 +130,19 @@ def open_rollouts(
 
 
 def check_exportable(base: BaseModel) -> None:
-    """Raise `ConfigError` if a model like this cannot be exported."""
-    if base.architecture not in EXPORTABLE:
+    """Raise `ConfigError` if an adapter of a model like this cannot be exported."""
+    if base.architecture not in ARCHITECTURES:
         raise ConfigError(
-            f"{base.directory.name} is a {base.architecture} model, and the export supports {', '.join(EXPORTABLE)}",
-            hint="leave out --export, and convert the last checkpoint with llama.cpp's own script",
+            f"{base.directory.name} is a {base.architecture} model, and the export supports {', '.join(ARCHITECTURES)}",
+            hint="leave out --export, and convert the last checkpoint with llama.cpp's convert_lora_to_gguf.py",
         )
 
 
-def export_result(directory: Path, base: BaseModel, recipe: Recipe, *, merged: bool) -> Path:
-    """Write the last checkpoint as GGUF: an adapter or, with `merged` or without LoRA, a whole model.
-
-    Raises `ConductorUnusable` if the disk has no room for it, `ConfigError` without a checkpoint, `ModelError`.
-    """
-    check_exportable(base)
+def export_adapter(directory: Path, base: BaseModel) -> Path:
+    """Write the adapter of the last checkpoint as GGUF. Raises `ConfigError` without a checkpoint, `ModelError`."""
     checkpoint = last_checkpoint(directory)
     if checkpoint is None:
         raise ConfigError(f"there is no checkpoint in {directory}", hint="train first")
-    if recipe.lora is not None and not merged:
-        check_room(directory, 4 * base.adapter_weights, "--out")
-        return export_adapter(checkpoint, base.directory, directory / "adapter.gguf")
-    # A merged model needs room for its safetensors in 32 bits as well.
-    check_room(directory, (6 if merged else 2) * base.weights, "--out")
-    path = directory / "conductor.gguf"
-    if recipe.lora is None:
-        return export_model(checkpoint, path, name=directory.absolute().name)
-    temporary = directory / "merged"
-    try:
-        _merge(checkpoint, base, temporary)
-        return export_model(temporary, path, name=directory.absolute().name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _merge(checkpoint: Path, base: BaseModel, directory: Path) -> None:
-    """Write the base model with the adapter merged into its weights."""
-    with require("peft"):
-        from peft import PeftModel
-    model, _ = load_model(base, lora=None)
-    try:
-        with quiet_libraries():
-            PeftModel.from_pretrained(model, checkpoint).merge_and_unload().save_pretrained(directory)
-            base.tokenizer.save_pretrained(directory)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelError(
-            "file", f"{checkpoint} cannot be merged: {reason}", hint="export the adapter instead"
-        ) from error
+    path = directory / "adapter.gguf"
+    convert_adapter(checkpoint, path, architecture=base.architecture, layers=base.layers)
+    return path

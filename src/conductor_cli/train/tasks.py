@@ -1,4 +1,4 @@
-"""Cases as exercises, and which workers are on offer for each. Pure.
+"""Cases as exercises, which workers are on offer for each, and what they will probably cost. Pure.
 
 A task is drawn by its number, so a training that was killed continues with exactly the next one.
 """
@@ -11,18 +11,24 @@ from random import Random
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.estimate import Estimate
 from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.profile import PROFILES
+from conductor_cli.core.profile import PROFILES, WorkerProfile
+from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, is_correct
+from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_estimate
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.recipe import Recipe
 
-SPEED_SETTINGS: Final = ("vllm", "vllm_memory", "concurrency", "checkpoint_every")
+SPEED_SETTINGS: Final = ("vllm", "concurrency", "checkpoint_every")
 """Settings that change how fast a training is, not its result.
 
 `batch_size` is not among them: the BNPO loss is a mean over one batch.
 """
+
+SAMPLE: Final = 50
+"""Tasks whose cost is estimated one by one; the rest are assumed to be like them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,24 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     return Conductor(
         model=None, pool=pool, workers={}, profile=profile, limits=kept, constrained=False, seed=recipe.seed
     )
+
+
+def estimate_cost(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> CostEstimate:
+    """The estimate for the steps after `begin`, as if no answer were known yet.
+
+    At least, every plan is one step by the cheapest worker. At most, it has all the steps that are allowed, by the
+    most expensive worker, and each of them sees all the steps before it.
+    """
+    numbers = range(begin * curriculum.prompts, curriculum.steps * curriculum.prompts)
+    tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE]]
+    steps, profile = curriculum.recipe.max_plan_steps, WorkerProfile()
+    ranges = [chain_estimates(Question(text=task.question), task.workers, steps, pool, profile) for task in tasks]
+    runs = len(numbers) * curriculum.group
+    factor = runs / len(tasks) if tasks else 0
+    low = scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
+    high = scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
+    unknown = tuple(worker.name for worker in pool if worker.price is None)
+    return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 
 
 def _random(*names: object) -> Random:

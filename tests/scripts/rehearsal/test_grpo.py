@@ -17,8 +17,7 @@ import torch
 
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.train.checkpoints import last_checkpoint
-from conductor_cli.train.job import TrainingJob
-from conductor_cli.train.metrics import read_metrics
+from conductor_cli.train.job import TrainingJob, read_metrics
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.evaluate import best_routing
 from scripts.rehearsal.exercises import Offer, Phase, RehearsalCurriculum, draw_exercises

@@ -10,7 +10,7 @@ lora_check          the checks before llama.cpp sees an adapter
 kv_cache, prefix_cache      what a context has read before; the states of fixed prefixes on disk
 prompt, template, template_sandbox, vocabulary      messages -> text -> tokens, and tokens -> text
 sampling            which token comes next, also inside a grammar
-lora, gguf_writer   an adapter in PEFT form -> GGUF
+lora                an adapter in PEFT form -> GGUF
 """
 
 from conductor_cli.models.llama.adapter import Llama

@@ -114,6 +114,12 @@ class Header:
     def architecture(self) -> str:
         return str(self.values.get("general.architecture", ""))
 
+    @property
+    def layers(self) -> int:
+        """How many layers the model has, 0 if the header does not say it."""
+        count = self.values.get(f"{self.architecture}.block_count", 0)
+        return count if isinstance(count, int) else 0
+
 
 def check_model_file(path: Path) -> Header:
     """The header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file."""

@@ -1,34 +1,33 @@
 """Conversion of a LoRA adapter in PEFT format to a GGUF adapter for llama.cpp.
 
 PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Both are untrusted. An adapter that llama.cpp
-would apply differently is refused: a wrong scale or a missing part would only show in what the model writes.
+would apply differently is refused: a wrong scale or a missing part would only show in what the model writes. Whether
+the result fits its base model is checked by `lora_check`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from gguf import MODEL_ARCH_NAMES, Keys, TensorNameMap, get_tensor_name_map
+from gguf import MODEL_ARCH, GGUFWriter, Keys, get_tensor_name_map
 from safetensors import SafetensorError, deserialize
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.gguf import MAX_LAYERS, MEBIBYTE, Header, read_header, short_line
-from conductor_cli.models.llama.gguf_writer import LazyTensor, new_writer, write_gguf
-from conductor_cli.models.llama.model_info import read_all_tensors
+from conductor_cli.models.disk import temporary_path
+from conductor_cli.models.llama.gguf import MEBIBYTE, short_line
 
 WEIGHTS: Final = "adapter_model.safetensors"
 CONFIG: Final = "adapter_config.json"
 
-ARCHITECTURES: Final = ("qwen2", "qwen3", "llama")
+ARCHITECTURES: Final = {"qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3}
 """The architectures whose adapters can be converted."""
 
 MAX_BYTES: Final = 16 << 30
@@ -37,132 +36,100 @@ MAX_BYTES: Final = 16 << 30
 _TENSOR: Final = re.compile(
     r"(?:base_model\.model\.)?(?P<module>[a-z0-9_.]+)\.lora_(?:embedding_)?(?P<side>[AB])(?:\.default)?(?:\.weight)?"
 )
-_MODULE_NAME: Final = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")
 
 _UNCHANGED_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
 """Initialisations that leave the base model as it is."""
 
 _UNSUPPORTED: Final = (
-    ("use_dora", "uses DoRA"),
-    ("lora_bias", "has biases"),
-    ("modules_to_save", "contains whole modules (modules_to_save)"),
-    ("trainable_token_indices", "contains trained tokens"),
-    ("layer_replication", "repeats layers"),
-    ("alora_invocation_tokens", "is active only after certain tokens (aLoRA)"),
-    ("target_parameters", "changes parameters outside of modules"),
-)
+    "use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "layer_replication",
+    "alora_invocation_tokens", "target_parameters", "alpha_pattern",
+)  # fmt: skip
+"""Settings of PEFT that add what llama.cpp would ignore, or scale modules in a way that this conversion does not."""
 
 _MERGE: Final = "merge it into its base model with PEFT (merge_and_unload), convert the result to GGUF and import that"
-_WRONG_BASE: Final = "name the model that it was trained on"
 
 
-class _Pair(NamedTuple):
-    """What is added to a matrix of the base model: B times A, scaled."""
+def convert_adapter(source: Path, out: Path, *, architecture: str, layers: int) -> None:
+    """Write the adapter `source`, a directory or its safetensors file, to `out`.
 
-    a: Any
-    b: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraBase:
-    """The base model of an adapter. `shapes` are the rows and columns of its tensors, by their names in GGUF."""
-
-    path: Path
-    architecture: str
-    layers: int
-    shapes: Mapping[str, tuple[int, ...]]
-    heads: int = 0
-    key_heads: int = 0
-
-    def names(self) -> TensorNameMap:
-        """From names in transformers to names in GGUF."""
-        architecture = next(it for it, name in MODEL_ARCH_NAMES.items() if name == self.architecture)
-        return get_tensor_name_map(architecture, self.layers)
-
-
-def read_lora_base(path: Path) -> LoraBase:
-    """The base model in a GGUF file. Raises `ModelError` of kind `file`."""
-    header = read_header(path)
-    architecture = header.architecture
-    if architecture not in ARCHITECTURES:
-        raise ModelError(
-            "file", f"an adapter for {path} cannot be converted: its architecture is "
-            f"{short_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}", hint=_MERGE,
-        )  # fmt: skip
-    heads = _read_count(path, header, "attention.head_count") if architecture == "llama" else 0
-    return LoraBase(
-        path=path, architecture=architecture, layers=_read_count(path, header, "block_count", most=MAX_LAYERS),
-        shapes={name: tensor.shape[::-1] for name, tensor in read_all_tensors(path).items()},
-        heads=heads, key_heads=heads and _read_count(path, header, "attention.head_count_kv", heads),
-    )  # fmt: skip
-
-
-def _read_count(path: Path, header: Header, key: str, default: int | None = None, *, most: int = 1 << 20) -> int:
-    name = f"{header.architecture}.{key}"
-    value = None if name in header.arrays else header.values.get(name, default)
-    if type(value) is not int or not 0 < value <= most:
-        raise ModelError("file", f"{path} has no valid {key}", hint=_MERGE)
-    return value
-
-
-def convert_adapter(source: Path, base: Path | LoraBase, out: Path) -> None:
-    """Write the adapter `source`, a directory or its safetensors file, to `out`, for a base model.
-
-    Numbers have 32 bits. Raises `ModelError` of kind `file` with the reason, and leaves no partial file.
+    `architecture` and `layers` are those of the base model. Numbers have 32 bits. Raises `ModelError` of kind `file`
+    with the reason, and leaves no partial file.
     """
     weights = source / WEIGHTS if source.is_dir() else source
-    config = _AdapterConfig.read(weights.with_name(CONFIG))
-    pairs = _find_pairs(weights, read_safetensors(weights))
-    model = base if isinstance(base, LoraBase) else read_lora_base(base)
-    # llama.cpp scales a pair by this one alpha divided by the pair's rank. PEFT may have an alpha for each module, and
-    # a scale by the root of the rank, so B is multiplied by what remains.
-    alpha = config.file_alpha(len(next(iter(pairs.values())).a))
-    writer = new_writer(model.architecture)
+    alpha, rank_stabilised = _read_scale(weights.with_name(CONFIG))
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            "file", f"{source} cannot be converted: its base model's architecture is "
+            f"{short_line(architecture) or 'not given'}, and supported are {', '.join(ARCHITECTURES)}", hint=_MERGE,
+        )  # fmt: skip
+    names = get_tensor_name_map(ARCHITECTURES[architecture], layers)
+    writer = GGUFWriter(None, architecture)
     writer.add_type("adapter")
     writer.add_name(short_line(weights.parent.name))
     writer.add_string(Keys.Adapter.TYPE, "lora")
     writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)  # llama.cpp aborts if it is an integer
-    names, tensors = model.names(), list[LazyTensor]()
-    for module, pair in pairs.items():
-        where = f"{weights}: {short_line(module)}"
-        name = _check_pair(where, names.get_name(module), pair, model)
-        rank = len(pair.a)
-        a, b = pair.a, pair.b * np.float32(config.scale(module, rank) * rank / alpha)
-        if name == "token_embd":
-            a = a.T
-        if model.architecture == "llama" and name.endswith((".attn_q", ".attn_k")):
-            # A Llama's GGUF interleaves the two halves of each head in q and k.
-            heads = model.heads if name.endswith("q") else model.key_heads
-            b = b.reshape(heads, 2, -1, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
-        for side, array in (("a", a), ("b", b)):
-            tensor = f"{name}.weight.lora_{side}"
-            tensors.append(LazyTensor(tensor, array.shape, "float32", partial(np.asarray, array)))
-    write_gguf(out, writer, tensors)
+    for module, (a, b) in _find_pairs(weights, _read_safetensors(weights)).items():
+        name = names.get_name(module)
+        if name is None:
+            raise ModelError(
+                "file", f"{weights}: {short_line(module)} is not part of the base model",
+                hint="name the model that it was trained on",
+            )  # fmt: skip
+        # llama.cpp scales a pair by alpha divided by its rank. A rank-stabilised one is scaled by the rank's root.
+        scaled = b * np.float32(math.sqrt(len(a))) if rank_stabilised else b
+        # llama.cpp has the embedding's first matrix in the other order.
+        first = np.ascontiguousarray(a.T) if name == "token_embd" else a
+        writer.add_tensor(f"{name}.weight.lora_a", first)
+        writer.add_tensor(f"{name}.weight.lora_b", scaled)
+    write_gguf(out, writer)
 
 
-def _check_pair(where: str, name: str | None, pair: _Pair, model: LoraBase) -> str:
-    """The name in GGUF of the matrix that a pair changes. Raises `ModelError` if it does not fit the base model."""
-    tied = "output.weight" not in model.shapes
-    if name in {"token_embd", "output"} and tied:
+def write_gguf(path: Path, writer: GGUFWriter) -> None:
+    """Write all that was added to `writer`, or leave `path` as it was. Raises `ModelError` of kind `file`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_path(path) as new:
+            try:
+                writer.write_header_to_file(new)
+                writer.write_kv_data_to_file()
+                writer.write_tensors_to_file()
+                writer.flush()
+                os.fsync(writer.fout[0].fileno())
+            finally:
+                writer.close()
+            new.replace(path)
+    except OSError as error:
+        # numpy reports a short write without an error number: the disk is full.
         raise ModelError(
-            "file", f"{where}: the base model reads and writes with one matrix, and llama.cpp cannot adapt that",
-            hint=_MERGE,
-        )  # fmt: skip
-    shape = model.shapes.get(f"{name}.weight", ())
-    if name is None or len(shape) != 2:
-        raise ModelError("file", f"{where} is not part of the base model", hint=_WRONG_BASE)
-    rows, columns = shape[::-1] if name == "token_embd" else shape
-    rank = len(pair.a)
-    if pair.a.shape != (rank, columns) or pair.b.shape != (rows, rank):
-        raise ModelError(
-            "file", f"{where} has the shapes {pair.a.shape} and {pair.b.shape}, which do not fit the "
-            f"{rows} × {columns} of the base model", hint=_WRONG_BASE,
-        )  # fmt: skip
-    return name
+            "file", f"{path} cannot be written: {error.strerror or 'the disk is full'}",
+            hint="check the directory, its permissions, and the free space of its disk",
+        ) from error  # fmt: skip
 
 
-def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, _Pair]:
-    """The pairs by the module that each changes, as transformers names it."""
+def _read_scale(path: Path) -> tuple[float, bool]:
+    """The alpha in a PEFT configuration, and whether PEFT divides it by the root of the rank instead of the rank.
+
+    Raises `ModelError` of kind `file` for an adapter that cannot be converted.
+    """
+    settings = _read_json_file(path)
+    if settings.get("peft_type") != "LORA":
+        problem = f"it is not a LoRA but {short_line(str(settings.get('peft_type')))}"
+    elif (start := settings.get("init_lora_weights")) not in _UNCHANGED_BASE:
+        problem = f"its initialisation ({short_line(str(start))}) changes the base model too"
+    else:
+        used = [name for name in _UNSUPPORTED if settings.get(name)]
+        used += ["bias"] if settings.get("bias") not in (None, "none") else []
+        problem = f"it uses {used[0]}, which cannot be converted" if used else ""
+    if problem:
+        raise ModelError("file", f"{path}: {problem}", hint=_MERGE)
+    alpha = settings.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not 0 < abs(alpha) < 1e9:  # false for NaN
+        raise _damaged(path, "lora_alpha is not a number to scale by")
+    return float(alpha), bool(settings.get("use_rslora"))
+
+
+def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The matrices A and B by the module that they change, as transformers names it: B times A is added to it."""
     sides: dict[str, dict[str, Any]] = {}
     for name, array in tensors.items():
         if name.endswith(".base_layer.weight"):  # a copy of the base model's embedding, which PEFT saves beside its own
@@ -173,62 +140,15 @@ def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, _Pair]:
         sides[match["module"]][match["side"]] = array
     for module, found in sides.items():
         if len(found) < 2 or any(array.ndim != 2 or not array.size for array in found.values()):
-            raise damaged(path, f"{short_line(module)} does not consist of two matrices")
+            raise _damaged(path, f"{short_line(module)} does not consist of two matrices")
+        if len(found["A"]) != found["B"].shape[1]:
+            raise _damaged(path, f"the two matrices of {short_line(module)} have different ranks")
     if not sides:
         raise ModelError("file", f"{path} contains no LoRA", hint="name a directory that PEFT saved")
-    return {module: _Pair(found["A"], found["B"]) for module, found in sides.items()}
+    return {module: (found["A"], found["B"]) for module, found in sides.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AdapterConfig:
-    """The settings that decide the scale of a pair. `rank_stabilised`: PEFT divides by the root of the rank."""
-
-    alpha: float
-    alphas: Mapping[str, float]
-    rank_stabilised: bool
-
-    @classmethod
-    def read(cls, path: Path) -> _AdapterConfig:
-        """Read the file. Raises `ModelError` of kind `file` for an adapter that cannot be converted."""
-        settings = read_json_file(path, MEBIBYTE)
-        if problem := _find_unsupported(settings):
-            raise ModelError("file", f"{path}: {problem}", hint=_MERGE)
-        alpha, alphas = settings.get("lora_alpha"), settings.get("alpha_pattern") or {}
-        if not isinstance(alphas, dict) or not all(map(_is_number, [alpha, *alphas.values()])) or not alpha:
-            raise damaged(path, "lora_alpha is not a number to scale by")
-        if not all(_MODULE_NAME.fullmatch(key) for key in alphas):
-            raise ModelError("file", f"{path}: alpha_pattern has regular expressions", hint=_MERGE)
-        return cls(alpha=float(alpha), alphas=alphas, rank_stabilised=bool(settings.get("use_rslora")))
-
-    def file_alpha(self, rank: int) -> float:
-        """The alpha of the whole GGUF adapter."""
-        return self.alpha * math.sqrt(rank) if self.rank_stabilised else self.alpha
-
-    def scale(self, module: str, rank: int) -> float:
-        """What PEFT multiplies a module's pair with."""
-        keys = (key for key in self.alphas if module == key.removeprefix("^") or module.endswith(f".{key}"))
-        alpha = self.alphas[key] if (key := next(keys, None)) is not None else self.alpha
-        return alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
-
-
-def _find_unsupported(settings: Mapping[str, Any]) -> str:
-    """Why the adapter cannot be converted, or nothing."""
-    if settings.get("peft_type") != "LORA":
-        return f"it is not a LoRA but {short_line(str(settings.get('peft_type')))}"
-    if (start := settings.get("init_lora_weights")) not in _UNCHANGED_BASE:
-        return f"its initialisation ({short_line(str(start))}) changes the base model too"
-    if settings.get("bias") not in (None, "none"):
-        return "it has biases, which llama.cpp would ignore"
-    return next(
-        (f"it {problem}, which llama.cpp would ignore" for key, problem in _UNSUPPORTED if settings.get(key)), ""
-    )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e9  # false for NaN
-
-
-def read_safetensors(path: Path) -> dict[str, Any]:
+def _read_safetensors(path: Path) -> dict[str, Any]:
     """The tensors of a file as numpy arrays of 32 bits. Raises `ModelError` of kind `file`, and nothing else."""
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -237,9 +157,9 @@ def read_safetensors(path: Path) -> dict[str, Any]:
         # time, but cannot give bfloat16 to numpy.
         entries = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
     except SafetensorError as error:
-        raise damaged(path, short_line(str(error))) from error
+        raise _damaged(path, short_line(str(error))) from error
     found: dict[str, Any] = {}
     for name, entry in sorted(entries, key=itemgetter(0)):  # the library gives them in any order
         data, dtype = entry["data"], entry["dtype"]
@@ -252,34 +172,31 @@ def read_safetensors(path: Path) -> dict[str, Any]:
                 "file", f"{path}: {short_line(name)} is stored as {dtype}", hint="save it as F32, F16 or BF16"
             )
         if not np.isfinite(numbers).all():
-            raise damaged(path, f"{short_line(name)} has values that are not finite")
+            raise _damaged(path, f"{short_line(name)} has values that are not finite")
         found[name] = numbers.reshape(entry["shape"])
     return found
 
 
-def read_json_file(path: Path, limit: int) -> dict[str, Any]:
-    """The JSON object in a file of at most `limit` bytes. Raises `ModelError` of kind `file`."""
+def _read_json_file(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of at most a mebibyte. Raises `ModelError` of kind `file`."""
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            data = file.read(MEBIBYTE + 1)
+        value = json.loads(data) if len(data) <= MEBIBYTE else None
     except OSError as error:
-        raise unreadable(path, error) from error
-    if len(data) > limit:
-        raise ModelError("file", f"{path} is larger than {limit >> 20} MiB", hint="save it again")
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, "it is not valid JSON") from error
+        raise _unreadable(path, error) from error
+    except (ValueError, RecursionError):
+        value = None
     if not isinstance(value, dict):
-        raise damaged(path, "it is not a JSON object")
+        raise _damaged(path, "it is not a JSON object of at most 1 MiB")
     return value
 
 
-def damaged(path: Path, problem: str) -> ModelError:
+def _damaged(path: Path, problem: str) -> ModelError:
     """The error for a file whose content is not valid."""
     return ModelError("file", f"{path} is damaged: {problem}", hint="get it again, or save it again")
 
 
-def unreadable(path: Path, error: OSError) -> ModelError:
+def _unreadable(path: Path, error: OSError) -> ModelError:
     """The error for a file that cannot be read."""
     return ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path")

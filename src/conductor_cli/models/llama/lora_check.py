@@ -26,9 +26,13 @@ SECOND: Final = ".lora_b"
 EMBEDDING: Final = "token_embd.weight"
 
 
-def check_adapter(path: Path, base: Header, base_path: Path) -> None:
-    """Raise `ModelError` of kind `file` if the adapter `path` cannot be applied to the base model."""
+def check_adapter(path: Path, base: Header, base_path: Path, *, source: Path | None = None) -> None:
+    """Raise `ModelError` of kind `file` if the adapter `path` cannot be applied to the base model.
+
+    Errors name `source` if the file was just made from it.
+    """
     header, tensors = read_header_and_tensors(path)
+    path = source or path
     kind = header.values.get("general.type")
     if kind != "adapter" or header.values.get("adapter.type") != "lora":
         raise ModelError(

@@ -286,13 +286,14 @@ def _import_peft_adapter(
     _check_name_is_free(name, None, environ)
     folder = store.folder(name)
     target = folder / f"{name}.gguf"
+    header = gguf.check_model_file(base_path)
     from conductor_cli.models.llama.lora import convert_adapter  # needs numpy
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with disk.temporary_path(target) as new:
-            convert_adapter(request.path, base_path, new)
-            check_adapter(new, gguf.check_model_file(base_path), base_path)
+            convert_adapter(request.path, new, architecture=header.architecture, layers=header.layers)
+            check_adapter(new, header, base_path, source=request.path)
             hashes = hash_file(new, report, target.name)
             converted = ModelFile(path=new, size=hashes.size, sha256=hashes.sha256)
             existing = _find_existing(name, (converted,), base, store, report)
