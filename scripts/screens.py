@@ -15,8 +15,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.live_region import StyledLines
 from conductor_cli.views.run_lines import StepLayout, footer, live_lines, settled_lines
+from conductor_cli.views.styled_lines import StyledLines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 FOLDER: Final = Path("docs/screens")
@@ -40,7 +40,7 @@ def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     trace, settled = Trace(), list[Line]()
     for event in run:
         trace = apply_event(trace, event)
-        page = StepLayout(SCREEN, trace.at, {})
+        page = StepLayout(SCREEN, trace.at)
         settled += settled_lines(event, trace, page)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
             found["planning"] = [*settled, *live_lines(trace, page)]

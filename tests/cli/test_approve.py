@@ -81,7 +81,7 @@ def test_enter_takes_the_plan_and_colours_are_left_out(three: Stage) -> None:
         press(shown, "\r")
         assert shown.end() == 0
         assert "\x1b[3" not in shown.raw
-        assert "step 1 started: alpha" in shown.scrolled
+        assert "1 running  alpha" in shown.scrolled
 
 
 @pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 130)])

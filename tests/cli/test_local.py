@@ -27,7 +27,7 @@ def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None
     done = stage.run("ask", "How many?", "--max-tokens", "2000", "--progress", "plain")
     assert done.code in (0, 7)
     assert "the conductor model answers too" in done.err
-    assert "step 1 started: local" in done.err
+    assert "1 running  local" in done.err
     assert done.out.strip()
 
 

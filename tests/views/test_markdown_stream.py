@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.sanitize import is_sanitized, sanitize
 from conductor_cli.views import OutputContext, open_views
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import open_console
-from conductor_cli.views.markdown_stream import MarkdownStream
+from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks
 from tests.traces.make import ANSWER, parallel
 from tests.views.terminals import Sink, emulated
 
@@ -38,13 +40,11 @@ def count(n: int) -> int:
 LOOKS = [
     "# Primes",
     "There are 46, see count() and a list (https://example.org/x):",
-    "```python",
     "def count(n: int) -> int:",
     "    return 46  # all of them",
-    "```",
-    " 1. First",
-    " 2. Second, a vector<int>",
-    "    with more",
+    " 1 First",
+    " 2 Second, a vector<int>",
+    "   with more",
     " digit  count",
     f" {chr(0x2500) * 12}",
     " 7         46",
@@ -77,7 +77,7 @@ def test_styles_replace_marks() -> None:
     shown = written(ANSWERED)
     assert "\x1b[1m46\x1b[0m" in shown
     assert "\x1b[36mcount()\x1b[0m" in shown
-    assert "\x1b[1mdef\x1b[0m" in shown
+    assert "\x1b[34mdef\x1b[0m" in shown
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,15 @@ def test_links_are_not_clickable() -> None:
     assert "\x1b]" not in written("[click](https://example.org) <https://example.org> ![x](https://example.org)")
 
 
-def test_an_ascii_terminal_gets_plain_bullets() -> None:
-    """Without bullets and lines in the encoding there are stars and dashes."""
-    shown = emulated(written("- one\n\n> two\n\n| a |\n|---|\n| 1 |\n", encoding="ascii"), 80, 24)
-    assert " * one" in shown
-    assert "| two" in shown
-    assert "?" not in "".join(shown)
+def test_an_ascii_terminal_gets_the_marks() -> None:
+    """Without bullets and lines in the encoding the text is shown as it was written."""
+    text = "- one\n\n> two\n"
+    sink = Sink(terminal=True, encoding="ascii")
+    view = open_views("answer", "none", OutputContext(stdout=sink, stderr=Sink(), environ={"TERM": "xterm"}))
+    for event in parallel():
+        view.show(replace(event, answer=text) if isinstance(event, ev.RunFinished) else event)
+    view.close()
+    assert emulated(sink.getvalue(), 80, 24)[-3:] == text.splitlines()
 
 
 def test_a_long_line_of_code_is_not_wrapped() -> None:
@@ -137,7 +140,7 @@ def test_a_long_unfinished_block_shows_its_end() -> None:
     """While it is written it takes no more rows than the screen has; at the end all of it is printed."""
     text = "```\n" + "".join(f"line {number}\n" for number in range(40)) + "```\n"
     shown = emulated(written(*text.splitlines(keepends=True), width=40, height=10), 40, 10)
-    assert shown == text.splitlines()
+    assert shown == text.splitlines()[1:-1]
 
 
 def test_floods_of_marks_are_limited() -> None:
@@ -169,3 +172,25 @@ def test_when_an_answer_is_rendered(environ: dict[str, str], markdown: bool, exp
     view.close()
     assert ("\x1b[?25l" in sink.getvalue()) is expected
     assert emulated(sink.getvalue(), 80, 24) == ANSWER.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\ntwo\n\nthree", ("one\ntwo\n\n", "three")),
+        ("- a\n\n  still a\n- b\n", ("", "- a\n\n  still a\n- b\n")),
+        ("Code:\n```py\nx = 1\n\ny = 2\n```\nend", ("Code:\n```py\nx = 1\n\ny = 2\n```\n", "end")),
+        ("- a\n  ```py\n  x\n  ```\n", ("", "- a\n  ```py\n  x\n  ```\n")),
+    ],
+)
+def test_the_last_block_may_go_on(text: str, expected: tuple[str, str]) -> None:
+    """All blocks before it are complete."""
+    assert split_blocks(text) == expected
+
+
+def test_endless_blocks_are_split() -> None:
+    """A line of a megabyte and code without an end are printed in parts, and code stays code."""
+    assert split_blocks("x" * (LONGEST + 1)) == ("x" * (LONGEST + 1), "")
+    complete, rest = split_blocks("```py\n" + "y = 1\n" * LONGEST + "z")
+    assert complete.count("y = 1") == LONGEST
+    assert rest == "```py\nz"

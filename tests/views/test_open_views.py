@@ -115,9 +115,7 @@ def test_a_notice_is_one_line() -> None:
         inner,
     ]
     _, err = played("json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]])
-    assert err == (
-        "conductor: note: two lines\nconductor: step 2, note: of a step\nconductor: step 2, nested: note: inside\n"
-    )
+    assert err == ("conductor: note: two lines\nconductor: step 2, note: of a step\nconductor: note: inside\n")
 
 
 def test_a_partial_answer_says_how_to_resume() -> None:

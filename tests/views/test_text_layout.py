@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from conductor_cli.core.sanitize import is_sanitized
-from conductor_cli.views.text_layout import STRIDE, Screen, count_rows
+from conductor_cli.views.text_layout import STRIDE, Screen
 
 TEXT = st.text(st.characters() | st.sampled_from(" \n漢é👩\u200d"), max_size=300)
 ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
@@ -104,23 +104,3 @@ def test_tail_reads_only_the_end_of_a_long_line() -> None:
 def test_joined_characters_are_separated(text: str) -> None:
     """Every terminal then agrees on the width."""
     assert not set(Screen().line(text)) & set("\u200d\ufe0f\U0001f3fd")
-
-
-@pytest.mark.parametrize(
-    ("widths", "size", "expected"),
-    [
-        ([80] * 11, (80, 24), True), ([80] * 12, (80, 24), False), ([40] * 12, (80, 24), False),
-        ([120] * 12, (120, 40), False), ([120] * 11, (120, 40), True), ([70] * 19, (120, 40), True),
-        ([70] * 20, (120, 40), False), ([60] * 23, (200, 60), True), ([60] * 24, (200, 60), False),
-        ([71] * 12, (200, 60), False), ([], (1, 1), False),
-    ],
-)  # fmt: skip
-def test_rows_that_fit_a_smaller_window(widths: list[int], size: tuple[int, int], expected: bool) -> None:
-    """Rows fit if half the width, half the height and 70 by 24 hold them when wrapped, with the cursor below."""
-    assert Screen(width=size[0], height=size[1]).fits(widths) is expected
-
-
-def test_rows_are_counted_as_a_terminal_wraps_them() -> None:
-    """An empty line takes one row, and a width of 0 is not an error."""
-    assert count_rows([0, 1, 10, 11, 20, 21], 10) == 1 + 1 + 1 + 2 + 2 + 3
-    assert count_rows([3], 0) == 3

@@ -17,9 +17,9 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stderr, Timer
 from conductor_cli.views.console import open_console
-from conductor_cli.views.tree import TICK, TreeProgress, nested_clock_starts
+from conductor_cli.views.tree import TICK, TreeProgress
 from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
-from tests.views.terminals import Drawn, Reflowing, Sink
+from tests.views.terminals import Drawn, Sink
 
 Run = Callable[[], list[ev.Event]]
 
@@ -108,13 +108,6 @@ def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     drawn.clock.now += 7.0
     line = next(line for line in drawn.live() if line.startswith("    1 running"))
     assert line.split()[-2:] == ["7", "s"]
-
-
-def test_clock_starts_of_nested_runs() -> None:
-    """Each depth's clock starts at the time of the outermost clock."""
-    inmost = ev.PlanDelta(at=1.0, text="x")
-    event = ev.NestedEvent(at=10.0, step=2, event=ev.NestedEvent(at=4.0, step=3, event=inmost))
-    assert nested_clock_starts(event) == {(2,): 6.0, (2, 3): 9.0}
 
 
 def test_only_the_timer_draws() -> None:
@@ -274,40 +267,6 @@ def test_with_brief_a_finished_step_is_one_line(run: Run) -> None:
     ended = [number for number, line in enumerate(drawn.screen()) if re.match(r" \d done ", line)]
     following = [drawn.screen()[number + 1] for number in ended if number + 1 < len(drawn.screen())]
     assert not [line for line in following if line.startswith("   ") and "\u2502" in line]
-
-
-def test_running_texts_share_the_height() -> None:
-    """Each running step shows equally many lines, and all would fit a screen half as high."""
-    drawn = Drawn(height=40)
-    run = Writer(started())
-    run.plan(*(Step(worker=name, subtask="Say much.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
-    run.say(0.1, s1="one word " * 90, s2="two words " * 90, s3="three words " * 90)
-    for event in run.events:
-        drawn.show(event)
-    live = drawn.live()
-    counts = [sum(word in line for line in live) for word in ("one word", "two words", "three words")]
-    assert counts == [4, 4, 4]
-    assert len(live) < 20
-
-
-@pytest.mark.parametrize("width", [30, 50, 79, 120])
-def test_nothing_is_drawn_twice_after_a_resize(width: int) -> None:
-    """Each step is shown once after the terminal became narrower or wider during a run."""
-    drawn = Drawn()
-    terminal, fed = Reflowing(80, 24), 0
-    events = parallel()
-    for number, event in enumerate(events):
-        drawn.show(event)
-        terminal.feed(drawn.sink.getvalue()[fed:])
-        fed = len(drawn.sink.getvalue())
-        if number == len(events) // 2:
-            terminal.resize(width)
-            drawn.resize(width)
-            drawn.tree.draw()  # sees it; what comes within an instant is not drawn yet
-    drawn.tree.close()
-    terminal.feed(drawn.sink.getvalue()[fed:])
-    heads = [line for line in terminal.shown() if re.match(r" \d (done|running|waiting) ", line)]
-    assert [line[:8] for line in heads] == [" 2 done ", " 1 done ", " 3 done "]
 
 
 def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core() -> None:

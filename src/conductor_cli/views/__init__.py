@@ -82,11 +82,11 @@ class RunView:
 
 
 def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
-    from conductor_cli.views.live_region import rewraps
-    from conductor_cli.views.tree import TreeOptions, TreeProgress
+    from conductor_cli.views.tree import TreeProgress
 
-    options = TreeOptions(stored=context.stored, shared=shared, brief=context.brief, rewraps=rewraps(context.environ))
-    return TreeProgress(context.open_console(stderr), options, clock=context.clock)
+    return TreeProgress(
+        context.open_console(stderr), stored=context.stored, shared=shared, brief=context.brief, clock=context.clock
+    )
 
 
 def _open_answer(stdout: Stdout, context: OutputContext) -> View:
@@ -98,12 +98,11 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
 
     def open_sink() -> AnswerSink:
         console = context.open_console(stdout)
-        if console.color_system is None:
+        if console.color_system is None or console.encoding != "utf-8":  # Rich draws bullets that others lack
             return PlainSink(stdout)
-        from conductor_cli.views.live_region import rewraps
         from conductor_cli.views.markdown_stream import MarkdownStream
 
-        return MarkdownStream(console, rewraps=rewraps(context.environ))
+        return MarkdownStream(console)
 
     return AnswerOutput(stdout, open_sink)
 

@@ -97,7 +97,7 @@ class Printer:
         """Write the lines. Errors of the stream are raised."""
         shown = list(lines)
         if self._stream.terminal:
-            from conductor_cli.views.live_region import StyledLines
+            from conductor_cli.views.styled_lines import StyledLines
 
             self._open().print(StyledLines(lambda: shown), end="", crop=False)
         else:

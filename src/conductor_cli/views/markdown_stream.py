@@ -1,38 +1,36 @@
 """Markdown on a terminal while it is written: complete blocks are printed for good, the current one is redrawn.
 
 Nothing of the text is lost except marks that styles replace. HTML, images and definitions are shown as they were
-written, links are not clickable, and code keeps its fences and its lines, so that it can be copied.
+written, links are not clickable, and code keeps its lines, so that it can be copied.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.markdown import MarkdownIt as Parser  # type: ignore[attr-defined] # the parser that Rich brings
 from rich.segment import Segment
-from rich.style import Style
-from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor_cli.views.base import Timer, encodable
-from conductor_cli.views.live_region import LiveRegion, SegmentLine, row_width
-from conductor_cli.views.markdown_blocks import Block, BlockSplitter
-from conductor_cli.views.text_layout import COMMON, UNSEEN, WIDEST, Screen
+from conductor_cli.views.base import Timer
+from conductor_cli.views.styled_lines import start_live
+from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
 
 TICK: Final = 1 / 8
 """Seconds between two drawings."""
 
-LONGEST_LIVE_BLOCK: Final = 4096
-"""Of a longer unfinished block only the end is shown, without rendering."""
+LONGEST: Final = 16_384
+"""Characters of one block; a longer one is split, because the unfinished block is parsed again at each drawing."""
 
 FLOOD: Final = re.compile(f"({UNSEEN}{{30}}){UNSEEN}+")
 """More marks and invisible characters in a row than Unicode allows in a stream-safe text (UAX #15, D3)."""
@@ -40,44 +38,29 @@ FLOOD: Final = re.compile(f"({UNSEEN}{{30}}){UNSEEN}+")
 _THEME: Final = Theme(
     {
         **{f"markdown.h{level}": "bold" for level in range(1, 7)},
-        "markdown.h1.border": "dim", "markdown.code": "cyan", "markdown.code_block": "none", "markdown.link": "none",
-        "markdown.link_url": "underline", "markdown.block_quote": "italic", "markdown.item.bullet": "dim",
-        "markdown.item.number": "dim", "markdown.hr": "dim", "markdown.table.header": "bold",
-        "markdown.table.border": "dim",
+        "markdown.code": "cyan", "markdown.link": "none", "markdown.link_url": "underline",
+        "markdown.block_quote": "italic", "markdown.item.bullet": "dim", "markdown.item.number": "dim",
+        "markdown.hr": "dim", "markdown.table.header": "bold", "markdown.table.border": "dim",
     }
 )  # fmt: skip
 
-_CODE_THEME: Final = ANSISyntaxTheme(
-    {
-        (name,): Style.parse(look)
-        for name, look in {
-            "Comment": "dim", "Keyword": "bold", "Operator": "none", "Literal": "green", "Name": "none",
-        }.items()
-    }
-    | {
-        ("Literal", "Number"): Style.parse("cyan"), ("Name", "Function"): Style.parse("blue"),
-        ("Name", "Class"): Style.parse("blue"), ("Name", "Decorator"): Style.parse("magenta"),
-        ("Generic", "Inserted"): Style.parse("green"), ("Generic", "Deleted"): Style.parse("red"),
-    }
-)  # fmt: skip
-"""The terminal's own colours, and only those that can be read on a light and on a dark background."""
+_PARSER: Final = Parser("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_PARSER.disable(["reference", "image"])
 
 
 class MarkdownStream:
     """Renders one text after the other. With `tick` None, each piece is drawn at once. Close it whatever happened."""
 
-    def __init__(self, console: Console, *, rewraps: bool = True, tick: float | None = TICK) -> None:
+    def __init__(self, console: Console, *, tick: float | None = TICK) -> None:
         console.push_theme(_THEME)
         self._console = console
-        self._rewraps = rewraps
         self._tick = tick
-        self._blocks = BlockSplitter()
-        self._complete: list[Block] = []
-        self._follows = False
+        self._text = ""
+        self._printed = False
         self._changed = False
         self._error: OSError | None = None
         self._lock = threading.Lock()
-        self._region: LiveRegion | None = None
+        self._live: Live | None = None
         self._timer: Timer | None = None
 
     def write(self, text: str) -> None:
@@ -86,10 +69,10 @@ class MarkdownStream:
         if self._error is not None:
             raise self._error
         with self._lock:
-            self._complete += self._blocks.feed(text)
+            self._text += text
             self._changed = True
-        if self._region is None:
-            self._region = LiveRegion(self._console, rewraps=self._rewraps)
+        if self._live is None:
+            self._live = start_live(self._console, _Unfinished(self))
             if self._tick:
                 self._timer = Timer(self._on_tick, self._tick, name="conductor-answer")
                 self._timer.start()
@@ -106,24 +89,30 @@ class MarkdownStream:
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        region, self._region = self._region, None
-        if region is None:
+        live, self._live = self._live, None
+        if live is None:
             return
+        rest, self._text = self._text, ""
         try:
-            self._complete += self._blocks.close()
-            region.draw([], self._take_complete())
+            self._print(rest)
         finally:
-            region.close()
-            self._follows = False
+            live.stop()
+            self._printed = False
 
     def draw(self) -> None:
         """Print complete blocks, and the unfinished one below them."""
         with self._lock:
-            if self._region is None or not self._changed or not self._region.size_is_stable:
+            if self._live is None or not self._changed:
                 return
             self._changed = False
-            above = self._take_complete()
-            self._region.draw(self._live_rows(), above)
+            complete, self._text = split_blocks(self._text)
+            self._print(complete)
+            if not complete:
+                self._live.refresh()
+
+    def unfinished(self) -> Rendered:
+        """The block that is being written."""
+        return Rendered(self._text, follows=self._printed)
 
     def _on_tick(self) -> None:
         try:
@@ -131,111 +120,87 @@ class MarkdownStream:
         except OSError as error:  # this is the timer's thread, so the next `write` raises it
             self._error = error
 
-    def _take_complete(self) -> ConsoleRenderable | None:
-        blocks, self._complete = self._complete, []
-        if not blocks:
-            return None
-        follows, self._follows = self._follows, True
-        return RenderedBlocks(blocks, follows=follows)
-
-    def _live_rows(self) -> list[SegmentLine]:
-        """The last rows of the unfinished block, as many as can still be erased in a smaller window."""
-        rest = self._blocks.rest
-        if not rest.source.strip():
-            return []
-        shown = RenderedBlocks([rest], follows=self._follows)
-        if len(rest.source) > LONGEST_LIVE_BLOCK:
-            shown = RenderedBlocks([Block(text=rest.source[-LONGEST_LIVE_BLOCK:], language="")], follows=self._follows)
-        options = self._console.options.update(width=min(WIDEST, self._console.width), height=None)
-        rows = self._console.render_lines(shown, options, pad=False)[-COMMON[1] :]
-        screen, widths = Screen(width=self._console.width, height=self._console.height), [*map(row_width, rows)]
-        while len(widths) > 1 and not screen.fits(widths):
-            del widths[0]
-        return [tuple(row) for row in rows[-len(widths) :]]
+    def _print(self, text: str) -> None:
+        if text.strip():
+            shown, self._printed = Rendered(text, follows=self._printed), True
+            self._console.print(shown, end="", crop=False)
 
 
-class RenderedBlocks:
-    """Rendered blocks. `follows`: others were printed above them."""
+def split_blocks(text: str) -> tuple[str, str]:
+    """The blocks that are complete, and the last one, which may go on. An endless one is split; code stays code."""
+    lines = text.split("\n")
+    try:
+        starts = [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
+    except Exception:  # noqa: BLE001 - whatever a parser fails on, the text is shown
+        starts = []
+    start = starts[-1] if starts else 0
+    if len(text) - sum(len(line) + 1 for line in lines[:start]) <= LONGEST:
+        return _join(lines[:start]), "\n".join(lines[start:])
+    if len(lines) - start < 2:  # one endless line
+        return text, ""
+    # The rest of an endless block of code begins with the fence of the code that is printed now.
+    fence = [lines[start]] if lines[start].startswith(("```", "~~~")) else []
+    return _join(lines[:-1]), "\n".join([*fence, lines[-1]])
 
-    def __init__(self, blocks: list[Block], *, follows: bool) -> None:
-        self._blocks = blocks
+
+def _join(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+class Rendered:
+    """Markdown as Rich renders it. `follows`: other blocks are printed above it, so a blank line comes first."""
+
+    def __init__(self, text: str, *, follows: bool) -> None:
+        self._text = FLOOD.sub(r"\1", text).strip("\n")
         self._follows = follows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        follows = self._follows
-        for block in self._blocks:
-            if not block.source.strip():
-                continue
-            if follows and (block.opens or block.language is None):
-                yield Segment.line()
-            yield from _render_block(block, console, options.update(width=min(WIDEST, options.max_width)))
-            follows = True
+        if not self._text.strip():
+            return
+        if self._follows:
+            yield Segment.line()
+        options = options.update(width=min(WIDEST, options.max_width), height=None)
+        try:
+            segments = list(console.render(MarkdownText(self._text), options))
+        except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
+            segments = list(console.render(Text(self._text), options))
+        lines = list(trim_lines(segments))
+        while lines and not lines[-1]:  # Rich writes a blank line below a table
+            lines.pop()
+        for line in lines:
+            yield from line
+            yield Segment.line()
 
 
-def _render_block(block: Block, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-    """A block as Rich renders it, or as plain text: no text that a model wrote may end a run with an error."""
-    try:
-        calm = replace(block, text=FLOOD.sub(r"\1", block.text))
-        segments = list(
-            console.render(MarkdownText(calm.text.strip("\n")) if calm.language is None else CodeText(calm), options)
-        )
-    except Exception:  # noqa: BLE001 - whatever a parser fails on
-        segments = list(console.render(Text(block.source.strip("\n")), options))
-    lines = [_trim_line(line, console.encoding) for line in Segment.split_lines(segments)]
-    while block.language is None and lines and not lines[0]:
-        del lines[0]
-    while block.language is None and lines and not lines[-1]:
-        del lines[-1]
-    for line in lines:
-        yield from line
-        yield Segment.line()
+class _Unfinished:
+    """The last rows of the block that is being written, as many as the terminal has."""
 
-
-def _trim_line(line: Iterable[Segment], encoding: str) -> list[Segment]:
-    """A line without the spaces that Rich adds at its end, which would be copied and wrapped with it."""
-    kept = [_with_ascii(segment, encoding) for segment in line]
-    while kept and not kept[-1].text.strip():
-        kept.pop()
-    return [*kept[:-1], *(Segment(segment.text.rstrip(), segment.style) for segment in kept[-1:])]
-
-
-def _with_ascii(segment: Segment, encoding: str) -> Segment:
-    """ASCII for the bullets and bars that Rich draws, if the encoding lacks them."""
-    if encodable(segment.text, encoding) == segment.text:
-        return segment
-    return Segment(segment.text.replace("\u2022", "*").replace("\u258c", "|"), segment.style)
-
-
-class CodeText:
-    """Highlighted code between its fences; long lines are not wrapped."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
+    def __init__(self, stream: MarkdownStream) -> None:
+        self._stream = stream
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        block = self._block
-        if block.opens:
-            yield Text(block.opens.rstrip(), style="dim")
-        if block.text:
-            yield highlight_code(block.text, block.language or "")
-        if block.closes:
-            yield Text(block.closes.rstrip(), style="dim")
+        rows = list(Segment.split_lines(console.render(self._stream.unfinished(), options)))
+        for row in rows[-max(1, console.height - 1) :]:
+            yield from row
+            yield Segment.line()
 
 
-def highlight_code(code: str, language: str) -> Text:
-    """`code` in the colours of its language, or without colours if that is unknown."""
-    name = language.partition(" ")[0].strip("{.}") or "text"
-    text = Syntax("", name, theme=_CODE_THEME).highlight(code.expandtabs(8))
-    text.rstrip()
-    text.no_wrap, text.overflow = True, "ignore"  # the terminal wraps long lines, and copies them as one
-    return text
+def trim_lines(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Lines without the spaces that Rich adds at their ends, which would be copied and wrapped with them."""
+    for line in Segment.split_lines(segments):
+        while line and not line[-1].text.strip():
+            line.pop()
+        yield [*line[:-1], *(Segment(last.text.rstrip(), last.style) for last in line[-1:])]
 
 
-class _NestedCode(CodeBlock):
-    """Code inside a list or a block quote."""
+class _CodeElement(CodeBlock):
+    """Highlighted code in the terminal's own colours, whose long lines are not wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield highlight_code(str(self.text), self.lexer_name)
+        text = Syntax("", self.lexer_name, theme="ansi_light").highlight(str(self.text).expandtabs(8))
+        text.rstrip()
+        text.no_wrap, text.overflow = True, "ignore"  # the terminal wraps long lines, and copies them as one
+        yield text
 
 
 class _HeadingElement(Heading):
@@ -245,31 +210,17 @@ class _HeadingElement(Heading):
         yield Text.assemble((f"{'#' * int(self.tag[1:])} ", "dim"), self.text)
 
 
-class _NumberedItem(ListItem):
-    """An item of a numbered list, with a dot after its number."""
-
-    def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
-        width = len(str(last_number)) + 3
-        room = options.update(width=max(1, options.max_width - width))
-        for at, line in enumerate(console.render_lines(self.elements, room, style=self.style)):
-            yield Segment(" " * width if at else f"{number}. ".rjust(width))
-            yield from line
-            yield Segment.line()
-
-
 class MarkdownText(Markdown):
-    """A block of Markdown that keeps line breaks and has no clickable links."""
+    """A text that keeps its line breaks and has no clickable links."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _HeadingElement, "list_item_open": _NumberedItem,
-        "fence": _NestedCode, "code_block": _NestedCode,
+        **Markdown.elements, "heading_open": _HeadingElement, "fence": _CodeElement, "code_block": _CodeElement,
     }  # fmt: skip
 
     def __init__(self, markup: str) -> None:
         # Rich parses in its constructor with its own rules, so it gets no text; ours is parsed below.
         super().__init__("", hyperlinks=False)
-        parser = Parser("commonmark", {"html": False}).enable("strikethrough").enable("table")
-        self.parsed = parser.disable(["reference", "image"]).parse(markup)
+        self.parsed = _PARSER.parse(markup)
         # Models write one line per thought; Markdown would join them into one paragraph line.
         for token in self.parsed:
             for child in token.children or ():

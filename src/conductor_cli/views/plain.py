@@ -1,37 +1,27 @@
-"""Progress as plain lines that are never redrawn: one per event, only notices and problems, or only problems.
+"""Progress as plain lines that are never redrawn: all of them, only notices and problems, or only problems.
 
 Lines are for log files, simple terminals and screen readers; notices and problems are what a script's stderr gets.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from typing import Final, assert_never
+from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Clock, Stderr, Timer
-from conductor_cli.views.run_text import (
-    FINISHES,
-    REASONS,
-    apply_without_deltas,
-    describe_access,
-    describe_decision,
-    describe_failure,
-    describe_next_attempt,
-    describe_setup,
-    describe_totals,
-    problem_lines,
-    question_line,
-    quote_text,
-)
+from conductor_cli.views.run_text import apply_without_deltas, problem_lines
 
 PATIENCE: Final = 30.0
 """Seconds of silence after which a line says which steps are still working."""
+
+_COLUMN_GAP: Final = re.compile(r"(?<=\S) {3,}")
+"""What aligns columns on a screen, and is only noise in a log or to a screen reader."""
 
 
 class SilentProgress:
@@ -67,12 +57,14 @@ class NoticesProgress(SilentProgress):
 
     def show(self, event: ev.Event) -> None:
         super().show(event)
-        if isinstance(ev.innermost_event(event), ev.Notice):
-            self._write(f"conductor: {describe_event(event, self._trace)}")
+        notice = ev.innermost_event(event)
+        if isinstance(notice, ev.Notice):
+            step = f"step {notice.step}, " if notice.step else ""
+            self._write(f"conductor: {step}note: {one_line(notice.text)}")
 
 
 class PlainProgress(SilentProgress):
-    """Writes a line per event, those of nested runs included; streamed text has no lines.
+    """Writes what the live tree shows, as a log: each step when it is planned, starts and ends.
 
     With `tick`, a thread checks every so many seconds whether the steps still working should be named.
     """
@@ -92,20 +84,24 @@ class PlainProgress(SilentProgress):
             self._timer.start()
 
     def show(self, event: ev.Event) -> None:
+        # Loaded here, because `text_layout` loads a part of Rich, and the other two kinds of progress need none of it.
+        from conductor_cli.views.run_lines import StepLayout, log_lines
+        from conductor_cli.views.text_layout import WIDEST, Screen
+
         with self._lock:
             super().show(event)
             self._event_at, self._event_seen = event.at, self._clock()
             self._asking = isinstance(event, ev.PlanOffered)
-            if line := describe_event(event, self._trace, stored=self._stored):
-                self._add_line(line, event.at)
-            else:
-                self._add_working_line(event.at)
+            layout = StepLayout(Screen(width=WIDEST, encoding=self._stderr.encoding), event.at)
+            lines = log_lines(event, self._trace, layout, stored=self._stored)
+            texts = ("".join(text for text, _ in line).rstrip() for line in lines)
+            self._add_lines([_COLUMN_GAP.sub("  ", text) for text in texts], event.at)
 
     def report_working(self) -> None:
         """Name the steps still working after a long silence, unless the user is deciding about a plan."""
         with self._lock:
             if self._trace.run and not self._trace.ended and not (self._resting or self._asking):
-                self._add_working_line(self._event_at + self._clock() - self._event_seen)
+                self._add_lines([], self._event_at + self._clock() - self._event_seen)
 
     def rest(self) -> None:
         self._resting = True
@@ -122,68 +118,15 @@ class PlainProgress(SilentProgress):
         self.wake()
         super().close()
 
-    def _add_working_line(self, at: float) -> None:
-        if at - self._last_line_at >= PATIENCE:
-            self._add_line(describe_working(self._trace, at), at)
-
-    def _add_line(self, line: str, at: float) -> None:
-        self._last_line_at = at
+    def _add_lines(self, lines: list[str], at: float) -> None:
+        if not lines and at - self._last_line_at >= PATIENCE:
+            lines = [describe_working(self._trace, at)]
+        if lines:
+            self._last_line_at = at
         if self._resting:
-            self._held.append(line)
+            self._held += lines
         else:
-            self._write(line)
-
-
-def describe_event(event: ev.Event, trace: Trace, *, stored: bool = False) -> str:  # noqa: C901, PLR0911, PLR0912 - one per event
-    """What `event` says in one line, given the trace after it. Empty for a piece of text."""
-    record = next((record for record in trace.steps if record.number == getattr(event, "step", 0)), None)
-    match event:
-        case ev.PlanDelta() | ev.StepDelta():
-            return ""
-        case ev.RunStarted():
-            return f"run {one_line(event.run)}: {describe_setup(trace)}: {quote_text(question_line(trace))}"
-        case ev.StepPlanned():
-            last = ", gives the answer" if event.last else ""
-            who = f"{one_line(event.worker)}, {describe_access(event.access)}{last}"
-            return f"step {event.step} planned: {who}: {quote_text(event.subtask)}"
-        case ev.PlanRejected():
-            hint = f" ({one_line(event.hint)})" if event.hint else ""
-            return f"plan rejected, attempt {event.attempt}: {one_line(event.problem)}{hint}: {quote_text(event.text)}"
-        case ev.PlanReady(plan=KeepAnswer()):
-            return "plan ready: the given answer is kept"
-        case ev.PlanReady():
-            return f"plan ready: {format_count(event.usage.tokens_out, 'token')}"
-        case ev.PlanOffered():
-            return "plan offered: waiting for the user's decision"
-        case ev.PlanDecided():
-            return describe_decision(event)
-        case ev.StepStarted():
-            attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-            return f"step {event.step} started: {one_line(event.worker)}{attempt}"
-        case ev.StepFailed():
-            why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
-            return f"step {event.step} failed, attempt {event.attempt}: {why}"
-        case ev.StepStopped():
-            return f"step {event.step} stopped: {REASONS[event.reason]}"
-        case ev.StepFinished():
-            took = format_duration(record.seconds(event.at)) if record else ""
-            tokens, ending = format_count(event.usage.tokens_out, "token"), FINISHES.get(event.finish, "")
-            facts = ", ".join(filter(None, (took, tokens, format_cost(event.usage), ending)))
-            # The answering step's text is the answer, which standard output has.
-            text = "" if record and record.last else f": {quote_text(event.text)}"
-            return f"step {event.step} finished: {facts}{text}"
-        case ev.NestedEvent():
-            line = describe_event(event.event, record.nested if record and record.nested else Trace())
-            return line and f"step {event.step}, nested: {line}"
-        case ev.Notice():
-            return f"{f'step {event.step}, ' if event.step else ''}note: {one_line(event.text)}"
-        case ev.RunFinished() | ev.RunFailed():
-            partial = isinstance(event, ev.RunFinished) and event.partial
-            state = "failed" if isinstance(event, ev.RunFailed) else "finished"
-            totals = describe_totals(trace, stored=stored)
-            return f"run {state}{' with a partial answer' if partial else ''}: {totals}"
-        case _:
-            assert_never(event)
+            self._write(*lines)
 
 
 def describe_working(trace: Trace, now: float) -> str:

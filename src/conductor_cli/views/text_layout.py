@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,9 +26,6 @@ STRIDE: Final = 500
 
 LONGEST_LINE: Final = 4096
 """Characters of a text that are looked at to make one cropped line."""
-
-COMMON: Final = (70, 24)
-"""Columns and rows: a larger window may shrink to this size without leaving debris of redrawn lines."""
 
 _UNSURE = re.compile(
     "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
@@ -64,21 +60,6 @@ class Screen:
     @property
     def bar(self) -> str:
         return "\u2502" if self.glyphs else "|"
-
-    @property
-    def narrow(self) -> bool:
-        """Whether lines must be shortened."""
-        return self.width < 60
-
-    def fits(self, widths: Sequence[int]) -> bool:
-        """Whether redrawn rows of these widths still fit after the window is split either way, or made smaller.
-
-        Its terminal then wraps them again, and rows that have left the screen cannot be erased.
-        """
-        width, height = self.width, self.height
-        # Side by side, one above the other, or dragged to a common smaller size.
-        smaller = (width // 2, height), (width, height // 2), (min(width, COMMON[0]), min(height, COMMON[1]))
-        return all(count_rows(widths, columns) < lines for columns, lines in smaller)
 
     def line(self, text: str) -> str:
         """`text` as one sanitized line that the encoding can write."""
@@ -127,8 +108,3 @@ def text_cells(text: str) -> int:
 def cells(line: Line) -> int:
     """How many cells `line` takes."""
     return sum(text_cells(text) for text, _ in line)
-
-
-def count_rows(widths: Iterable[int], width: int) -> int:
-    """How many rows lines of these widths take on a terminal that wraps them at `width`."""
-    return sum(max(1, -(-cells // max(1, width))) for cells in widths)

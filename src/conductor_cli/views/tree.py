@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.events import Event, NestedEvent
+from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.views.base import Clock, Timer
-from conductor_cli.views.live_region import LiveRegion, StyledLines, style_segments
 from conductor_cli.views.run_lines import (
     StepLayout,
     answering_lines,
     footer,
     live_lines,
+    open_lines,
     problems,
     settled_lines,
-    unsettled_lines,
 )
+from conductor_cli.views.styled_lines import StyledLines, start_live
 from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
 
 TICK: Final = 1 / 8
 """Seconds between two drawings while something changes."""
@@ -38,55 +38,37 @@ IDLE: Final = 1.0
 """Seconds between two drawings while only time passes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeOptions:
-    """How a run is drawn.
+class TreeProgress:
+    """Draws one run. With `tick` None there is no timer, and only `draw` draws.
 
     `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `brief`: a finished step takes
-    one line. `rewraps`: the terminal wraps its lines again when it gets narrower.
+    one line.
     """
 
-    stored: bool = True
-    shared: bool = False
-    brief: bool = False
-    rewraps: bool = True
-
-
-class TreeProgress:
-    """Draws one run. With `tick` None there is no timer, and only `draw` draws."""
-
-    def __init__(
-        self, console: Console, options: TreeOptions | None = None, *, clock: Clock = time.monotonic,
-        tick: float | None = TICK,
+    def __init__(  # noqa: PLR0913 - where it is drawn, and how
+        self, console: Console, *, stored: bool = True, shared: bool = False, brief: bool = False,
+        clock: Clock = time.monotonic, tick: float | None = TICK,
     ) -> None:  # fmt: skip
         self._console = console
-        self._options = options or TreeOptions()
+        self._stored = stored
+        self._shared = shared
+        self._brief = brief
         self._clock = clock
-        self._tick = tick if console.is_interactive else None
+        self._tick = tick
         self._timer: Timer | None = None
-        self._region: LiveRegion | None = None
+        self._live: Live | None = None
         self._trace = Trace()
-        self._clock_starts: dict[tuple[int, ...], float] = {}
         self._settled: deque[tuple[Event, Trace]] = deque()
         self._event_seen = self._drawn = clock()
-        self._size = console.size
-        self._changed = False
-        self._resting = False
-        self._asking = False
-        self._answer_shown = False
+        self._changed = self._resting = self._asking = self._answer_shown = False
 
     def show(self, event: Event) -> None:
         """Apply the event. Nothing is written here while the timer runs."""
         self._trace = apply_event(self._trace, event)
         self._event_seen = self._clock()
         self._changed = True
-        # Nested events settle nothing by themselves: they are printed with the step that they are in.
-        if isinstance(event, NestedEvent):
-            self._clock_starts.update(nested_clock_starts(event))
-        elif not (
-            isinstance(event, (ev.StepDelta, ev.PlanDelta)) or (self._asking and isinstance(event, ev.StepStopped))
-        ):
-            # The steps of a plan that the user has just rejected are not shown again as stopped.
+        # The steps of a plan that the user has just rejected are not shown again as stopped.
+        if not (self._asking and isinstance(event, ev.StepStopped)):
             self._settled.append((event, self._trace))
         if isinstance(event, (ev.RunFinished, ev.RunFailed)):
             self.rest()
@@ -118,23 +100,23 @@ class TreeProgress:
         self.rest()
         layout = self._layout()
         # On a shared terminal a blank line separates the totals from the answer above them.
-        lines = [BLANK] if self._options.shared and (self._answer_shown or self._trace.answer) else []
+        lines = [BLANK] if self._shared and (self._answer_shown or self._trace.answer) else []
         lines += self._take_settled()
         if self._trace.run:
-            lines += [] if self._trace.ended else [row.line for row in unsettled_lines(self._trace, layout)]
-            lines += footer(self._trace, layout.screen, stored=self._options.stored)
-        self._print(lines + problems(self._trace, layout.screen, stored=self._options.stored))
+            lines += [] if self._trace.ended else open_lines(self._trace, layout)
+            lines += footer(self._trace, layout.screen, stored=self._stored)
+        self._print(lines + problems(self._trace, layout.screen, stored=self._stored))
 
     def draw(self) -> None:
         """Print what was settled since the last drawing, and redraw the live part if anything changed."""
         now = self._clock()
-        size = self._console.size
-        if self._resting or (not self._changed and now - self._drawn < IDLE and size == self._size):
+        if self._resting or (not self._changed and now - self._drawn < IDLE):
             return
-        if self._region is not None and not self._region.size_is_stable:
-            return  # the next tick tries again
-        self._changed, self._drawn, self._size = False, now, size
-        self._print(self._take_settled())
+        self._changed, self._drawn = False, now
+        lines = self._take_settled()
+        self._print(lines)
+        if self._live is not None and not lines:
+            self._live.refresh()
 
     def live(self) -> list[Line]:
         """The live part as it would be drawn now."""
@@ -143,8 +125,8 @@ class TreeProgress:
     def _start_drawing(self) -> None:
         if not self._console.is_interactive:
             self.draw()
-        elif self._region is None:
-            self._region = LiveRegion(self._console, rewraps=self._options.rewraps, clock=self._clock)
+        elif self._live is None:
+            self._live = start_live(self._console, StyledLines(self.live))
             if self._tick:
                 self._timer = Timer(self.draw, self._tick)
                 self._timer.start()
@@ -156,9 +138,9 @@ class TreeProgress:
                 self._timer = None
             self._print(self._take_settled())
         finally:  # whatever interrupts this, the cursor must be shown again
-            if self._region is not None:
-                self._region.close()
-                self._region = None
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
     def _take_settled(self) -> list[Line]:
         layout, lines = self._layout(), list[Line]()
@@ -168,7 +150,7 @@ class TreeProgress:
         return lines
 
     def _lines_above_answer(self) -> list[Line]:
-        if not self._options.shared:
+        if not self._shared:
             return []
         if self._trace.ended:
             return [BLANK] if self._trace.answer else []
@@ -178,27 +160,12 @@ class TreeProgress:
         return [*(line for record in records for line in answering_lines(record, self._trace, layout)), BLANK]
 
     def _print(self, lines: list[Line]) -> None:
-        """Print `lines` for good, and the live part below them."""
-        above = StyledLines(lambda: lines) if lines else None
-        if self._region is not None:
-            self._region.draw([style_segments(line) for line in self.live()], above)
-        elif above is not None:
-            self._console.print(above, end="", crop=False)
+        """Print `lines` for good, above the live part."""
+        if lines:
+            self._console.print(StyledLines(lambda: lines), end="", crop=False)
 
     def _layout(self) -> StepLayout:
         width, height = self._console.size
         screen = Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
         now = self._trace.at + self._clock() - self._event_seen
-        return StepLayout(screen, now, self._clock_starts, brief=self._options.brief)
-
-
-def nested_clock_starts(event: NestedEvent) -> dict[tuple[int, ...], float]:
-    """When the clocks of the nested runs that `event` passes through started, by the outermost run's clock."""
-    starts: dict[tuple[int, ...], float] = {}
-    path: tuple[int, ...] = ()
-    at, inner = event.at, cast("Event", event)
-    while isinstance(inner, NestedEvent):
-        path = (*path, inner.step)
-        inner = inner.event
-        starts[path] = at - inner.at
-    return starts
+        return StepLayout(screen, now, brief=self._brief)
