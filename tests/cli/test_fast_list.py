@@ -52,8 +52,7 @@ def test_the_fast_path_finds_the_state_directory(environ: dict[str, str], monkey
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["list"], ["list", "-n", "3"], ["list", "--json"], ["search", "question", "2"],
-        ["search", "--json", "QUESTION 7"], ["search", "nothing"], ["search", "nothing", "--json"], ["names"],
+        ["list"], ["search", "question", "2"], ["search", "QUESTION 7"], ["search", "nothing"], ["names"],
     ],
 )  # fmt: skip
 def test_the_fast_path_prints_what_the_command_prints(
@@ -64,8 +63,7 @@ def test_the_fast_path_prints_what_the_command_prints(
     *said, loaded = done.stderr.splitlines()
     assert {"typer", "rich", "dataclasses", "pathlib"} & {*json.loads(loaded)} <= {"dataclasses", "pathlib"}
     inside = stage.inside("trace", *arguments)
-    told = [line for line in said if not line.startswith("reading")]
-    assert (done.stdout, told) == (inside.out, inside.err.splitlines())
+    assert (done.stdout, said) == (inside.out, inside.err.splitlines())
 
 
 def test_an_existing_index_needs_no_events(filled: TraceStore, stage: Stage) -> None:
@@ -78,8 +76,8 @@ def test_an_existing_index_needs_no_events(filled: TraceStore, stage: Stage) -> 
 
 @pytest.mark.parametrize(
     "words",
-    [["list", "--state", "failed"], ["list", "more"], ["search"], ["search", "-h"], ["search", " "], ["list", "-n"],
-     ["list", "-n", "0"], ["list", "-n", "x"], ["show"], []],
+    [["list", "--state", "failed"], ["list", "more"], ["search"], ["search", "-h"], ["search", " "],
+     ["list", "-n", "3"], ["list", "--json"], ["show"], []],
 )  # fmt: skip
 def test_other_options_are_left_to_the_command(
     filled: TraceStore, words: list[str], capfd: pytest.CaptureFixture[str]

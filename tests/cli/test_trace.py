@@ -32,7 +32,7 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
     assert [[*line[1:5], line[-1]] for line in lines] == [
         ["now", "finished", "1", "alpha", "third"], ["now", "finished", "1", "alpha", "second"],
     ]  # fmt: skip
-    assert "1 older" in done.err
+    assert done.err == "for more runs: -n 4\n"
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]
 
 
@@ -49,9 +49,9 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
     out = stage.inside("trace", "show").out
     for part in (
         "How many?",
-        "1. alpha  sees question and files only  done",
-        "2. beta",
-        "3. alpha  sees 1 and 2",
+        " 1 done      alpha ",
+        " 2 done      beta",
+        " 3 done      alpha  sees 1 and 2",
         "ANSWER  (finished)",
         "4 calls",
     ):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,23 +16,21 @@ def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
 
 
 def test_list_can_be_filtered(stage: Stage) -> None:
-    """By state, worker, mode, time and text; no match is reported."""
+    """By state, worker and time; no match is reported."""
     one = asked(stage, "first", "alpha | - | Answer it.")
     two = asked(stage, "second", TWO)
     for options, runs in (
         (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]), (["--state", "failed"], []),
-        (["--text", "FIRST"], [one]), (["--mode", "auto"], [two, one]), (["--since", "1h"], [two, one]),
+        (["--since", "1h"], [two, one]),
         (["--since", "2999-01-01"], []), (["--state", "finished", "--state", "failed", "-n", "1"], [two]),
     ):  # fmt: skip
         assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
     assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
 
 
-@pytest.mark.parametrize(
-    "options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"], ["--text", " "], ["--mode", "best"]]
-)
+@pytest.mark.parametrize("options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"]])
 def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
-    """An unknown state, mode or time, and an empty text. `30m` could mean minutes or months."""
+    """An unknown state or time. `30m` could mean minutes or months."""
     done = stage.inside("trace", "list", *options)
     assert done.code == 2
     explained(done)
@@ -49,6 +44,7 @@ def test_search_shows_the_matching_texts(stage: Stage) -> None:
     assert "    subtask 2: Find it out in another way." in out
     (entry,) = stage.inside("trace", "search", "alpha answers", "--json").json
     assert {hit["in"] for hit in entry["hits"]} == {"answer 1", "answer 3"}
+    assert stage.inside("trace", "search", " ").code == 2
 
 
 def test_show_can_include_prompts(stage: Stage) -> None:
@@ -61,33 +57,14 @@ def test_show_can_include_prompts(stage: Stage) -> None:
     assert all(step["prompt"][-1]["content"] for step in steps)
 
 
-@pytest.mark.parametrize("columns", ["40", "100"])
-def test_diff_compares_two_runs(stage: Stage, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Side by side if there is room, otherwise one under the other; equal parts are marked."""
+def test_diff_compares_two_runs(stage: Stage) -> None:
+    """What differs is marked as `diff -u` marks it; `--json` has both runs."""
     one, two = asked(stage), asked(stage, plan=TWO)
-    monkeypatch.setenv("COLUMNS", columns)
     lines = stage.inside("trace", "diff", one, two).out.splitlines()
-    assert max(map(len, lines)) <= int(columns)
-    assert [line for line in lines if line.startswith("STEP")] == ["STEP 1", "STEP 2", "STEP 3"]
-    if columns == "100":
-        assert any("alpha, sees question and files only" in line and " | " not in line for line in lines)
-        assert any("beta, sees question and files only" in line and " | beta, sees 1" in line for line in lines)
-    else:
-        assert {
-            "  = alpha, sees question and files only",
-            "  < beta, sees question and files only",
-            "  > beta, sees 1",
-        } <= {*lines}
-
-
-def test_diff_as_json_says_what_is_equal(stage: Stage) -> None:
-    """For each step and for the whole run."""
-    one, two = asked(stage), asked(stage, plan=TWO)
-    data = stage.inside("trace", "diff", one, two, "--json").json
-    assert [run["run"] for run in data["runs"]] == [one, two]
-    assert data["same"] == {"question": True, "mode": True, "conductor": True, "plan": False, "answer": False}
-    assert data["steps"][0]["same"] == dict.fromkeys(("worker", "subtask", "access", "text"), True)
-    assert [step["same"]["worker"] for step in data["steps"]] == [True, True, False]
+    assert lines[:2] == [f"--- {one}", f"+++ {two}"]
+    assert any(line.startswith("- 3 done      alpha  sees 1 and 2") for line in lines)
+    assert "   Answer it." not in [line[1:] for line in lines if line.startswith("+")]
+    assert [run["run"] for run in stage.inside("trace", "diff", one, two, "--json").json["runs"]] == [one, two]
 
 
 def test_rerun_starts_at_a_step(stage: Stage) -> None:
@@ -113,7 +90,7 @@ def test_a_rerun_names_the_first_run(stage: Stage) -> None:
     assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [one, None]
     assert "again: How many" in stage.inside("trace", "list").out
     assert f"resumes    {one}" in stage.inside("trace", "show").out
-    assert f"resumes {one}" in stage.inside("trace", "diff", one, "last").out
+    assert f"resumes    {one}" in stage.inside("trace", "diff", one, "last").out
     assert f"resumes run {one}" in stage.inside("trace", "export").out
     assert one in stage.inside("trace", "export", "--format", "markdown").out.replace("\\", "")
 
@@ -137,39 +114,19 @@ def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None
     assert (done.code, len(stage.server.requests)) == (2, calls)
 
 
-def test_a_run_can_be_exported(stage: Stage, tmp_path: Path) -> None:
-    """As HTML, Markdown or JSON; by the format or the file's extension; or to stdout."""
-    run = asked(stage)
-    page = stage.inside("trace", "export").out
-    assert page.startswith("<!doctype html>")
-    for name, begins in (("a.html", "<!doctype"), ("a.md", "# How many"), ("a.json", "{")):
-        done = stage.inside("trace", "export", run, "--out", tmp_path / name)
-        assert (done.code, done.out, done.err) == (0, "", f"wrote {tmp_path / name}\n")
-        assert (tmp_path / name).read_text().startswith(begins)
-    assert stage.inside("trace", "export", "--format", "html", "--out", tmp_path / "b").code == 0
-    assert (tmp_path / "b").read_text() == (tmp_path / "a.html").read_text()
-    data = json.loads(stage.inside("trace", "export", "--format", "json").out)
-    assert (data["run"], data["question"]["text"], len(data["steps"][0]["prompt"])) == (run, "How many?", 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "a.md", "b"]
-
-
-def test_an_invalid_export_is_a_usage_error(stage: Stage, tmp_path: Path) -> None:
-    """An unknown extension and a missing directory."""
+def test_a_run_can_be_exported(stage: Stage) -> None:
+    """As HTML or as Markdown, on stdout."""
     asked(stage)
-    for path in (tmp_path / "a.pdf", tmp_path / "no" / "a.html"):
-        done = stage.inside("trace", "export", "--out", path)
-        assert done.code == 2
-        explained(done)
+    assert stage.inside("trace", "export").out.startswith("<!doctype html>")
+    assert stage.inside("trace", "export", "last", "--format", "markdown").out.startswith("# How many")
 
 
 def test_prune_deletes_old_runs(stage: Stage) -> None:
     """By age and number. A dry run deletes nothing, and without a terminal `--yes` is needed."""
     runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
-    sizes = [(stage.traces / f"{run}.jsonl").stat().st_size for run in runs]
     assert stage.inside("trace", "prune", "--older-than", "1d", "--yes").out == "deleted 0 runs, 0 bytes\n"
-    dry = stage.inside("trace", "prune", "--keep", "2", "--dry-run", "--json").json
-    assert [entry["run"] for entry in dry["runs"]] == [runs[1], runs[0]]
-    assert (dry["bytes"], dry["deleted"]) == (sizes[0] + sizes[1], False)
+    dry = stage.inside("trace", "prune", "--keep", "2", "--dry-run").out.splitlines()
+    assert [line.split()[0] for line in dry] == [runs[1], runs[0], "would"]
     refused = stage.inside("trace", "prune", "--keep", "2")
     explained(refused)
     assert (refused.code, len(list(stage.traces.iterdir()))) == (2, 4)
@@ -243,14 +200,9 @@ def test_prune_asks_on_a_terminal(stage: Stage) -> None:
         assert len(list(stage.traces.iterdir())) == left
 
 
-def test_matches_are_highlighted_on_a_terminal(stage: Stage) -> None:
-    """Bold and underlined; plain if no colours are wanted. A list fits the terminal."""
+def test_a_list_fits_the_terminal(stage: Stage) -> None:
+    """On a narrow one each run takes several lines."""
     asked(stage)
-    looks: tuple[tuple[dict[str, Any], bool], ...] = (({}, True), ({"NO_COLOR": "1"}, False))
-    for env, marked in looks:
-        with terminal(stage, "trace", "search", "another", **env) as shown:
-            assert shown.end() == 0
-            assert ("\x1b[1;4manother\x1b[0m" in shown.raw, "another" in shown.screen) == (marked, True)
     with terminal(stage, "trace", "list", size=(40, 12)) as shown:
         assert shown.end() == 0
         assert "    How many?" in shown.screen.splitlines()

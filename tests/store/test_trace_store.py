@@ -74,7 +74,7 @@ streams = st.builds(
 
 
 def state_of(store: TraceStore) -> str:
-    return summarize_run(str(store.directory), RUN)[0].state
+    return summarize_run(str(store.directory), RUN).state
 
 
 def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> TraceStore:
@@ -109,7 +109,7 @@ def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], 
         store.path(RUN).write_bytes(whole[:cut])
         found = list(read_events(store.path(RUN)))
         assert found == events[: len(found)]
-        assert len(found) - whole[:cut].count(b"\n") in (0, 1)
+        assert len(found) == whole[:cut].count(b"\n")
         state = state_of(store)
         assert state == "interrupted" if len(found) < len(events) else state in ("finished", "partial", "failed")
         if found:
@@ -139,7 +139,7 @@ def test_a_lone_surrogate_survives(tmp_path: Path) -> None:
     assert store.path(RUN).read_bytes().decode().count("\n") == 2
 
 
-@pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"kind":"run_started","at":0.0,"run":"x'])
+@pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"a":' * 50_000, b"hello"])
 def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
     """A run that was killed while its first line was written is listed as interrupted."""
     store = TraceStore(tmp_path)
@@ -153,7 +153,7 @@ def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000, b"hello"]
+    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n"]
 )
 def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
     """It is listed as unreadable, and the error names the line."""
@@ -181,21 +181,11 @@ def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
         list(read_events(path))
 
 
-def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
-    """The error has both format numbers."""
+def test_a_trace_of_another_version_is_an_error(tmp_path: Path) -> None:
+    """The error has the format that this version reads."""
     store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
-    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}.*reads format {ev.FORMAT}"):
+    with pytest.raises(UsageError, match=f"in format {ev.FORMAT}"):
         list(store.events(RUN))
-
-
-def test_a_newer_format_asks_for_an_update_whatever_else_it_has(tmp_path: Path) -> None:
-    """A first line with another format is reported as that, even if it cannot be decoded; the list says so too."""
-    store = TraceStore(tmp_path)
-    store.path(RUN).write_text(f'{{"kind":"run_started","format":{ev.FORMAT + 1},"asked":{{"text":"hi"}}}}\n')
-    with pytest.raises(UsageError, match=f"trace format {ev.FORMAT + 1}"):
-        list(store.events(RUN))
-    row, _ = summarize_run(str(tmp_path), RUN)
-    assert (row.state, f"trace format {ev.FORMAT + 1}" in row.problem) == ("unreadable", True)
 
 
 def test_reading_without_pieces_gives_the_same_trace(tmp_path: Path) -> None:

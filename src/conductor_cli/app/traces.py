@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.sanitize import escape_json
-from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.disk import write_atomically
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.store.fast_list import say_indexing
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.html_export import html_page
-from conductor_cli.views.json_output import run_data
 from conductor_cli.views.markdown_export import markdown_document
 
 STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "unreadable")
 
 
-class ExportFormat(StrEnum):
-    """What a run can be exported as."""
-
-    html = "html"
-    markdown = "markdown"
-    json = "json"
-
-
-SUFFIXES: Final = {
-    ".html": ExportFormat.html, ".htm": ExportFormat.html, ".json": ExportFormat.json,
-    ".md": ExportFormat.markdown, ".markdown": ExportFormat.markdown,
-}  # fmt: skip
-"""The format that the end of a file's name asks for."""
+ExportFormat = Literal["html", "markdown"]
 
 _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -87,9 +68,7 @@ def earliest_run_id(since: str, now: datetime) -> str:
     return f"{then:%Y%m%d-%H%M%S}"
 
 
-def make_run_query(
-    states: Sequence[str], worker: str | None, mode: str | None, since: str | None, terms: Sequence[str]
-) -> RunQuery:
+def make_run_query(states: Sequence[str], worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
     """Which runs are asked for. Raises `UsageError`."""
     unknown = [state for state in states if state not in STATES]
     if unknown:
@@ -100,7 +79,7 @@ def make_run_query(
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
     return RunQuery(
-        states=tuple(dict.fromkeys(states)), worker=worker or "", mode=mode or "",
+        states=tuple(dict.fromkeys(states)), worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
 
@@ -117,7 +96,7 @@ class OldRuns(NamedTuple):
 
 def find_old_runs(store: TraceStore, older_than: timedelta | None, keep: int | None, now: datetime) -> OldRuns:
     """The runs that are older than a time span and not among the newest `keep`. Raises `UsageError`."""
-    runs = [found.row for found in store.newest(count=-1)[0]]
+    runs = store.rows()
     old = [run for run in runs[keep or 0 :] if older_than is None or now - started_at(run) > older_than]
     running = [run for run in old if store.is_running(run.run)]
     return OldRuns([run for run in old if run not in running], running)
@@ -150,37 +129,6 @@ def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[Stor
 # Exporting
 
 
-def export_format(path: Path) -> ExportFormat:
-    """The format that a file's name asks for. Raises `UsageError`."""
-    found = SUFFIXES.get(path.suffix.lower())
-    if found is None:
-        hint = f"end the name with {', '.join(SUFFIXES)}, or use --format"
-        raise UsageError(f"the format of {path} is unknown", hint=hint)
-    return found
-
-
 def export_run(trace: Trace, format_: ExportFormat, *, live: bool = False) -> str:
     """The run as the text of one file. Keys that this process has read are redacted."""
-    if format_ == "json":
-        data = KNOWN_SECRETS.redact_data(export_data(trace, live=live))
-        return escape_json(json.dumps(data, ensure_ascii=False, indent=2)) + "\n"
     return KNOWN_SECRETS.redact((html_page if format_ == "html" else markdown_document)(trace, live=live))
-
-
-def export_data(trace: Trace, *, live: bool = False) -> dict[str, Any]:
-    """Everything in the trace: `trace show --json --prompts` with the question, its files and the workers."""
-    return {
-        **run_data(trace, live=live, prompts=True),
-        "time": trace.time,
-        "question": dump(trace.question),
-        "workers": dump(trace.pool.workers),
-        "limits": dump(trace.limits),
-    }
-
-
-def write_export(path: Path, text: str) -> None:
-    """Write a file completely or not at all. Raises `UsageError`."""
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="use another file") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,13 +15,11 @@ from conductor_cli.app.traces import (
     ExportFormat,
     delete_runs,
     display_settings,
-    export_format,
     export_run,
     find_old_runs,
     make_run_query,
     open_trace_store,
     parse_time_span,
-    write_export,
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -38,14 +35,13 @@ from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
-from conductor_cli.store.fast_list import run_names
-from conductor_cli.store.run_list import NO_MATCH, describe_older, found_data, run_lines
-from conductor_cli.store.stored_run import stored_run_data
-from conductor_cli.views import OutputContext, uses_color
-from conductor_cli.views.comparison import compare_traces, comparison_data, comparison_lines
+from conductor_cli.store.fast_list import COUNT, run_names, say_indexing
+from conductor_cli.store.run_list import list_data, list_text
+from conductor_cli.store.trace_file import unreadable
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.replay import open_replay_view, replay_events
-from conductor_cli.views.trace_text import step_text, trace_text
+from conductor_cli.views.text_layout import WIDEST
+from conductor_cli.views.trace_text import comparison_text, step_text, trace_text
 
 if TYPE_CHECKING:
     from conductor_cli.store.stored_run import RunQuery, StoredRun
@@ -66,80 +62,56 @@ State = Annotated[
     ),
 ]
 Worker = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")]
-ModeOption = Annotated[opt.Mode | None, typer.Option("--mode", help="Only runs of this mode.")]
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20."),
 ]
 
-DIFF_WIDTH: Final = 120
-"""Columns of `trace diff` when neither a terminal nor COLUMNS says how many there are."""
-
 PRUNE_PREVIEW: Final = 10
 """Runs that are named before `trace prune` asks; the others are counted."""
-
-_HIGHLIGHT: Final = "\x1b[1;4m{}\x1b[0m"  # bold and underlined
 
 
 @app.command("list")
 def list_runs(
-    context: typer.Context,
-    count: Count = 20,
+    count: Count = COUNT,
     state: State = None,
     worker: Worker = None,
-    mode: ModeOption = None,
     since: Since = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", metavar="TEXT", help="Only runs that contain this text; may be repeated."),
-    ] = None,
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first."""
-    query = make_run_query(state or (), worker, mode, since, text or ())
-    _print_runs(context, query, count, json=json)
+    _print_runs(make_run_query(state or (), worker, since, ()), count, json=json)
 
 
 @app.command("search")
 def search(
-    context: typer.Context,
     text: Annotated[
         list[str], typer.Argument(metavar="TEXT", help="Texts that a run must all contain; case is ignored.")
     ],
-    count: Count = 20,
+    count: Count = COUNT,
     state: State = None,
     worker: Worker = None,
-    mode: ModeOption = None,
     since: Since = None,
     json: opt.Json = False,
 ) -> None:
     """Search the questions, subtasks and answers of stored runs."""
-    query = make_run_query(state or (), worker, mode, since, text)
-    _print_runs(context, query, count, json=json, show_matches=True)
+    _print_runs(make_run_query(state or (), worker, since, text), count, json=json)
 
 
-def _print_runs(context: typer.Context, query: RunQuery, count: int, *, json: bool, show_matches: bool = False) -> None:
-    """Print the newest matching runs; with `show_matches`, also where their texts contain the search terms."""
-    store = open_trace_store()
-    found, more = store.newest(query, count)
-    terms = query.terms if show_matches else ()
-    if json:
-        print_json([found_data(each, str(store.directory), terms) for each in found])
-        return
-    if not found:
-        print_notice(NO_MATCH if any(query) else "no runs are stored yet")
-        return
-    mark = _HIGHLIGHT.format if show_matches and _highlights(context) else str
-    print_styled("\n".join(run_lines(found, terminal_width(sys.stdout), datetime.now(UTC), terms, mark)))
-    if more:
-        print_notice(describe_older(more, count))
-
-
-def _highlights(context: typer.Context) -> bool:
-    """Whether search terms are highlighted: on a terminal that can, unless the user wants no colours."""
-    color = display_settings(context.obj.config, {"output.color": context.obj.color})["output.color"]
-    chosen = uses_color(OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color))
-    return chosen if chosen is not None else sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+def _print_runs(query: RunQuery, count: int, *, json: bool) -> None:
+    """Print the newest matching runs, and where their texts contain the search terms."""
+    directory = str(open_trace_store().directory)
+    try:
+        if json:
+            print_json(list_data(directory, query, count, say_indexing))
+            return
+        lines, remark = list_text(directory, query, count, terminal_width(sys.stdout), say_indexing)
+    except OSError as error:
+        raise unreadable(Path(directory), error) from None
+    if lines:
+        print_styled("\n".join(lines))
+    if remark:
+        print_notice(remark)
 
 
 @app.command("show")
@@ -169,7 +141,10 @@ def show(
         data = run_data(trace, live=live, prompts=prompts)
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    print_text(trace_text(trace, live=live, prompts=prompts) if step is None else step_text(trace, step))
+    width = terminal_width(sys.stdout) or WIDEST
+    print_text(
+        step_text(trace, step, width=width) if step else trace_text(trace, live=live, prompts=prompts, width=width)
+    )
 
 
 @app.command("replay")
@@ -200,16 +175,13 @@ def replay(
 
 @app.command("diff")
 def diff(run: Run, other: OtherRun, json: opt.Json = False) -> None:
-    """Compare two stored runs side by side: question, plan, steps, answers and usage."""
+    """Compare two stored runs, as diff -u does: question, plan, steps, answers and usage."""
     store = open_trace_store()
     one, two = (store.trace(store.find(name)) for name in (run, other))
     if json:
-        print_json(comparison_data(one, two))
+        print_json({"runs": [run_data(one), run_data(two)]})
         return
-    columns = os.environ.get("COLUMNS", "")
-    piped = max(int(columns), 20) if columns.isdecimal() and int(columns) else DIFF_WIDTH
-    for line in comparison_lines(tuple(compare_traces(one, two)), terminal_width(sys.stdout) or piped):
-        print_line(line)
+    print_line(comparison_text(one, two))
 
 
 @app.command("rerun")
@@ -238,23 +210,12 @@ def rerun(
 @app.command("export")
 def export(
     run: Run = "last",
-    format_: Annotated[
-        ExportFormat | None,
-        typer.Option("--format", help="Output format; default: by FILE's extension, else html."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of stdout.")] = None,
+    format_: Annotated[ExportFormat, typer.Option("--format", help="Output format.")] = "html",
 ) -> None:
-    """Export a stored run as a self-contained HTML page with a timeline, as Markdown, or as JSON."""
-    target = None if out == Path("-") else out
-    chosen = format_ or (ExportFormat.html if target is None else export_format(target))
+    """Print a stored run as a self-contained HTML page with a timeline, or as Markdown."""
     store = open_trace_store()
     found = store.find(run)
-    text = export_run(store.trace(found), chosen, live=store.is_running(found))
-    if target is None:
-        print_styled(text.rstrip("\n"))
-        return
-    write_export(target, text)
-    print_notice(f"wrote {target}")
+    print_styled(export_run(store.trace(found), format_, live=store.is_running(found)).rstrip("\n"))
 
 
 @app.command("prune")
@@ -267,7 +228,6 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    json: opt.Json = False,
 ) -> None:
     """Delete old runs. With both options a run must be older and not among the newest."""
     if older_than is None and keep is None:
@@ -280,13 +240,9 @@ def prune(
         print_notice("nothing was deleted")
         return
     deleted, errors = (old, []) if dry_run else delete_runs(store, old)
-    if json:
-        runs = [stored_run_data(each, str(store.directory)) for each in deleted]
-        print_json({"deleted": not dry_run, "runs": runs, "bytes": _total_size(deleted)})
-    else:
-        for each in deleted if dry_run else ():
-            print_text(_run_title(each))
-        print_line(f"{'would delete' if dry_run else 'deleted'} {_describe_size(deleted)}")
+    for each in deleted if dry_run else ():
+        print_text(_run_title(each))
+    print_line(f"{'would delete' if dry_run else 'deleted'} {_describe_size(deleted)}")
     if errors:
         raise errors[0]
 
@@ -308,11 +264,7 @@ def _run_title(run: StoredRun) -> str:
 
 
 def _describe_size(runs: Sequence[StoredRun]) -> str:
-    return f"{format_count(len(runs), 'run')}, {format_size(_total_size(runs))}"
-
-
-def _total_size(runs: Sequence[StoredRun]) -> int:
-    return sum(max(run.size, 0) for run in runs)
+    return f"{format_count(len(runs), 'run')}, {format_size(sum(max(run.size, 0) for run in runs))}"
 
 
 @app.command("path")

@@ -1,8 +1,7 @@
-"""`conductor trace list`, `search` and `names` in their most common forms, before Typer is loaded.
+"""`conductor trace list`, `search` and `names` without options, before Typer is loaded.
 
 Importing Typer alone takes five times as long as `conductor --version` (0.15 s against 0.03 s), and a list may take
-at most twice as long. Other options, and everything that goes wrong, are left to the command itself, which prints the
-same.
+at most twice as long. Options, and everything that goes wrong, are left to the command itself, which prints the same.
 """
 # pathlib, like dataclasses and typer, takes a large part of the time that a list may take.
 # ruff: noqa: PTH111, PTH112, PTH208
@@ -31,63 +30,34 @@ def print_fast_answer(arguments: Sequence[str]) -> bool:
     if sys.platform != "linux" or arguments[:1] != ["trace"] or sys.stdout is None:
         return False
     try:
-        text = _fast_answer(arguments[1:], os.environ)
-        if text is None:
+        lines = _fast_answer(arguments[1:], f"{state_directory(os.environ)}/traces")
+        if lines is None:
             return False
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
         sys.stdout.buffer.flush()
     except Exception:  # noqa: BLE001 - the command itself reports what is wrong
         return False
     return True
 
 
-def _fast_answer(words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """What goes to stdout; None when the command itself has to do it."""
-    traces = f"{state_directory(environ)}/traces"
+def _fast_answer(words: Sequence[str], traces: str) -> list[str] | None:
+    """The lines for stdout; None when the command itself has to do it."""
     if list(words) == ["names"]:
-        return "".join(f"{name}\n" for name in run_names(traces))
-    if not words or words[0] not in {"list", "search"} or (words[0] == "search" and sys.stdout.isatty()):
-        return None  # on a terminal matches are highlighted, which depends on the settings
-    options = _parse_options(words[1:])
-    if options is None or (words[0] == "search") != bool(options[0]):
+        return run_names(traces)
+    listed = list(words) == ["list"]
+    terms = words[1:] if words[:1] == ["search"] else ()
+    if not (listed or terms) or any(word.startswith("-") or not word.isprintable() for word in terms):
         return None
-    return _list_text(traces, *options)
-
-
-def _parse_options(words: Sequence[str]) -> tuple[tuple[str, ...], int, bool] | None:
-    """The search terms, `-n` and `--json` of a command line that has nothing else."""
-    terms, count, json, rest = list[str](), COUNT, False, iter(words)
-    for word in rest:
-        if word == "-n":
-            count = int(next(rest, ""))
-        elif word == "--json":
-            json = True
-        elif word.startswith("-") or not word.strip() or not word.isprintable():
-            return None
-        else:
-            terms.append(word)
-    return (tuple(terms), count, json) if count > 0 else None
-
-
-def _list_text(traces: str, terms: tuple[str, ...], count: int, json: bool) -> str | None:  # noqa: FBT001 - unpacked by its one caller
-    from datetime import UTC, datetime
-
-    from conductor_cli.store.run_index import RunIndex
-    from conductor_cli.store.run_list import NO_MATCH, describe_older, found_data, run_lines
+    from conductor_cli.store.run_list import list_text
     from conductor_cli.store.stored_run import RunQuery, normalize_terms
 
-    terms = normalize_terms(terms)
-    found, more = RunIndex(traces, on_indexing=say_indexing).newest(RunQuery(terms=terms), count)
-    if json:
-        from json import dumps
-
-        return dumps([found_data(each, traces, terms) for each in found], ensure_ascii=False, indent=2) + "\n"
-    if not found and not terms:
+    query = RunQuery(terms=normalize_terms(terms))
+    if terms and not query.terms:
         return None
-    notice = (describe_older(more, count) if more else "") if found else NO_MATCH
-    if notice:
-        sys.stderr.write(f"{notice}\n")
-    return "".join(f"{line}\n" for line in run_lines(found, _width(), datetime.now(UTC), terms)) if found else ""
+    lines, remark = list_text(traces, query, COUNT, _width(), say_indexing)
+    if remark:
+        sys.stderr.write(f"{remark}\n")
+    return lines
 
 
 def _width() -> int:

@@ -1,28 +1,24 @@
-"""A trace file as one row of the list, and as the texts that are searched."""
+"""A trace file as one row of the list, with the texts that are searched."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
-from conductor_cli.store.stored_run import SEPARATOR, SUFFIX, RunTexts, StoredRun
+from conductor_cli.store.stored_run import SEPARATOR, SUFFIX, StoredRun
 from conductor_cli.store.trace_file import is_live, read_events
 
-LONGEST_TITLE: Final = 300
-"""Characters of a question that a row holds."""
 
-
-def summarize_run(directory: str, run: str) -> tuple[StoredRun, RunTexts]:
-    """The row and the texts of one run. Never raises: an unreadable file is listed with what was read before."""
+def summarize_run(directory: str, run: str) -> StoredRun:
+    """The row of one run. Never raises: an unreadable file is listed with what was read before."""
     path = Path(directory) / f"{run}{SUFFIX}"
     try:
-        before = path.stat()  # taken first, so that whatever is written from here on makes the row stale
+        before = path.stat()  # taken first, so that whatever is written from here on is noticed
     except OSError as error:
-        return StoredRun(run=run, size=-1, problem=error.strerror or ""), RunTexts()
+        return StoredRun(run=run, size=-1, problem=error.strerror or "")
     live, trace, problem = is_live(path), Trace(), ""
     try:
         for event in read_events(path, pieces=False):
@@ -30,7 +26,7 @@ def summarize_run(directory: str, run: str) -> tuple[StoredRun, RunTexts]:
     except UsageError as error:
         problem = error.message.replace(f"{path}", run)
     row = make_stored_run(trace, run, live=live, problem=problem)
-    return row._replace(written=before.st_mtime_ns, size=before.st_size), collect_texts(trace)
+    return row._replace(written=before.st_mtime_ns, size=before.st_size)
 
 
 def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> StoredRun:
@@ -41,28 +37,21 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         state = "partial" if trace.partial else "finished"
     else:
         state = "failed" if trace.state == "failed" else "running" if live else "interrupted"
-    usage = trace.usage
-    workers = dict.fromkeys(record.worker for record in trace.steps)
-    return StoredRun(
-        run=run, state=state, time=trace.time, mode=trace.mode if trace.run else "",
-        conductor=one_line(trace.conductor), shape=plan_shape(trace), workers=SEPARATOR.join(map(one_line, workers)),
-        cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced, tokens=usage.tokens,
-        seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
-        title=one_line(trace.question.text)[:LONGEST_TITLE],
-    )  # fmt: skip
-
-
-def collect_texts(trace: Trace) -> RunTexts:
-    """What can be searched in a run, each text as one line. The run's answer is added if no step has it."""
     records = list(_all_steps(trace))
     answers = [one_line(record.text) for record in records]
+    # The run's own answer is one of the steps', unless it was put together at the end.
     if trace.answer and one_line(trace.answer) not in answers:
         answers.append(one_line(trace.answer))
-    return RunTexts(
+    usage = trace.usage
+    return StoredRun(
+        run=run, state=state, time=trace.time, mode=trace.mode if trace.run else "",
+        conductor=one_line(trace.conductor), shape=plan_shape(trace),
+        workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
+        cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced, tokens=usage.tokens,
+        seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
         question=one_line(trace.question.text),
-        subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records),
-        answers=SEPARATOR.join(answers),
-    )
+        subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
+    )  # fmt: skip
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:

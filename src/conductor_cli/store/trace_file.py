@@ -7,7 +7,6 @@ belongs to an interrupted run.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -60,66 +59,31 @@ class TraceWriter:
 
 
 def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
-    """The events of a trace file, up to its last complete line; none when not even the first one is complete.
+    """The events of a trace file, up to its last complete line.
 
     Without `pieces`, streamed texts are skipped; a finished step has its whole text. Raises `UsageError` when the file
-    cannot be read, has another format, or is damaged before its last line.
+    cannot be read, or is no trace of this version.
     """
-    for number, line, ended in _lines(path, pieces=pieces):
-        try:
-            event = ev.from_line(line)
-        except DecodeError as error:
-            if not ended and (number > 1 or is_start(line)):
-                return
-            raise _broken(path, number, line, error) from None
-        if number == 1 and not isinstance(event, ev.RunStarted):
-            raise UsageError(
-                f"{path} does not begin with the start of a run", hint="this file is not a trace of conductor"
-            )
-        if isinstance(event, ev.RunStarted) and event.format != ev.FORMAT:
-            raise _wrong_format(path, event.format)
-        yield event
-
-
-def _broken(path: Path, number: int, line: str, error: DecodeError) -> UsageError:
-    """A line that cannot be read. A start that names another format is reported as that, whatever else it has."""
-    if number == 1 and line.startswith(_BEGINS):
-        with suppress(ValueError, RecursionError):
-            version = json.loads(line).get("format")
-            if isinstance(version, int) and version != ev.FORMAT:
-                return _wrong_format(path, version)
-    return UsageError(f"{path}, line {number}: {error}", hint="the file is damaged, or not a trace of conductor")
-
-
-def _wrong_format(path: Path, number: int) -> UsageError:
-    hint = "update conductor" if number > ev.FORMAT else "run the question again"
-    return UsageError(
-        f"{path} has trace format {number}; this version of conductor reads format {ev.FORMAT}", hint=hint
-    )
-
-
-_BEGINS: Final = '{"kind":"' + ev.RunStarted.kind + '"'
-
-
-def is_start(line: str) -> bool:
-    """Whether `line` is an incomplete first line of a trace."""
-    return not line.endswith("\n") and (line.startswith(_BEGINS) or _BEGINS.startswith(line))
-
-
-def _lines(path: Path, *, pieces: bool) -> Iterator[tuple[int, str, bool]]:
-    """Number, text, and whether another line follows, because only the last line may be incomplete."""
     try:
         with path.open("rb") as file:
-            held: tuple[int, str] | None = None
-            for number, raw in enumerate(file, start=1):
-                if held is not None:
-                    yield (*held, True)
-                passed = not pieces and number > 1 and raw.endswith(b"\n") and _is_piece(raw)
-                held = None if passed else (number, raw.decode("utf-8", "replace"))
-            if held is not None:
-                yield (*held, False)
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return  # a process that was killed left the last line incomplete
+                if pieces or number == 1 or not _is_piece(line):
+                    yield _read_event(path, number, line)
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def _read_event(path: Path, number: int, line: bytes) -> ev.Event:
+    hint = "the file is damaged, or of another version of conductor"
+    try:
+        event = ev.from_line(line.decode("utf-8", "replace"))
+    except DecodeError as error:
+        raise UsageError(f"{path}, line {number}: {error}", hint=hint) from None
+    if number == 1 and not (isinstance(event, ev.RunStarted) and event.format == ev.FORMAT):
+        raise UsageError(f"{path} does not begin with the start of a run in format {ev.FORMAT}", hint=hint)
+    return event
 
 
 def _is_piece(line: bytes) -> bool:

@@ -14,7 +14,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.store.run_index import RunIndex
-from conductor_cli.store.stored_run import EVERY_RUN, SUFFIX, FoundRun, RunQuery
+from conductor_cli.store.stored_run import SUFFIX, StoredRun
 from conductor_cli.store.trace_file import TraceWriter, is_live, read_events, unreadable
 
 _SECOND: Final = len("20261231-235959")
@@ -50,13 +50,10 @@ class TraceStore:
         files.sort(key=lambda file: (file[0][:_SECOND], file[1]), reverse=True)
         return [name.removesuffix(SUFFIX) for name, _ in files]
 
-    def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[FoundRun], int]:
-        """The newest matching runs, and how many more there are; see `RunIndex.newest`.
-
-        Raises `UsageError` when the directory cannot be read.
-        """
+    def rows(self) -> list[StoredRun]:
+        """All stored runs as a list shows them, newest first. Raises `UsageError` as `runs` does."""
         try:
-            return RunIndex(str(self.directory), self._on_indexing).newest(query, count)
+            return RunIndex(str(self.directory), self._on_indexing).newest(count=-1)[0]
         except OSError as error:
             raise unreadable(self.directory, error) from None
 

@@ -208,8 +208,13 @@ def run_lines(trace: Trace, layout: StepLayout) -> Iterator[Line]:
     if isinstance(trace.plan, KeepAnswer):
         yield _kept_answer(layout)
     for step in trace.steps:
-        yield from (_settled_step if step.state in ENDED else _open_step)(step, trace, layout)
+        yield from step_lines(step, trace, layout)
     yield from _planning(trace, layout)
+
+
+def step_lines(record: StepRecord, trace: Trace, layout: StepLayout) -> Iterator[Line]:
+    """One step as it is now, with its nested run."""
+    return (_settled_step if record.state in ENDED else _open_step)(record, trace, layout)
 
 
 def _totals_so_far(trace: Trace, layout: StepLayout) -> Line:

@@ -1,22 +1,26 @@
-"""A trace as a page of text for `trace show`, with everything that the live views leave out. Pure."""
+"""A stored run as a page of text for `trace show`, and two of them compared for `trace diff`. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from difflib import unified_diff
 
 from conductor_cli.config import format_value
-from conductor_cli.core.formatting import format_cost, format_count, format_duration
-from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.policy import Policy
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import describe_access, describe_outcome, describe_worker
+from conductor_cli.views.run_lines import StepLayout, find_step, run_lines, step_lines
+from conductor_cli.views.run_text import describe_outcome
+from conductor_cli.views.text_layout import WIDEST, Line, Screen
 
 
-def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> str:
-    """The whole run; with `prompts`, what each worker was sent."""
+def trace_text(
+    trace: Trace, *, live: bool = False, prompts: bool = False, answers: bool = False, width: int = WIDEST
+) -> str:
+    """The whole run; with `prompts`, what each worker was sent, and with `answers`, what each worker answered."""
     about = {
         "run": trace.run,
         "started": trace.time,
@@ -27,27 +31,30 @@ def trace_text(trace: Trace, *, live: bool = False, prompts: bool = False) -> st
     }
     lines = [f"{label:<11}{one_line(text)}" for label, text in about.items() if text]
     lines += ["", "QUESTION", _indent(trace.question.text), "", f"PLAN  ({usage_text(trace.planning)})"]
-    lines += [_indent(f"rejected: {event.problem}: {event.text}") for event in trace.rejected]
-    if isinstance(trace.plan, KeepAnswer):
-        lines.append("  accept: the given answer is kept")
+    lines += _texts(run_lines(trace, _layout(trace, width)))
     for record in trace.steps:
-        lines += _step_lines(record, trace.at)
         lines += _prompt_lines(record) if prompts else []
-    lines += [_indent(f"note: {notice.text}") for notice in trace.notices]
+        lines += ["", f"STEP {record.number}", _indent(record.text)] if answers else []
     lines += ["", f"ANSWER  ({describe_outcome(trace, live=live)})", _indent(trace.answer or "(none)")]
-    lines += ["", f"total: {usage_text(trace.usage)}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"total: {usage_text(trace.usage)}"])
 
 
-def step_text(trace: Trace, number: int) -> str:
+def step_text(trace: Trace, number: int, *, width: int = WIDEST) -> str:
     """One step: its whole prompt and its whole answer."""
-    record = next(record for record in trace.steps if record.number == number)
-    lines = [*_step_lines(record, trace.at), ""]
+    record = find_step(trace, number)
+    assert record is not None
+    lines = [*_texts(step_lines(record, trace, _layout(trace, width))), f"   {usage_text(record.usage)}", ""]
     for message in record.prompt:
         lines += [f"PROMPT ({message.role})", message.content, ""]
     if record.thinking:
         lines += ["THINKING", record.thinking, ""]
     return "\n".join([*lines, "ANSWER", record.text or "(none)"])
+
+
+def comparison_text(one: Trace, other: Trace) -> str:
+    """What differs between two runs, as `diff -u` shows it."""
+    left, right = (sanitize(trace_text(trace, answers=True)).splitlines() for trace in (one, other))
+    return "\n".join(unified_diff(left, right, fromfile=one.run, tofile=other.run, lineterm=""))
 
 
 def policy_text(policy: Policy) -> str:
@@ -68,25 +75,18 @@ def usage_text(usage: Usage) -> str:
     return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
 
-def _step_lines(record: StepRecord, now: float) -> Iterator[str]:
-    took = f"{format_duration(record.seconds(now))}  ({usage_text(record.usage)})"
-    sees = describe_access(record.step.access)
-    yield f"  {record.number}. {describe_worker(record)}  {sees}  {record.state}  {took}"
-    yield _indent(record.step.subtask, 5)
-    if record.error is not None:
-        yield _indent(f"failed: {record.error.message}", 5)
-    if record.nested is not None:
-        yield "     nested:"
-        for inner in record.nested.steps:
-            yield from (_indent(line, 5) for line in _step_lines(inner, record.nested.at))
-        if isinstance(record.nested.plan, KeepAnswer):
-            yield "       accept: the given answer is kept"
+def _layout(trace: Trace, width: int) -> StepLayout:
+    return StepLayout(Screen(width=min(width, WIDEST)), trace.at)
+
+
+def _texts(lines: Iterable[Line]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
 def _prompt_lines(record: StepRecord) -> Iterator[str]:
     """What a step's worker was sent, and for a nested run what its workers were sent."""
     for message in record.prompt:
-        yield _indent(f"prompt ({message.role}):\n{_indent(message.content)}", 5)
+        yield _indent(f"step {record.number}, prompt ({message.role}):\n{_indent(message.content)}")
     for inner in record.nested.steps if record.nested is not None else ():
         yield from (_indent(line) for line in _prompt_lines(inner))
 

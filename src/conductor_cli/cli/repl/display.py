@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
-from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_line, print_notice, print_table, print_text, terminal_width
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists
@@ -21,7 +22,7 @@ from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.run_text import describe_access, question_line
-from conductor_cli.views.text_layout import BLANK
+from conductor_cli.views.text_layout import BLANK, WIDEST
 from conductor_cli.views.trace_text import step_text, trace_text
 
 KEYS: Final = (
@@ -74,7 +75,8 @@ def print_run(run: Trace, step: int | None = None) -> None:
     """Print a run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
         check_step_exists(run, step)
-    print_text(trace_text(run) if step is None else step_text(run, step))
+    width = terminal_width(sys.stdout) or WIDEST
+    print_text(trace_text(run, width=width) if step is None else step_text(run, step, width=width))
 
 
 def print_how_to_finish(run: Trace) -> None:
