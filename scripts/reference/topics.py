@@ -12,7 +12,7 @@ from conductor_cli.config import format_value
 from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
 from conductor_cli.config.workers import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
-from conductor_cli.models.catalog import LOCAL_OPTIONS, REMOTE_OPTIONS
+from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.converters import SETS
 from conductor_cli.evals.systems import NAMES
 from conductor_cli.keys.entry import PROVIDERS
-from conductor_cli.models.catalog import kinds
 from conductor_cli.models.presets import shipped_pools
-from conductor_cli.models.sampling_options import EFFORTS
+from conductor_cli.models.worker_options import EFFORTS, kinds
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "config get SECTION.KEY": tuple(SETTINGS_BY_NAME),

@@ -333,7 +333,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
         table = stage.inside("keys", "test", "openai")
     assert done.code == 4
     assert {row["provider"]: row["state"] for row in done.json} == {
-        "openai": "good", "mistral": "wrong", "gemini": "expired", "xai": "rate-limited", "groq": "unreachable",
+        "openai": "good", "mistral": "wrong", "gemini": "wrong", "xai": "failed", "groq": "unreachable",
     }  # fmt: skip
     assert all(row["seconds"] > 0 for row in done.json)
     words = {row["provider"]: row["message"] for row in done.json}

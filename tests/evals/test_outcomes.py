@@ -14,6 +14,7 @@ from conductor_cli.core.errors import ConductorError, LimitReached, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.outcomes import (
     Outcome,
@@ -42,7 +43,7 @@ def outcome_of(name: str, **fields: Any) -> Any:
 def test_the_words_of_silence_are_those_of_the_program() -> None:
     """Both places that tell of a model without a word say it in the words that are looked for."""
     with pytest.raises(ModelError) as error:
-        list(ReplyDecoder(request=_request()).end())
+        list(ReplyDecoder(_request(), Secrets()).end())
     assert error.value.reason == "empty_answer"
     outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
     assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")

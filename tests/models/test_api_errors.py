@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import (
+    NO_BODY,
     ApiError,
-    ErrorBody,
     clean_excerpt,
     error_in_body,
     error_of_response,
     exceeds_context,
+    parse_error_body,
     rejected_parameter,
     retry_after,
 )
@@ -27,19 +29,19 @@ BODIES: dict[str, tuple[Any, str]] = {
     "mistral": ({"object": "error", "message": "Wrong", "type": "invalid_request_error"}, "Wrong"),
     "mistral-422": (
         {"message": {"detail": [{"loc": ["body", "stop"], "msg": "Extra inputs are not permitted"}]}},
-        "stop: Extra inputs are not permitted",
+        "['body', 'stop']: Extra inputs are not permitted",
     ),
     "fastapi": ({"detail": "Not here"}, "Not here"),
-    "fastapi-422": ({"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]}, "seed: no"),
+    "fastapi-422": ({"detail": [{"loc": ["body", "seed"], "msg": "no", "input": {"a": 1}}]}, "['body', 'seed']: no"),
     "vllm": ({"object": "error", "message": "Too long", "code": 400}, "Too long"),
 }
 """Error bodies as servers send them, and their message."""
 
 
-def refusal(status: int, body: Any = b"", secrets: tuple[str, ...] = (), **headers: str) -> ApiError:
+def refusal(status: int, body: Any = b"", *secrets: str, **headers: str) -> ApiError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return error_of_response(
-        "host", status, {name.replace("_", "-"): value for name, value in headers.items()}, data, secrets
+        "host", status, {name.replace("_", "-"): value for name, value in headers.items()}, data, Secrets(*secrets)
     )
 
 
@@ -81,11 +83,8 @@ def test_a_redirect_says_where_it_leads() -> None:
     [
         (b"", ""),
         (b"Bad Gateway", ": Bad Gateway"),
-        (
-            b"<html><head><style>p {}</style><title>502</title></head><body><h1>Bad\nGateway</h1></body>",
-            ": 502 Bad Gateway",
-        ),
-        (b"<!DOCTYPE html><script>alert(1)</script><p>Sorry", ": Sorry"),
+        (b"<html><head><style>p {}</style><title>502</title></head><body>", ": a web page"),
+        (b"<!DOCTYPE html><script>alert(1)</script><p>Sorry", ": a web page"),
         (b"{half", ": {half"),
         (b"\xff\x1b[31mred\x00", ": \ufffd [31mred"),
         (b"[" * 100_000, ": " + "[" * 299 + "…"),
@@ -99,27 +98,22 @@ def test_a_body_that_is_no_json_is_shown_by_its_first_words(body: bytes, words: 
 
 def test_the_key_is_never_echoed() -> None:
     """A server that repeats the key in its message does not get it onto the screen."""
-    error = refusal(401, {"error": {"message": "Incorrect API key: sk-abcdef123"}}, ("sk-abcdef123",))
-    assert str(error) == "host: key rejected (401): Incorrect API key: [key]"
+    error = refusal(401, {"error": {"message": "Incorrect API key: sk-abcdef123"}}, "sk-abcdef123")
+    assert str(error) == "host: key missing or rejected (401): Incorrect API key: [key]"
 
 
-def test_who_sent_no_key_is_reported_that_one_is_required() -> None:
-    """No key was sent, so the hint says how to name one. A key that was rejected has to be checked."""
-    without, refused = refusal(401, {"error": "who are you"}), refusal(401, {"error": "no"}, ("sk-abcdef123",))
-    assert str(without).startswith("host: a key is required, and none was sent (401)")
-    assert "--key-env" in without.hint
-    assert refused.hint == "check the key: conductor keys test"
+def test_a_refused_key_is_to_be_checked_or_named() -> None:
+    """The hint says how, whether a key was sent or not."""
+    error = refusal(401, {"error": "who are you"})
+    assert str(error) == "host: key missing or rejected (401): who are you"
+    assert "conductor keys test" in error.hint
+    assert "--key-env" in error.hint
 
 
-def test_a_value_too_short_to_be_secret_is_left_in_the_words() -> None:
-    """Without a key, and with a header as short as a digit, a message stays readable."""
-    assert clean_excerpt("Error 1 of 1", ("", "1")) == "Error 1 of 1"
-
-
-@given(text=st.text(), secret=st.text("abcdefghij", min_size=6))
+@given(text=st.text(), secret=st.text("abcdefghij", min_size=8))
 def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: str) -> None:
     """Whatever is sent, what is shown has at most 300 characters, no control character and no secret."""
-    shown = clean_excerpt(f"{text} {secret} {text}", (secret,))
+    shown = clean_excerpt(f"{text} {secret} {text}", Secrets(secret))
     assert len(shown) <= 300
     assert all(letter.isprintable() or letter.isspace() or ord(letter) > 127 for letter in shown)
     assert not set(shown) & set(map(chr, (*range(32), *range(127, 160), 0x202E, 0x2066)))
@@ -131,7 +125,6 @@ def test_foreign_words_are_short_clean_and_without_secrets(text: str, secret: st
     [
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
@@ -162,7 +155,7 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], second
 )
 def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason: str) -> None:
     """An error object in a stream means what its code says, and otherwise that the answer broke off."""
-    assert error_in_body("host", value).reason == reason
+    assert error_in_body("host", value, Secrets()).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -186,7 +179,7 @@ def test_an_error_inside_an_answer_has_a_meaning_by_its_code(value: Any, reason:
 )
 def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: str) -> None:
     """Only a parameter that was sent, and that the server names itself, is held to be the reason."""
-    assert rejected_parameter(ErrorBody(body), {sent: 1, "model": "m"}) == name
+    assert rejected_parameter(parse_error_body(body), {sent: 1, "model": "m"}) == name
 
 
 @pytest.mark.parametrize(
@@ -207,8 +200,8 @@ def test_the_parameter_that_a_server_names_is_found(body: Any, sent: str, name: 
 def test_a_form_that_a_server_does_not_take_is_found(said: str, field: str) -> None:
     """Servers speak of grammars and schemas without naming the field that held one; a call has only one."""
     body = {"error": {"message": said, "code": 400}}
-    assert rejected_parameter(ErrorBody(body), {field: 1, "model": "m", "stop": ["x"]}) == field
-    assert rejected_parameter(ErrorBody(body), {"model": "m", "stop": ["x"]}) == ""
+    assert rejected_parameter(parse_error_body(body), {field: 1, "model": "m", "stop": ["x"]}) == field
+    assert rejected_parameter(parse_error_body(body), {"model": "m", "stop": ["x"]}) == ""
 
 
 TOO_LONG: dict[str, tuple[int, Any]] = {
@@ -334,7 +327,7 @@ def test_a_question_longer_than_the_context_is_recognised(status: int, body: Any
     error = refusal(status, body)
     assert (error.reason, error.retryable, error.failure.kind) == ("length", False, "worker")
     assert "larger context" in error.hint
-    assert error_in_body("host", body).reason == "length"
+    assert error_in_body("host", body, Secrets()).reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -360,25 +353,4 @@ def test_what_shortening_would_not_help_is_something_else(status: int, body: Any
 
 def test_a_body_without_words_says_nothing_of_length() -> None:
     """Nothing is read into an error that says nothing."""
-    assert not exceeds_context(ErrorBody(None))
-
-
-@pytest.mark.parametrize("status", [404, 405])
-def test_what_is_no_model_server_is_distinguished_from_one(status: int) -> None:
-    """A web server that knows no such page is not asked for its models: the address is wrong."""
-    bodies: tuple[Any, ...] = (b"<html><h1>Not Found</h1></html>", b"", b"404 page not found", {"detail": "Not Found"})
-    for body in bodies:
-        found = refusal(status, body)
-        assert (found.reason, found.message.startswith("host: this is not a model server")) == (
-            "missing",
-            True,
-        )
-        assert "/v1" in found.hint
-    for body in (
-        {"error": "model 'x' not found"},
-        [{"error": {"message": "no"}}],
-        {"object": "error", "message": "no"},
-    ):
-        found = refusal(status, body)
-        assert found.message.startswith("host: model or URL not found")
-        assert "base_url" in found.hint
+    assert not exceeds_context(NO_BODY)

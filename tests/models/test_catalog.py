@@ -17,10 +17,11 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model
-from conductor_cli.models.catalog import api_key_of, kinds, open_model
+from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
+from conductor_cli.models.worker_options import kinds
 from tests.servers import SeenStep, Wire, delta, litellm_ready, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
@@ -227,7 +228,7 @@ def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
 
     model = open_model(worker("openai"), environ={"OPENAI_API_KEY": "k"})
     assert isinstance(model, OpenAI)
-    assert model._body(ASKED, model._shape)["max_completion_tokens"] == 9
+    assert model._body(ASKED, frozenset())["max_completion_tokens"] == 9
     with loopback(script) as server:
         ask(open_model(worker("openai", "m", base_url=server.url), environ={}))
     assert server.requests[0].json["max_tokens"] == 9

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from conductor_cli.config.workers import WORKER_NAME
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models import discovery as module
-from conductor_cli.models import presets
 from conductor_cli.models.discovery import discover, with_unique_names, workers_of_server, workers_with_keys
 from conductor_cli.models.presets import PRESETS
 from tests.servers import SeenStep, Wire, loopback
@@ -42,7 +41,7 @@ def at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
         name = kind.replace("_", "-")
         preset = PRESETS[name]
         changed = type(preset)(base_url=f"http://127.0.0.1:{port}/v1", local=True, about=preset.about)
-        monkeypatch.setitem(presets._providers(), name, changed)
+        monkeypatch.setitem(PRESETS, name, changed)
 
 
 async def tags(seen: SeenStep, wire: Wire) -> None:
@@ -128,7 +127,7 @@ def test_what_is_no_model_server_is_passed_over(monkeypatch: pytest.MonkeyPatch,
 def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing listens nothing is asked: no request is made, and httpx is not needed to find that out."""
     at(monkeypatch, ollama=closed(), llama_server=closed())
-    monkeypatch.setattr(module, "get_json", None)
+    monkeypatch.setattr(module, "preload", None)
     assert asyncio.run(discover({})) == ()
 
 

@@ -13,7 +13,8 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.openai import OpenAI, ServerQuirks
+from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.presets import Preset
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="system", content="Be short."), Message(role="user", content="Yes?")))
@@ -85,7 +86,7 @@ def test_without_a_key_none_is_sent() -> None:
 def test_the_bound_on_tokens_goes_under_the_name_that_the_server_knows() -> None:
     """The quirks say which of its two names."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    _, seen = replies(saying(*YES), request, quirks=ServerQuirks(max_tokens_field="max_completion_tokens"))
+    _, seen = replies(saying(*YES), request, preset=Preset(form="ask", max_tokens_field="max_completion_tokens"))
     assert seen[0].json["max_completion_tokens"] == 9
     assert "max_tokens" not in seen[0].json
 
@@ -229,7 +230,7 @@ def test_what_came_before_a_fault_was_handed_on() -> None:
 
 
 def test_a_web_page_is_no_reply() -> None:
-    """A page with status 200 means a wrong address; the error shows its first words and what to look at."""
+    """A page with status 200 means a wrong address, and the hint says what to look at."""
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, "text/html")
@@ -237,7 +238,7 @@ def test_a_web_page_is_no_reply() -> None:
 
     error = failure(script)
     assert error.reason == "missing"
-    assert "Welcome to the router" in error.message
+    assert "the answer is a web page" in error.message
     assert "base_url" in error.hint
 
 
@@ -324,7 +325,7 @@ def test_each_spare_parameter_may_be_refused(name: str) -> None:
 def test_the_bound_on_tokens_is_renamed_and_never_left_out(first: str, then: str) -> None:
     """A server that knows the bound by its other name gets it by that name."""
     request = Request(messages=ASKED.messages, max_tokens=9)
-    both, seen = replies(refusing(first), request, request, quirks=ServerQuirks(max_tokens_field=first))
+    both, seen = replies(refusing(first), request, request, preset=Preset(form="ask", max_tokens_field=first))
     assert f"does not accept {first}; sent as {then}" in notes(both[0])[0]
     assert [(one.json.get(first), one.json.get(then)) for one in seen] == [(9, None), (None, 9), (None, 9)]
 

@@ -68,12 +68,10 @@ def test_names_match_exactly(tmp_path: Path) -> None:
         {"output_cost_per_token": True},
         {"output_cost_per_token": 3},
         {"tiered_pricing": []},
-        {"tiered_pricing": [{"range": [5, 9], "input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6}]},
-        {"tiered_pricing": [{"range": "all", "input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6}, 7]},
     ],
 )
 def test_what_says_no_price_has_none(more: dict[str, Any]) -> None:
-    """Nothing, 0, less than 0, no number and no tier that begins at 0 are all not known, and never 0."""
+    """Nothing, 0, less than 0, no number and tiers in another form are all not known, and never 0."""
     assert price_of(row(**more)) is None
 
 
@@ -115,18 +113,6 @@ def test_long_prompts_cost_what_the_table_says() -> None:
     assert [found.at(count).output for count in (513, 200_001)] == [10, 15]
     assert found.at(200_001).cached == Decimal("0.2")
     assert with_cost(Usage(tokens_in=300_000, tokens_out=1000, calls=1), found).cost == Decimal("1.215")
-
-
-def test_tiers_by_range_are_read_too() -> None:
-    """Another form of the same: a list of ranges, in whatever order."""
-    tiers = [
-        {"range": [32000, 128000.0], "input_cost_per_token": 2e-06, "output_cost_per_token": 4e-06},
-        {"range": [0, 32000], "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06},
-    ]
-    found = price_of(row(tiered_pricing=tiers))
-    assert found is not None
-    assert [found.at(count).input for count in (32000, 32001)] == [1, 2]
-    assert [found.at(count).output for count in (32000, 32001)] == [2, 4]
 
 
 UNREADABLE = [

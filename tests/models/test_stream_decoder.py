@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.stream_decoder import ReplyDecoder, stated_cost, usage_of
 from tests.servers import delta, usage
@@ -44,7 +45,7 @@ JSON = st.recursive(
 
 def played(*frames: dict[str, Any]) -> list[Chunk]:
     """All chunks of a reply."""
-    reply = ReplyDecoder(ASKED)
+    reply = ReplyDecoder(ASKED, Secrets())
     return [chunk for frame in frames if (chunk := reply.frame(frame))] + list(reply.end())
 
 
@@ -143,7 +144,7 @@ def test_the_last_count_stands() -> None:
 
 def test_tokens_that_nobody_counted_are_estimated() -> None:
     """Without a count, four characters are a token, of the question, of the thinking and of the text."""
-    reply = ReplyDecoder(ASKED)
+    reply = ReplyDecoder(ASKED, Secrets())
     reply.frame(delta("y" * 8, reasoning="z" * 5))
     last = list(reply.end())[-1]
     assert last.usage == Usage(tokens_in=10, tokens_out=4, tokens_reasoning=2, calls=1)
@@ -177,7 +178,7 @@ def test_a_stated_cost_is_taken_if_it_may_be_one(cost: object, expected: str | N
 @pytest.mark.parametrize(("kind", "cost"), [("stated", Decimal("0.5")), ("unknown", None)])
 def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> None:
     """A provider that states costs is believed; any other call costs what the worker's price says."""
-    reply = ReplyDecoder(ASKED, kind)
+    reply = ReplyDecoder(ASKED, Secrets(), kind)
     reply.frame(delta("Yes.", finish="stop"))
     reply.frame(usage(cost=0.5))
     last = list(reply.end())[-1].usage

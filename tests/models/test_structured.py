@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
@@ -13,25 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError, PlanError
 from conductor_cli.core.plan import Plan, PlanRules
-from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
-from conductor_cli.core.plan_formats.base import BLANK, CONTROL, char_class_without
+from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.openai import OpenAI, ServerQuirks
-from conductor_cli.models.structured_output import OWNERS, enforces_schemas, for_xgrammar, form_of
-from tests.core.plan_formats.gbnf import Grammar
+from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
+from conductor_cli.models.structured_output import OWNERS, enforces_schemas, form_of
 from tests.core.plan_formats.reading import plan_in
-from tests.core.strategies import terms_for_tests
 from tests.servers import (
     LITELLM_IGNORES,
     Loopback,
@@ -220,26 +215,26 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 
 
 @pytest.mark.parametrize(
-    ("owner", "quirks", "hold", "asked"),
+    ("owner", "preset", "hold", "asked"),
     [
-        ("llamacpp", ServerQuirks(), "grammar", 1),
-        ("vllm", ServerQuirks(), "grammar", 1),
-        ("library", ServerQuirks(), "schema", 1),
-        ("organization_owner", ServerQuirks(), "schema", 1),
-        ("somebody", ServerQuirks(), "nothing", 1),
-        (None, ServerQuirks(), "nothing", 1),
-        (None, ServerQuirks(form="grammar"), "grammar", 0),
-        (None, ServerQuirks(form="response_format"), "nothing", 0),
-        (None, ServerQuirks(form="response_format", schemas=True), "schema", 0),
+        ("llamacpp", UNKNOWN_SERVER, "grammar", 1),
+        ("vllm", UNKNOWN_SERVER, "grammar", 1),
+        ("library", UNKNOWN_SERVER, "schema", 1),
+        ("organization_owner", UNKNOWN_SERVER, "schema", 1),
+        ("somebody", UNKNOWN_SERVER, "nothing", 1),
+        (None, UNKNOWN_SERVER, "nothing", 1),
+        (None, Preset(form="grammar"), "grammar", 0),
+        (None, Preset(form="response_format"), "nothing", 0),
+        (None, Preset(form="response_format", schemas=True), "schema", 0),
     ],
 )
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
-    owner: str | None, quirks: ServerQuirks, hold: str, asked: int
+    owner: str | None, preset: Preset, hold: str, asked: int
 ) -> None:
     """By its preset, or by asking it once; a schema only if it is known to be enforced."""
 
     async def go(server: Loopback) -> list[str]:
-        made = OpenAI("m", f"{server.url}/v1", quirks=quirks)
+        made = OpenAI("m", f"{server.url}/v1", preset=preset)
         found: list[str] = [await made.holds(), await made.holds()]
         await chunks_of(made, JSON)
         await made.close()
@@ -251,19 +246,19 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("quirks", "hold"),
+    ("preset", "hold"),
     [
-        (ServerQuirks(form="grammar", schemas=True), "schema"),
-        (ServerQuirks(form="grammar"), "nothing"),
-        (ServerQuirks(form="response_format", schemas=True), "nothing"),
+        (Preset(form="grammar", schemas=True), "schema"),
+        (Preset(form="grammar"), "nothing"),
+        (Preset(form="response_format", schemas=True), "nothing"),
     ],
 )
-def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(quirks: ServerQuirks, hold: str) -> None:
+def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(preset: Preset, hold: str) -> None:
     """The next best constraint is reported, or none."""
-    field = "grammar" if quirks.form == "grammar" else "response_format"
+    field = "grammar" if preset.form == "grammar" else "response_format"
 
     async def go(server: Loopback) -> str:
-        made = OpenAI("m", f"{server.url}/v1", quirks=quirks)
+        made = OpenAI("m", f"{server.url}/v1", preset=preset)
         await chunks_of(made, JSON)
         held_to = await made.holds()
         await made.close()
@@ -404,7 +399,7 @@ def refusing(**said: str) -> Script:
 def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, words: str) -> None:
     """The plan is then parsed and repaired; the user hears of it once."""
     request = JSON if field == "response_format" else GRAMMAR
-    both, seen = replies(refusing(**{field: words}), request, request, quirks=ServerQuirks(form=field))
+    both, seen = replies(refusing(**{field: words}), request, request, preset=Preset(form=field))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [[note.partition(" ")[2] for note in notes(chunks)] for chunks in both] == [
         [f"does not accept {field}; sent without it"], [],
@@ -416,7 +411,7 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, 
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
     """A request that has both loses one after the other."""
     script = refusing(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
-    (chunks,), seen = replies(script, JSON, quirks=ServerQuirks(form="structured_outputs"))
+    (chunks,), seen = replies(script, JSON, preset=Preset(form="structured_outputs"))
     assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
     assert len(notes(chunks)) == 2
 
@@ -431,7 +426,7 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
         error = {"object": "error", "message": said, "type": "BAD_REQUEST", "code": 400}
         return await saying(delta(), {"error": error})(seen, wire)
 
-    (chunks,), seen = replies(script, GRAMMAR, quirks=ServerQuirks(form="ebnf"))
+    (chunks,), seen = replies(script, GRAMMAR, preset=Preset(form="ebnf"))
     assert text(chunks) == "Yes."
     assert len(notes(chunks)) == 1
     assert [list(form(one)) for one in seen] == [["ebnf"], []]
@@ -441,7 +436,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
     """A refusal behind the first word is an error: the text before it has been handed on."""
     error = {"error": {"message": "grammar broke", "code": 400}}
     with pytest.raises(ModelError, match="grammar broke") as raised:
-        replies(saying(delta("Y"), error), GRAMMAR, quirks=ServerQuirks(form="ebnf"))
+        replies(saying(delta("Y"), error), GRAMMAR, preset=Preset(form="ebnf"))
     assert raised.value.reason == "refused"
 
 
@@ -454,7 +449,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         return await fine(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
-        made = OpenAI("m", f"{server.url}/v1", quirks=ServerQuirks(form="grammar"))
+        made = OpenAI("m", f"{server.url}/v1", preset=Preset(form="grammar"))
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
         assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
@@ -472,45 +467,9 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
 def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
     """As vLLM and SGLang do it: the thinking is free, what follows is not."""
     replies_ = saying(delta(reasoning_content="Hm."), *YES)
-    both, seen = replies(replies_, GRAMMAR, GRAMMAR, quirks=ServerQuirks(form="ebnf"))
+    both, seen = replies(replies_, GRAMMAR, GRAMMAR, preset=Preset(form="ebnf"))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [list(form(one)) for one in seen] == [["ebnf"], ["ebnf"]]
-
-
-# What xgrammar reads
-
-
-def test_a_class_of_nearly_all_signs_is_named_by_what_it_leaves_out() -> None:
-    """In ASCII only, which every version reads; any other class stays as it is."""
-    quote = '"\\'
-    assert for_xgrammar(char_class_without(quote)) == r"[^\x00-\x1F\x22-\x22\x5C-\x5C\x7F-\x7F]"
-    assert for_xgrammar(char_class_without(BLANK)) == r"[^\x00-\x20\x7F-\x7F]"
-    for other in ('["\\\\/nt]', r"[\x30-\x39]", '"[a-z]"', "access{0,8}"):
-        assert for_xgrammar(other) == other
-
-
-@given(data=st.data(), name=st.sampled_from(sorted(PLAN_FORMATS)), chance=st.integers(0, 2**32).map(random.Random))
-def test_what_a_grammar_admits_its_form_for_xgrammar_admits_too(
-    data: st.DataObject, name: str, chance: random.Random
-) -> None:
-    """Beside its classes it is the same text, and no class in it names a sign beyond ASCII."""
-    context = data.draw(terms_for_tests("numbers" if name == "published" else "letters", constrained=True))
-    grammar = PLAN_FORMATS[name].grammar(context)
-    adapted = for_xgrammar(grammar)
-    assert r"\U" not in adapted
-    classes = re.compile(r"\[\^?(?:\\[xU][0-9A-F]+-\\[xU][0-9A-F]+)+\]")
-    assert classes.sub("[]", adapted) == classes.sub("[]", grammar)
-    for before, after in zip(classes.findall(grammar), classes.findall(adapted), strict=True):
-        admits = _admits(after)
-        assert all(map(admits, "".join(Grammar(f"root ::= {before}").draw(chance) for _ in range(20))))
-        assert not any(map(admits, CONTROL))
-
-
-def _admits(signs: str) -> Any:
-    """Whether a class admits a sign."""
-    points = [chr(int(point, 16)) for point in re.findall(r"\\[xU]([0-9A-F]+)", signs)]
-    ranges = list(zip(points[::2], points[1::2], strict=True))
-    return lambda sign: any(first <= sign <= last for first, last in ranges) != signs.startswith("[^")
 
 
 # A real llama.cpp behind HTTP

@@ -17,8 +17,9 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
-from conductor_cli.models.catalog import check_options, open_model
+from conductor_cli.models.catalog import open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
+from conductor_cli.models.worker_options import check_options
 from conductor_cli.rehearsal import conductor_model
 from conductor_cli.rehearsal.workers import (
     CONTEXT,

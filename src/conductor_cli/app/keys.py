@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 CHECK_SECONDS: Final = 15.0
 """How long a provider may take to say whether it accepts a key."""
 
-_EXIT_CODES: Final = {
-    "wrong": 4, "expired": 4, "unreadable": 4, "unreachable": 8, "failed": 1, "no credit": 1, "rate-limited": 1,
-}  # fmt: skip
-
-REFUSED: Final = frozenset({"wrong", "expired"})
-"""Verdicts on a key that is not worth keeping."""
+_EXIT_CODES: Final = {"wrong": 4, "unreadable": 4, "unreachable": 8, "failed": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +58,15 @@ class KeyCheck:
 
     @property
     def message(self) -> str:
-        """What the provider said, or what is left to spend; and what to do."""
-        if self.verdict.left:
-            return f"{self.verdict.left} left"
-        refused = self.verdict.state in REFUSED
+        """What the provider said, and what to do."""
+        refused = self.verdict.state == "wrong"
         hint = f"replace this key ({self.key.source})" if refused else self.verdict.hint.partition("\n")[0]
         return "; ".join(filter(None, (self.verdict.message, hint)))
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
         return self.key.data() | {
-            "state": self.verdict.state, "seconds": round(self.verdict.seconds, 3),
-            "left": self.verdict.left or None, "message": self.message,
+            "state": self.verdict.state, "seconds": round(self.verdict.seconds, 3), "message": self.message,
         }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
@@ -40,7 +41,7 @@ class LoadedModels:
         """The model of a worker. Raises as `catalog.open_model`."""
         identity = _model_identity(worker)
         if identity not in self._models:
-            self._models[identity] = open_model(worker, environ=environ, stored=stored)
+            self._models[identity] = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
         return self._models[identity]
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.catalog import StoredKeys, open_model
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 SECONDS: Final = 60.0
 """How long a worker under test may take."""
@@ -88,7 +89,7 @@ async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: St
     started = time.monotonic()
     result = WorkerTest(name=worker.name, seconds=0.0)
     try:
-        model = open_model(worker, environ=environ, stored=stored)
+        model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
         try:
             async with asyncio.timeout(SECONDS), aclosing(model.stream(_small_question(worker))) as chunks:
                 result = await _read_first_token(chunks, result)

@@ -16,6 +16,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.presets import is_free
+from conductor_cli.models.worker_options import OptionError, check_options
 
 WORKER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """What a worker may be called: its name is used in plans, prompts and on command lines."""
@@ -96,7 +97,10 @@ def _parse_worker(table: _Table) -> ConfiguredWorker:
         parallel=values.get("parallel", 1 if kind == "llama" else 4),
         card=_parse_card(table), price=_parse_price(table), tags=_parse_tags(table),
     )  # fmt: skip
-    _check_options(table, worker)
+    try:
+        check_options(worker)
+    except OptionError as error:
+        raise table.error(error.option, error.message, error.hint) from None
     if worker.price is None and is_free(worker):
         worker = replace(worker, price=FREE)
     return ConfiguredWorker(worker=worker, enabled=values.get("enabled", True), source=str(table.sources[-1].path))
@@ -133,24 +137,6 @@ def _refuse_secret(table: _Table, key: str, value: object) -> None:
     has_password = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
     if has_password or any(_SECRET.fullmatch(name) for name in names):
         raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
-
-
-def _check_options(table: _Table, worker: Worker) -> None:
-    """Check that the worker's kind exists and has these options, as its adapter will do again."""
-    from conductor_cli.models.catalog import check_types  # settings without workers load without the adapters
-    from conductor_cli.models.presets import PRESETS
-    from conductor_cli.models.sampling_options import find_invalid_option
-
-    # One option at a time, so that the error can name the line of the one that is wrong.
-    for key in (*worker.options, "kind"):
-        options = {key: worker.options[key]} if key in worker.options else {}
-        try:
-            check_types(replace(worker, options=options))
-        except ConfigError as error:
-            raise table.error(key, error.message, error.hint) from None
-    if worker.kind in PRESETS and (invalid := find_invalid_option(worker)):
-        key, message, hint = invalid
-        raise table.error(key, f"worker {worker.name!r}: {message}", hint)
 
 
 def _parse_card(table: _Table) -> Card:

@@ -34,11 +34,12 @@ _ESCAPES: Final = ("%{:02X}", "%{:02x}", "%25{:02X}")
 class Secrets:
     """The texts that must not leave the process, in all encodings. It only grows, so threads may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *secrets: str) -> None:
         self._known: frozenset[str] = frozenset()
         self.forms: tuple[str, ...] = ()
         """Every encoding of every secret, the longest first."""
         self._sorted: tuple[str, ...] = ()
+        self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
         """Add secrets. Those shorter than `SHORTEST` are ignored."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.http import get_json, preload
+from conductor_cli.models.http import HttpClient, preload
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.structured_output import is_local_chat_model
 
@@ -31,7 +31,7 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
 
     Never raises and takes no longer than `SECONDS` and a little.
     """
-    lists = await asyncio.gather(*(_listed(_origin(kind, environ) + path) for kind, path in LOCAL.items()))
+    lists = await asyncio.gather(*(_listed(_origin(kind, environ), path) for kind, path in LOCAL.items()))
     found = [
         worker
         for kind, listed in zip(LOCAL, lists, strict=True)
@@ -77,17 +77,20 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
     )  # fmt: skip
 
 
-async def _listed(url: str) -> object:
+async def _listed(url: str, path: str) -> object:
     """What a server lists; None if none answers. A closed port is noticed before httpx is imported."""
     parts = urlsplit(url)
+    server = HttpClient(url)
     try:
         async with asyncio.timeout(SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
         writer.close()
         await asyncio.to_thread(preload)
-        return await get_json(url, seconds=SECONDS)
+        return await server.list_json(path, seconds=SECONDS)
     except (OSError, TimeoutError, ModelError):
         return None
+    finally:
+        await server.close()
 
 
 def _origin(kind: str, environ: Mapping[str, str]) -> str:

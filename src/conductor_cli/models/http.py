@@ -11,15 +11,17 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError, ModelErrorReason
-from conductor_cli.models.api_errors import ApiError, clean_excerpt, error_of_response
+from conductor_cli.core.redact import Secrets
+from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.presets import is_loopback
+from conductor_cli.models.sse import Parser
 
 if TYPE_CHECKING:
     import ssl
@@ -33,31 +35,29 @@ BODY_LIMIT: Final = 256 * 1024 * 1024
 ERROR_BODY_LIMIT: Final = 64 * 1024
 """The most bytes that are read of an answer with an error status."""
 
+LIST_LIMIT: Final = 16 * 1024 * 1024
+"""The most bytes of a list of models: the longest list of a provider has under 2 MB."""
+
+DONE: Final = "[DONE]"
+"""The data of the last event of a stream."""
+
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 _UNREACHABLE: Final[tuple[ModelErrorReason, str]] = ("connect", "cannot be reached")
+_INVALID_URL: Final[tuple[ModelErrorReason, str]] = ("missing", "invalid URL")
 _UNKNOWN_FAILURE: Final[tuple[ModelErrorReason, str]] = ("internal", "failed for an unknown reason")
 
-REASONS: Final[dict[str, tuple[ModelErrorReason, str]]] = {
-    "WriteTimeout": ("timeout", "did not accept the request in time"),
-    "PoolTimeout": ("timeout", "no free connection in time"),
+REASONS: Final[Mapping[str, tuple[ModelErrorReason, str]]] = {
     "TimeoutException": ("timeout", "no answer in time"),
     "ConnectError": _UNREACHABLE,
     "ProxyError": ("connect", "cannot be reached through the proxy"),
     "NetworkError": ("broken", "the connection was dropped"),
-    "RemoteProtocolError": ("broken", "the connection was dropped, or the server does not speak HTTP"),
     "LocalProtocolError": ("refused", "cannot be sent: a header or the key has characters that HTTP forbids"),
-    "ProtocolError": ("broken", "the server does not speak HTTP"),
+    "ProtocolError": ("broken", "the connection was dropped, or the server does not speak HTTP"),
     "DecodingError": ("broken", "the body cannot be decompressed"),
-    "UnsupportedProtocol": ("missing", "the URL does not begin with http:// or https://"),
-    "InvalidURL": ("missing", "invalid URL"),
-    "TooManyRedirects": ("missing", "too many redirects"),
-    "TransportError": _UNREACHABLE,
+    "UnsupportedProtocol": _INVALID_URL,
+    "InvalidURL": _INVALID_URL,
     "RequestError": _UNREACHABLE,
-    "HTTPStatusError": ("refused", "request refused"),
-    "HTTPError": _UNKNOWN_FAILURE,
-    "CookieConflict": _UNKNOWN_FAILURE,
-    "StreamError": ("internal", "the answer was read in a wrong way"),
 }
 """What each httpx exception means, by the name of its nearest base class in this table."""
 
@@ -73,9 +73,9 @@ class HttpResponse:
     """An answer whose body is not read yet. Its header names are in lower case."""
 
     def __init__(self, response: httpx.Response, ends: float | None, limit: int) -> None:
+        self.name = host_of(str(response.url))
         self.status = response.status_code
         self.headers: Mapping[str, str] = dict(response.headers)
-        self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._pieces = response.aiter_bytes()
         self._ends = ends
         self._left = limit
@@ -103,22 +103,41 @@ class HttpResponse:
             body += piece
         return bytes(body)
 
+    async def events(self) -> AsyncGenerator[str]:
+        """The data of each event of a stream, `[DONE]` at its end.
+
+        Content types are often wrong, so the first character decides: no event stream begins with { or [. Such a body
+        is one event.
+        """
+        piece = await self.piece()
+        if piece.lstrip()[:1] in (b"{", b"["):
+            yield (piece + await self.body()).decode("utf-8", "replace")
+            yield DONE
+            return
+        if piece.lstrip()[:1] == b"<":
+            message = f"{self.name}: the answer is a web page"
+            raise ModelError("missing", message, hint="check base_url; it often ends in /v1")
+        parser = Parser()
+        while piece:
+            for data in parser.feed(piece):
+                yield data
+            piece = await self.piece()
+
 
 class HttpClient:
-    """One server, with the headers of every request to it. Connections are opened when needed and kept."""
+    """One server, with the headers of every request to it. Connections are opened when needed and kept.
+
+    `secrets` are the texts that no error may hold: a server may echo the headers.
+    """
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        secrets: tuple[str, ...] = (),
+        self, base_url: str, *, headers: Mapping[str, str] | None = None, secrets: Secrets | None = None,
         ca_file: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.base_url = base_url.rstrip("/")
         self.name = host_of(base_url)
         self._headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"} | dict(headers or {})
-        self._secrets = secrets
+        self._secrets = secrets or Secrets()
         self._ca_file = ca_file
         self._client: httpx.AsyncClient | None = None
 
@@ -150,7 +169,7 @@ class HttpClient:
                 response = await client.send(request, stream=True)
             try:
                 if response.status_code >= 300 and not every:
-                    raise await self._error_of(response, ends)
+                    raise await self._error_of(HttpResponse(response, ends, ERROR_BODY_LIMIT))
                 yield HttpResponse(response, ends, limit)
             finally:
                 await response.aclose()
@@ -158,6 +177,11 @@ class HttpClient:
             raise
         except Exception as error:  # noqa: BLE001 - callers handle only `ModelError`
             raise self._model_error(error) from (None if _may_show_headers(error) else error)
+
+    async def list_json(self, path: str, *, seconds: float | None) -> Mapping[str, Any]:
+        """The JSON object at a path, such as a list of models."""
+        async with self.open("GET", path, seconds=seconds, limit=LIST_LIMIT) as answer:
+            return parse_frame((await answer.body()).decode("utf-8", "replace"), self.name, self._secrets)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -172,13 +196,12 @@ class HttpClient:
             self._client = self._client or _open_client(self._ca_file, self.base_url)
         return self._client
 
-    async def _error_of(self, response: httpx.Response, ends: float | None) -> ApiError:
-        answer = HttpResponse(response, ends, ERROR_BODY_LIMIT)
+    async def _error_of(self, answer: HttpResponse) -> ModelError:
         body = bytearray()
         with suppress(ModelError):  # the rest of a very long error page is not needed
             while piece := await answer.piece():
                 body += piece
-        return error_of_response(self.name, response.status_code, dict(response.headers), bytes(body), self._secrets)
+        return error_of_response(self.name, answer.status, answer.headers, bytes(body), self._secrets)
 
     def _model_error(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
@@ -189,22 +212,6 @@ class HttpClient:
         hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
         name = self.name if what.startswith("cannot") else f"{self.name}:"
         return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
-
-
-async def get_json(url: str, *, headers: Mapping[str, str] | None = None, seconds: float, ca_file: str = "") -> Any:  # noqa: ANN401
-    """The JSON value at `url`, within `seconds`. Every failure is a `ModelError`."""
-    # A server may echo a key with or without the word before it.
-    secrets = tuple(part for value in (headers or {}).values() for part in (value, value.removeprefix("Bearer ")))
-    server = HttpClient(url, headers=headers, secrets=secrets, ca_file=ca_file)
-    try:
-        async with server.open("GET", "", seconds=seconds, limit=16 * 1024 * 1024) as answer:
-            body = await answer.body()
-    finally:
-        await server.close()
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise ModelError("broken", f"{server.name}: the answer is not JSON: {clean_excerpt(body, secrets)}") from None
 
 
 def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:

@@ -4,7 +4,8 @@ It is imported only when a pool holds such a worker, and configured to fetch not
 nothing and to try once: the run has its own retries. Parameters that a provider does not take are refused by litellm;
 they are left out here, with a notice. A schema is sent if litellm knows that the model takes one; a grammar never is.
 
-What its exceptions mean is found by the names of their classes, and the provider's own words are extracted from them.
+What its exceptions mean is found by the HTTP status that each of them carries, and the provider's own words are
+extracted from them.
 """
 
 from __future__ import annotations
@@ -22,52 +23,25 @@ import weakref
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError, ModelErrorReason
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import (
+    NO_BODY,
     ErrorBody,
     clean_excerpt,
-    exceeds_context,
-    kind_of_status,
+    parse_error_body,
+    reason_of_status,
     rejected_parameter,
     retry_after,
 )
 from conductor_cli.models.http import reason_of
-from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_body
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
-
-REASONS: Final[dict[str, ModelErrorReason]] = {
-    "AuthenticationError": "auth",
-    "PermissionDeniedError": "auth",
-    "NotFoundError": "missing",
-    "LiteLLMUnknownProvider": "missing",
-    "ContextWindowExceededError": "length",
-    "BadRequestError": "refused",
-    "UnprocessableEntityError": "refused",
-    "RateLimitError": "rate",
-    "Timeout": "timeout",
-    "APITimeoutError": "timeout",
-    "ServiceUnavailableError": "overloaded",
-    "BadGatewayError": "overloaded",
-    "InternalServerError": "overloaded",
-    "MidStreamFallbackError": "broken",
-    "APIConnectionError": "connect",
-    "APIResponseValidationError": "broken",
-    "BudgetExceededError": "refused",
-    "GuardrailRaisedException": "refused",
-    "BlockedPiiEntityError": "refused",
-    "ModifyResponseException": "refused",
-    "SensitiveDataRouteException": "refused",
-    "ModelNotMappedError": "missing",
-    "APIStatusError": "overloaded",
-    "APIError": "overloaded",
-    "OpenAIError": "internal",
-    "InvalidWebhookSignatureError": "internal",
-}
-"""What each exception of litellm and of openai means, by the name of its nearest base class in this table."""
+from conductor_cli.models.worker_options import own_setting, rejected_setting, request_body
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
     "auth": "check the key: conductor keys test",
@@ -139,13 +113,15 @@ class LiteLLM:
     """A model by litellm's own name for it, such as `anthropic/claude-sonnet-5-5`."""
 
     def __init__(
-        self, model: str, *, key: str = "", base_url: str = "", options: Mapping[str, Any] | None = None
-    ) -> None:
+        self, model: str, *, key: str = "", base_url: str = "", options: Mapping[str, Any] | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:  # fmt: skip
         self._model = model
         self._key = key
         self._base_url = base_url
         self._options = options or {}
-        self._secrets = (key, *self._headers().values())
+        self._secrets = Secrets() if secrets is None else secrets
+        self._secrets.add(key)
         self._dropped: frozenset[str] = frozenset()
         self._noted_estimate = False
 
@@ -160,7 +136,7 @@ class LiteLLM:
             for name in sorted(dropped - self._dropped):
                 yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
-            reply = ReplyDecoder(request)
+            reply = ReplyDecoder(request, self._secrets)
             while True:
                 async with asyncio.timeout_at(ends):
                     part = await anext(opened, None)
@@ -225,7 +201,7 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
-                name = rejected_parameter(ErrorBody({"message": str(error)}), body)
+                name = rejected_parameter(ErrorBody(str(error)), body)
                 if not name or name in dropped or name == "max_tokens":
                     raise
                 if own := own_setting(name, body, self._options):
@@ -285,32 +261,31 @@ def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm'
     return frame
 
 
-def model_error(error: Exception, name: str, secrets: tuple[str, ...]) -> ModelError:
+def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
     """The `ModelError` for an exception that came out of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
         return ModelError("timeout", f"{name}: no answer in the time left for this call")
-    said, codes = _words(error)
-    reason = error_kind(error)
-    if reason == "rate" and kind_of_status(429, codes) == "refused":
-        reason = "refused"
-    if reason == "refused" and (exceeds_context(codes) or exceeds_context(ErrorBody({"message": said}))):
-        reason = "length"
+    said = _said_by(error)
+    reason = error_reason(error, said)
     headers = getattr(error, "litellm_response_headers", None) or {}
     wait = retry_after({str(name).lower(): str(value) for name, value in headers.items()}, time.time())
-    words = clean_excerpt(said, secrets) or "the call failed without a message"
+    words = clean_excerpt(said.message, secrets) or "the call failed without a message"
     return ModelError(reason, f"{name}: {words}", hint=_HINTS.get(reason, ""), retry_after=wait)
 
 
-def error_kind(error: BaseException) -> ModelErrorReason:
+def error_reason(error: BaseException, said: ErrorBody = NO_BODY) -> ModelErrorReason:
     """What an exception of litellm means. The network's own exception counts first: litellm reports many as a 500."""
-    for cause in _causes(error):
+    causes = list(_causes(error))
+    for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
-            return reason_of(cause)[0] if status == 0 else kind_of_status(status, ErrorBody(None))
-    for cause in _causes(error):
-        for kind in type(cause).__mro__:
-            if kind.__name__ in REASONS and kind.__module__.partition(".")[0] in ("litellm", "openai"):
-                return REASONS[kind.__name__]
+            return reason_of_status(status) if status else reason_of(cause)[0]
+    for cause in causes:
+        if type(cause).__name__ == "MidStreamFallbackError":
+            return "broken"  # its status is that of a server in trouble, but a part of the reply has arrived
+        status = getattr(cause, "status_code", None)
+        if isinstance(status, int):
+            return "timeout" if status == 408 else reason_of_status(status, said)
     return "internal"
 
 
@@ -321,14 +296,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _words(error: BaseException) -> tuple[str, ErrorBody]:
-    """The provider's message, extracted from litellm's, and its error body."""
+def _said_by(error: BaseException) -> ErrorBody:
+    """The provider's error body, which litellm puts into its own message; else that message without litellm's words."""
     inner = getattr(error, "original_exception", None)
     text = str(getattr(inner or error, "message", "") or error)
     if found := _BODY.search(text):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            said = ErrorBody(json.loads(ast.literal_eval(found[0])))
-            return said.message or text, said
+            said = parse_error_body(json.loads(ast.literal_eval(found[0])))
+            return replace(said, message=said.message or text)
     text = _PREFIX.sub("", _PREFIX.sub("", text)).removeprefix("b''").partition(" Handle with `litellm.")[0]
     bodies = (getattr(cause, "body", None) for cause in _causes(error))
-    return text.partition("\n\nThis looks like")[0], ErrorBody(next((body for body in bodies if body), None))
+    said = parse_error_body(next((body for body in bodies if body), None))
+    return replace(said, message=text.partition("\n\nThis looks like")[0])

@@ -8,30 +8,26 @@ the server offers (see `structured_output`). Tools are not offered, so tool call
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import (
     CONSTRAINT_FIELDS,
     MAX_TOKENS_FIELDS,
     ApiError,
     clean_excerpt,
-    error_in_body,
+    parse_frame,
     rejected_parameter,
 )
-from conductor_cli.models.http import HttpClient
-from conductor_cli.models.presets import Budget
-from conductor_cli.models.sampling_options import own_setting, rejected_setting, request_body
-from conductor_cli.models.sse import Parser
-from conductor_cli.models.stream_decoder import ESTIMATED, CostSource, ReplyDecoder
+from conductor_cli.models.http import DONE, HttpClient
+from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
+from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import (
     Constraint,
-    Form,
     constraint_fields,
     constraint_of,
     enforces_schemas,
@@ -39,97 +35,62 @@ from conductor_cli.models.structured_output import (
     form_of,
     is_constrained,
 )
+from conductor_cli.models.worker_options import own_setting, rejected_setting, request_body
 
 DRAIN_SECONDS: Final = 0.1
-LIST_LIMIT: Final = 4 * 1024 * 1024
 LIST_SECONDS: Final = 3.0
 """How long a call may wait to learn what kind of server answers it; then it goes on without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerQuirks:
-    """How a server departs from the plain protocol, as far as that is known before it is asked.
-
-    `form` is the field by which it takes a grammar or a schema, `schemas` whether it is known to enforce schemas,
-    `budget` how it is told the tokens a model may think.
-    """
-
-    max_tokens_field: str = "max_tokens"
-    cost: CostSource = "unknown"
-    form: Form = "ask"
-    schemas: bool = False
-    budget: Budget = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestShape:
-    """What has been learned of the parameters that a server takes."""
-
-    max_tokens_field: str = "max_tokens"
-    renamed: bool = False
-    dropped: frozenset[str] = frozenset()
-
-    def without(self, name: str) -> RequestShape | None:
-        """The shape once `name` was refused; None if there is nothing left to try."""
-        if name in MAX_TOKENS_FIELDS:
-            other = MAX_TOKENS_FIELDS[1 - MAX_TOKENS_FIELDS.index(name)]
-            return None if self.renamed else replace(self, max_tokens_field=other, renamed=True)
-        return None if name in self.dropped else replace(self, dropped=self.dropped | {name})
-
-    def notices(self, known: RequestShape, server: str) -> list[str]:
-        """What is new over what was `known`, for the user."""
-        notices = [f"{server} does not accept {name}; sent without it" for name in sorted(self.dropped - known.dropped)]
-        if self.max_tokens_field != known.max_tokens_field:
-            notices.append(f"{server} does not accept {known.max_tokens_field}; sent as {self.max_tokens_field}")
-        return notices
 
 
 class OpenAI:
     """A model behind `base_url`/chat/completions. `options` are the worker's; the key is never among them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a worker may set
         self,
         model: str,
         base_url: str,
         *,
         key: str = "",
         options: Mapping[str, Any] | None = None,
-        quirks: ServerQuirks | None = None,
+        preset: Preset = UNKNOWN_SERVER,
+        secrets: Secrets | None = None,
     ) -> None:
-        options, quirks = options or {}, quirks or ServerQuirks()
-        own = {str(name): str(value) for name, value in options.get("headers", {}).items()}
-        headers = ({"authorization": f"Bearer {key}"} if key else {}) | own
-        self._secrets = (key, *own.values())
-        self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=options.get("ca_file", ""))
         self._model = model
-        self._options = options
-        self._cost, self._budget = quirks.cost, quirks.budget
-        self._shape = RequestShape(max_tokens_field=quirks.max_tokens_field)
-        self._form, self._schemas = quirks.form, quirks.schemas
-        self._ineffective: frozenset[str] = frozenset()
-        """Fields that constrained the thinking instead of the answer."""
-        self._noted_estimate = False
+        self._options = options or {}
+        self._preset = preset
+        self._form, self._schemas = preset.form, preset.schemas
+        self._secrets = secrets or Secrets()
+        self._secrets.add(key)
+        own = {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
+        headers = ({"authorization": f"Bearer {key}"} if key else {}) | own
+        ca_file = self._options.get("ca_file", "")
+        self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=ca_file)
+        self._dropped: frozenset[str] = frozenset()
+        """The fields that this server refuses, or that made a reply useless."""
+        self._noted: set[str] = set()
+        """The dropped fields, and the estimate, that the user knows of."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply; asked for again as long as the server refuses a parameter that can be left out."""
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         await self._prepare(request, ends)
-        shape: RequestShape | None = replace(self._shape, dropped=self._shape.dropped | self._ineffective)
+        dropped = self._dropped
         silent = True
-        while shape is not None:
+        while True:
             try:
-                async with aclosing(self._reply(request, shape, ends)) as chunks:
+                async with aclosing(self._reply(request, dropped, ends)) as chunks:
                     async for chunk in chunks:
                         silent = silent and not (chunk.text or chunk.thinking)
                         yield chunk
             except ModelError as error:
                 if error.reason == "empty_answer" and not silent:
                     # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
-                    sent = constraint_fields(request, self._form, shape.dropped)
-                    self._ineffective |= sent.keys() & set(CONSTRAINT_FIELDS)
-                shape = self._without_refused(request, shape, error) if silent else None
-                if shape is None:
+                    sent = constraint_fields(request, self._form, dropped)
+                    self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
+                name = self._refused_field(request, dropped, error) if silent else ""
+                if not name:
                     raise
+                dropped |= {name}
             else:
                 return
 
@@ -137,42 +98,55 @@ class OpenAI:
         """What the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
         if self._form == "ask":
             await self._learn_form(None, None)
-        return constraint_of(self._form, self._shape.dropped | self._ineffective, schemas=self._schemas)
+        return constraint_of(self._form, self._dropped, schemas=self._schemas)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
 
-    async def _reply(self, request: Request, shape: RequestShape, ends: float | None) -> AsyncGenerator[Chunk, None]:
-        """The reply to a request of this shape."""
-        body = {"model": self._model} | self._body(request, shape)
+    async def _reply(
+        self, request: Request, dropped: frozenset[str], ends: float | None
+    ) -> AsyncGenerator[Chunk, None]:
+        """The reply to a request without the fields that are `dropped`."""
+        body = {"model": self._model} | self._body(request, dropped)
+        name = self._server.name
         async with self._server.open("POST", "/chat/completions", body=body, seconds=_remaining(ends)) as answer:
-            # No error status, so the server takes this shape. Calls beside this one may have learned more meanwhile.
-            known, self._shape = self._shape, replace(shape, dropped=shape.dropped | self._shape.dropped)
-            for notice in self._shape.notices(known, self._server.name):
+            # No error status, so the server takes this request. Calls beside it may have learned more meanwhile.
+            self._dropped |= dropped
+            for notice in self._drop_notices():
                 yield Chunk(note=notice)
-            decoder = ReplyDecoder(request, self._cost)
-            reader: _StreamReader | _BodyReader | None = None
-            while piece := await answer.piece():
-                reader = reader or self._choose_reader(piece, decoder)
-                for chunk in reader.feed(piece):
-                    yield chunk
-                if reader.done:
-                    await answer.drain(DRAIN_SECONDS)
-                    break
-            if reader is None:
-                raise ModelError("broken", f"{self._server.name}: the answer is empty")
-            for chunk in (*reader.end(), *decoder.end()):
-                if decoder.estimated and not self._noted_estimate:
-                    self._noted_estimate = True
-                    yield Chunk(note=f"{self._server.name} {ESTIMATED}")
+            decoder = ReplyDecoder(request, self._secrets, self._preset.cost)
+            data = last = ""
+            async with aclosing(answer.events()) as events:
+                async for data in events:
+                    if data.strip() == DONE:
+                        break
+                    last = data
+                    if chunk := decoder.frame(parse_frame(data, name, self._secrets)):
+                        yield chunk
+            if decoder.finish is None and data.strip() != DONE:
+                raise ModelError("broken", f"{name}: the answer broke off")
+            if not decoder.replied:
+                raise ModelError("broken", f"{name}: the answer is not a reply: {clean_excerpt(last, self._secrets)}")
+            await answer.drain(DRAIN_SECONDS)
+            for chunk in decoder.end():
+                if decoder.estimated and ESTIMATED not in self._noted:
+                    self._noted.add(ESTIMATED)
+                    yield Chunk(note=f"{name} {ESTIMATED}")
                 yield chunk
+
+    def _drop_notices(self) -> list[str]:
+        """What the user does not know yet of the fields that this server refuses."""
+        new = sorted(self._dropped - self._noted)
+        self._noted |= self._dropped
+        instead = {name: f"as {self._max_tokens_field(self._dropped)}" for name in MAX_TOKENS_FIELDS}
+        return [f"{self._server.name} does not accept {name}; sent {instead.get(name, 'without it')}" for name in new]
 
     async def _prepare(self, request: Request, ends: float | None) -> None:
         """Learn which model to ask, and how its server takes a constraint if the request has one."""
         listed: Mapping[str, Any] | None = None
         if not self._model:
-            listed = await self._list_models(_remaining(ends))
+            listed = await self._server.list_json("/models", seconds=_remaining(ends))
             self._model = first_chat_model(listed)
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
@@ -184,110 +158,39 @@ class OpenAI:
         """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
         try:
             seconds = LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS)
-            listed = listed or await self._list_models(seconds)
+            listed = listed or await self._server.list_json("/models", seconds=seconds)
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
         else:
             self._form, self._schemas = form_of(listed, self._model), enforces_schemas(listed, self._model)
 
-    async def _list_models(self, remaining: float | None) -> Mapping[str, Any]:
-        async with self._server.open("GET", "/models", seconds=remaining, limit=LIST_LIMIT) as answer:
-            body = (await answer.body()).decode("utf-8", "replace")
-        return _parse_frame(body, self._server.name, self._secrets)
-
-    def _without_refused(self, request: Request, shape: RequestShape, error: ModelError) -> RequestShape | None:
-        """The shape without what an error names; None if it names nothing that can be left out.
+    def _refused_field(self, request: Request, dropped: frozenset[str], error: ModelError) -> str:
+        """The field that an error names and that can be left out; empty if there is none.
 
         One of the worker's own settings is not left out: its refusal is a `ModelError` that names it.
         """
         if not isinstance(error, ApiError) or error.reason != "refused" or error.status not in (200, 400, 422):
-            return None
-        body = self._body(request, shape)
+            return ""
+        body = self._body(request, dropped)
         name = rejected_parameter(error.said, body)
-        if name not in MAX_TOKENS_FIELDS and (own := own_setting(name, body, self._options)):
+        if name in MAX_TOKENS_FIELDS:
+            return "" if dropped & set(MAX_TOKENS_FIELDS) else name
+        if own := own_setting(name, body, self._options):
             why = clean_excerpt(error.said.message, self._secrets)
             raise rejected_setting(self._model, own, self._options[own], why) from error
-        return shape.without(name) if name else None
+        return name
 
-    def _body(self, request: Request, shape: RequestShape) -> dict[str, Any]:
-        body = request_body(request, self._options, self._budget, shape.max_tokens_field)
-        body |= constraint_fields(request, self._form, shape.dropped)
-        return {name: value for name, value in body.items() if value is not None and name not in shape.dropped}
+    def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
+        body |= constraint_fields(request, self._form, dropped)
+        return {name: value for name, value in body.items() if value is not None and name not in dropped}
 
-    def _choose_reader(self, first: bytes, decoder: ReplyDecoder) -> _StreamReader | _BodyReader:
-        """By the first character, since content types are often wrong: no event stream begins with { or [ or <."""
-        start = first.lstrip()[:1]
-        if start == b"<":
-            message = f"{self._server.name}: the answer is a web page: {clean_excerpt(first, self._secrets)}"
-            raise ModelError("missing", message, hint="check base_url; it often ends in /v1")
-        kind = _BodyReader if start in (b"{", b"[") else _StreamReader
-        return kind(decoder, self._server.name, self._secrets)
+    def _max_tokens_field(self, dropped: frozenset[str]) -> str:
+        """The server's name for the limit on a reply's tokens; the other name once it refused that."""
+        names = (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS)
+        return next(name for name in names if name not in dropped)
 
 
 def _remaining(ends: float | None) -> float | None:
     """The seconds until `ends`."""
     return None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
-
-
-class _StreamReader:
-    """Reads an event stream. Pure."""
-
-    def __init__(self, decoder: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
-        self.done = False
-        self._decoder, self._name, self._secrets = decoder, name, secrets
-        self._parser = Parser()
-
-    def feed(self, piece: bytes) -> Iterator[Chunk]:
-        """The chunks that `piece` completes; those before a fault come out before it is raised."""
-        for data in self._parser.feed(piece):
-            if data.strip() == "[DONE]":
-                self.done = True
-                return
-            chunk = self._decoder.frame(_parse_frame(data, self._name, self._secrets))
-            if chunk is not None:
-                yield chunk
-
-    def end(self) -> Iterator[Chunk]:
-        """Nothing more, unless the stream broke off."""
-        if not self.done and self._decoder.finish is None:
-            where = " in the middle of a line" if self._parser.unfinished else ""
-            raise ModelError("broken", f"{self._name}: the answer broke off{where}")
-        yield from ()
-
-
-class _BodyReader:
-    """Reads an answer that is one JSON object. Pure."""
-
-    done = False
-
-    def __init__(self, decoder: ReplyDecoder, name: str, secrets: tuple[str, ...]) -> None:
-        self._decoder, self._name, self._secrets = decoder, name, secrets
-        self._body = bytearray()
-
-    def feed(self, piece: bytes) -> Iterator[Chunk]:
-        """Nothing yet."""
-        self._body += piece
-        yield from ()
-
-    def end(self) -> Iterator[Chunk]:
-        """All of it."""
-        frame = _parse_frame(self._body.decode("utf-8", "replace"), self._name, self._secrets)
-        if not frame.get("choices"):
-            excerpt = clean_excerpt(str(frame), self._secrets)
-            raise ModelError("broken", f"{self._name}: the answer is not a reply: {excerpt}")
-        if (chunk := self._decoder.frame(frame)) is not None:
-            yield chunk
-
-
-def _parse_frame(data: str, name: str, secrets: tuple[str, ...]) -> Mapping[str, Any]:
-    """One JSON object; anything else, and an error in it, is a `ModelError`."""
-    try:
-        frame = json.loads(data)
-    except (ValueError, RecursionError):
-        frame = None
-    frame = frame[0] if isinstance(frame, list) and frame else frame
-    if not isinstance(frame, Mapping):
-        raise ModelError("broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}")
-    if frame.get("error") or frame.get("object") == "error":
-        raise error_in_body(name, frame, secrets)
-    return frame

@@ -1,4 +1,4 @@
-"""What ships with this tool: providers, pools of workers such as the published one, and capability cards.
+"""What ships with this tool: the one table of providers, pools such as the published one, and capability cards.
 
 Providers and pools are in `presets.toml` beside this file. Model names age: a newer one, and a price for it, is set in
 the configuration. Cards are in `cards.toml`: they were not measured here, and each names its source. A worker's own
@@ -8,7 +8,7 @@ card and a measured one are used before them.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
@@ -55,38 +55,21 @@ class Preset:
     budget: Budget = ""
 
 
-class _Presets(Mapping[str, Preset]):
-    """The providers of `presets.toml`, which is read when one is first needed: most commands need none."""
+UNKNOWN_SERVER: Final = Preset(form="ask")
+"""A server with OpenAI's API about which nothing is known before it is asked."""
 
-    def __getitem__(self, kind: str) -> Preset:
-        return _providers()[kind]
+SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))
+"""The content of `presets.toml`: `as_of`, `providers` and `pools`."""
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_providers())
-
-    def __len__(self) -> int:
-        return len(_providers())
-
-
-PRESETS: Final[Mapping[str, Preset]] = _Presets()
+PRESETS: Final[Mapping[str, Preset]] = {
+    kind: Preset(**(values | {"keys": tuple(values.get("keys", ()))})) for kind, values in SHIPPED["providers"].items()
+}
 """Every kind of worker that is a remote model, by name."""
-
-
-@cache
-def shipped() -> Mapping[str, Any]:
-    """The content of `presets.toml`: `as_of`, `providers` and `pools`."""
-    return tomllib.loads(DATA.read_text(encoding="utf-8"))
-
-
-@cache
-def _providers() -> dict[str, Preset]:
-    listed = shipped()["providers"]
-    return {kind: Preset(**(values | {"keys": tuple(values.get("keys", ()))})) for kind, values in listed.items()}
 
 
 def as_of() -> str:
     """The day on which models and addresses were collected: YYYY-MM-DD."""
-    return str(shipped()["as_of"])
+    return str(SHIPPED["as_of"])
 
 
 def base_url_of(worker: Worker) -> str:
@@ -171,11 +154,14 @@ def is_loopback(url: str) -> bool:
 
 
 def price_name(worker: Worker) -> str:
-    """The name of a worker's model in litellm's price table, empty if it has no row of its own."""
+    """The name of a worker's model in litellm's price table, empty if it has no row of its own.
+
+    An address other than the provider's own has prices of its own.
+    """
     preset = PRESETS.get(worker.kind)
     if preset is None or worker.kind in ("openai-compatible", "openrouter") or preset.local:
         return ""
-    return preset.prices + model_of(worker)
+    return preset.prices + model_of(worker) if is_own_address(worker) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +196,7 @@ class ShippedPool:
 def shipped_pools() -> Mapping[str, ShippedPool]:
     """Every pool that ships with this tool, by name."""
     pools = {}
-    for name, pool in shipped()["pools"].items():
+    for name, pool in SHIPPED["pools"].items():
         workers = []
         for line in pool["workers"]:
             named = {key: line[key] for key in ("name", "replaces", "source") if key in line}

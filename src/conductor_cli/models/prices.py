@@ -21,7 +21,7 @@ from typing import Any, Final, TypeGuard
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MILLION, Price
-from conductor_cli.models.presets import PRESETS, is_own_address, price_name
+from conductor_cli.models.presets import price_name
 
 SOURCE: Final = "model_prices_and_context_window_backup.json"
 """The table's name inside litellm."""
@@ -71,19 +71,14 @@ class PriceTable:
 
 def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
     """The same workers, those without a price of their own with that of the table; and what is wrong with the table."""
-    if not any(worker.price is None and _table_name(worker) for worker in workers):
+    if not any(worker.price is None and price_name(worker) for worker in workers):
         return tuple(workers), ""
     table = load_prices()
     priced = (
-        worker if worker.price is not None else replace(worker, price=table.find(_table_name(worker)))
+        worker if worker.price is not None else replace(worker, price=table.find(price_name(worker)))
         for worker in workers
     )
     return tuple(priced), table.problem
-
-
-def _table_name(worker: Worker) -> str:
-    """A worker's exact name in the table. An address other than the provider's own has prices of its own."""
-    return price_name(worker) if worker.kind in PRESETS and is_own_address(worker) else ""
 
 
 @cache
@@ -119,29 +114,18 @@ def _answers_questions(row: object) -> TypeGuard[Mapping[str, Any]]:
 
 def price_of(row: Mapping[str, Any]) -> Price | None:
     """The price in one row of litellm's table; None if it says none, or only 0, which there means unknown."""
-    tiers = row.get("tiered_pricing")
-    if isinstance(tiers, list):
-        steps = [(_tier_begin(tier), _amounts(tier)) for tier in tiers if isinstance(tier, Mapping)]
-    else:
-        base = _amounts(row)
-        steps = [(0, base)]
-        for key in row:
-            if found := _ABOVE.fullmatch(key):
-                begin = int(found[1]) * (1000 if found[2] else 1)
-                steps.append((begin, base | _amounts(row, f"_above_{found[1]}{found[2]}_tokens")))
+    base = _amounts(row)
+    steps = [(0, base)]
+    for key in row:
+        if found := _ABOVE.fullmatch(key):
+            begin = int(found[1]) * (1000 if found[2] else 1)
+            steps.append((begin, base | _amounts(row, f"_above_{found[1]}{found[2]}_tokens")))
     steps.sort(key=lambda step: step[0])
-    # Without a price for short prompts, or with half of one at any length, a call could be counted as too cheap.
-    if not steps or steps[0][0] != 0 or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
+    # With half of a price at any length, or with tiers in another form, a call could be counted as too cheap.
+    if "tiered_pricing" in row or not all({"input", "output"} <= amounts.keys() for _, amounts in steps):
         return None
     longer = tuple(Price(above=begin, **amounts) for begin, amounts in steps[1:])
-    return Price(longer=longer, **steps[0][1])
-
-
-def _tier_begin(tier: Mapping[str, Any]) -> int:
-    """The tokens read above which a tier's prices hold; -1 for what is not a tier."""
-    span = tier.get("range")
-    first = span[0] if isinstance(span, list) and span else -1
-    return int(first) if isinstance(first, int | float) and 0 <= first < 1 << 40 else -1
+    return Price(longer=longer, **base)
 
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:

@@ -12,10 +12,9 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.redact import StreamRedactor
+from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
@@ -31,36 +30,41 @@ MOST_TOKENS: Final = 10**12
 """A larger count is not believed: stored sums and limits must not overflow because of one server."""
 
 ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
+"""The notice about such a server."""
 
 CostSource = Literal["stated", "unknown"]
 """Whether a call costs what the provider states with it, or is computed from the worker's price."""
 
 
 class ReplyDecoder:
-    """What has arrived of one reply."""
+    """What has arrived of one reply.
 
-    def __init__(self, request: Request, cost: CostSource = "unknown") -> None:
+    `secrets` are redacted from it: a server may repeat the key that it was sent. `replied` is whether anything that
+    looks like a reply has arrived, `estimated` whether the tokens of the last chunk were not counted by the server.
+    """
+
+    def __init__(self, request: Request, secrets: Secrets, cost: CostSource = "unknown") -> None:
         self.finish: Finish | None = None
+        self.replied = False
         self.estimated = False
         self._asked = sum(len(message.content) for message in request.messages)
-        self._usage: Usage | None = None
-        self._kind = cost
-        self._cost: Decimal | None = None
+        self._usage = Usage(calls=1)
+        self._states_cost = cost == "stated"
         self._said = self._thought = 0
         self._blank = True
         self._refused = False
         self._splitter = ThinkingSplitter()
-        self._texts, self._thoughts = StreamRedactor(KNOWN_SECRETS), StreamRedactor(KNOWN_SECRETS)
+        self._texts, self._thoughts = StreamRedactor(secrets), StreamRedactor(secrets)
 
     def frame(self, frame: Mapping[str, Any]) -> Chunk | None:
         """What one frame of a stream, or a whole JSON answer, adds."""
         if isinstance(usage := frame.get("usage"), Mapping):
-            self._usage = usage_of(usage)
-            self._cost = stated_cost(usage) if self._kind == "stated" else self._cost
+            self._usage = replace(usage_of(usage), cost=stated_cost(usage) if self._states_cost else None)
         choices = frame.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, Mapping):
             return None
+        self.replied = True
         if reason := choice.get("finish_reason"):
             self.finish = FINISHES.get(str(reason).lower(), "other")
         delta = choice.get("delta") or choice.get("message")
@@ -81,17 +85,13 @@ class ReplyDecoder:
         if rest := self._counted_chunk(self._texts.close(), self._thoughts.close()):
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
+        usage = self._counted()
         if finish == "stop" and self._blank:
-            raise ModelError(
-                "empty_answer",
-                "the model ended without a word",
-                hint="ask again, or ask another worker",
-                usage=self._counted(),
-            )
-        yield Chunk(usage=self._counted(), finish=finish)
+            hint = "ask again, or ask another worker"
+            raise ModelError("empty_answer", "the model ended without a word", hint=hint, usage=usage)
+        yield Chunk(usage=usage, finish=finish)
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
-        """The text without keys: a server may repeat the key that it was sent."""
         return self._counted_chunk(self._texts.feed(text), self._thoughts.feed(thinking))
 
     def _counted_chunk(self, text: str, thinking: str) -> Chunk | None:
@@ -103,7 +103,8 @@ class ReplyDecoder:
         return Chunk(text=text, thinking=thinking)
 
     def _counted(self) -> Usage:
-        usage = self._usage or Usage(calls=1)
+        """The tokens as the server counted them; those that it did not count are estimated."""
+        usage = self._usage
         if self._asked and not usage.tokens_in:
             usage = replace(usage, tokens_in=tokens(self._asked))
             self.estimated = True
@@ -111,7 +112,7 @@ class ReplyDecoder:
             thought = tokens(self._thought)
             usage = replace(usage, tokens_out=tokens(self._said) + thought, tokens_reasoning=thought)
             self.estimated = True
-        return replace(usage, cost=self._cost)
+        return usage
 
 
 def tokens(characters: int) -> int:

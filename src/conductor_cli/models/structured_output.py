@@ -1,13 +1,12 @@
 """How each server with OpenAI's API is told to hold a reply to a grammar or a schema. Pure.
 
 All take one field beside the messages, whose name and content differ. This is from the sources of llama.cpp
-(`tools/server`), vLLM (`entrypoints/openai`), SGLang (`srt/entrypoints/openai`), llama-cpp-python 0.3.36 and xgrammar
-0.1.25 to 0.2.8, which vLLM and SGLang read a grammar with.
+(`tools/server`), vLLM (`entrypoints/openai`), SGLang (`srt/entrypoints/openai`) and llama-cpp-python 0.3.36. vLLM and
+SGLang read a grammar with xgrammar, which understands all of ours since version 0.1.32.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -39,11 +38,6 @@ OWNERS: Final[dict[str, Form]] = {
 
 SCHEMA_OWNERS: Final = frozenset({"library", "organization_owner"})
 """The owners of models whose servers are known to enforce a schema: Ollama and LM Studio."""
-
-_POINT: Final = r"\\(?:x([0-9A-F]{2})|U([0-9A-F]{8}))"
-_RANGE: Final = re.compile(f"{_POINT}-{_POINT}")
-_CLASS: Final = re.compile(rf"\[(?:{_POINT}-{_POINT})+\]")
-_LAST: Final = 0x10FFFF
 
 
 def form_of(listed: object, model: str) -> Form:
@@ -89,14 +83,10 @@ def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> 
     fields: dict[str, Any] = {}
     if request.schema:
         fields["response_format"] = response_format(request.schema)
-    if request.grammar and form == "grammar":
+    if request.grammar and form in ("grammar", "ebnf"):
         fields[form] = request.grammar
-    elif request.grammar and form == "ebnf":
-        fields[form] = for_xgrammar(request.grammar)
-    elif request.choices and form == "structured_outputs":
-        fields[form] = {"choice": list(request.choices)}
-    elif request.grammar and form == "structured_outputs":
-        fields[form] = {"grammar": for_xgrammar(request.grammar)}
+    elif form == "structured_outputs" and (request.choices or request.grammar):
+        fields[form] = {"choice": list(request.choices)} if request.choices else {"grammar": request.grammar}
     name = next((name for name in (form, "response_format") if name in fields and name not in dropped), None)
     # llama-server applies the grammar from the first token, also to thinking; so templates are told to leave it out.
     unthinking = {"chat_template_kwargs": {"enable_thinking": False}} if name == "grammar" else {}
@@ -108,15 +98,6 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
 
 
-def for_xgrammar(grammar: str) -> str:
-    """The same GBNF with each class of nearly all characters written as the ASCII characters that it excludes.
-
-    xgrammar before 0.1.32 matches no character beyond ASCII by a range, and fails on a class that excludes one:
-    without this a plan could hold no é. What is lost: a class that excludes characters beyond ASCII now admits them.
-    """
-    return _CLASS.sub(_excluding, grammar)
-
-
 def _entries(listed: object) -> list[Mapping[str, Any]]:
     data = listed.get("data") if isinstance(listed, Mapping) else None
     return [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
@@ -126,20 +107,3 @@ def _owner(listed: object, model: str) -> str:
     entries = _entries(listed)
     named = [entry for entry in entries if entry.get("id") == model]
     return str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
-
-
-def _excluding(found: re.Match[str]) -> str:
-    """A class of nearly all characters, written as those that it excludes; any other class stays as it is."""
-    ranges = [(_point(part, 1), _point(part, 3)) for part in _RANGE.finditer(found[0])]
-    if ranges[-1][1] != _LAST:
-        return found[0]
-    gaps, begin = [], 0
-    for first, last in ranges:
-        if begin < min(first, 0x80):  # ASCII only
-            gaps.append(f"\\x{begin:02X}-\\x{min(first - 1, 0x7F):02X}")
-        begin = last + 1
-    return f"[^{''.join(gaps)}]"
-
-
-def _point(found: re.Match[str], group: int) -> int:
-    return int(found[group] or found[group + 1], 16)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import HttpResponse, host_of
 from conductor_cli.models.weights.hub import REDIRECTS, Download, HubRefusal, follow_redirect, open_answer
@@ -140,7 +141,8 @@ class _Transfer:
             with suppress(TimeoutError, ModelError):  # the status says enough
                 async with asyncio.timeout(self._policy.stall):
                     body = (await answer.piece())[:4096]
-            return HubRefusal(host, answer.status, answer.headers, clean_excerpt(body, (self._download.hub.token,)))
+            words = clean_excerpt(body, Secrets(self._download.hub.token))
+            return HubRefusal(host, answer.status, answer.headers, words)
         first, size = _content_range(answer)
         expected = remote.size or size
         if size and size != expected:

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt, retry_after
 from conductor_cli.models.http import HttpClient, HttpResponse, host_of
 from conductor_cli.models.weights.cache import hub_settings_directory, is_switched_on, parse_etag
@@ -153,7 +154,7 @@ async def _collect_headers(hub: Hub, url: str, seconds: float) -> dict[str, str]
             status, headers = answer.status, answer.headers
         if status >= 400:
             raise HubRefusal(
-                host_of(url), status, headers, clean_excerpt(headers.get("x-error-message", ""), (hub.token,))
+                host_of(url), status, headers, clean_excerpt(headers.get("x-error-message", ""), Secrets(hub.token))
             )
         # For large files the `x-linked-…` headers describe the file, the plain ones only the redirect.
         keep = ("x-repo-commit", "x-linked-etag", "x-linked-size", "etag")
@@ -196,7 +197,7 @@ async def open_answer(  # noqa: PLR0913 - the parts of a request
     # A redirect to another host, such as a storage provider, must not receive the token.
     trusted = hub.token and _origin(url) == _origin(hub.endpoint)
     login = {"authorization": f"Bearer {hub.token}"} if trusted else {}
-    server = HttpClient(f"{parts.scheme}://{parts.netloc}", headers=login, secrets=(hub.token,))
+    server = HttpClient(f"{parts.scheme}://{parts.netloc}", headers=login, secrets=Secrets(hub.token))
     try:
         path = parts._replace(scheme="", netloc="", fragment="").geturl()
         async with server.open(method, path, headers=headers, seconds=seconds, limit=limit, every=True) as answer:

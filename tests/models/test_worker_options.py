@@ -12,7 +12,8 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.catalog import check_options, open_model
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.worker_options import check_options
 from tests.servers import (
     LITELLM_IGNORES,
     Script,
@@ -177,14 +178,6 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
         ("openai", {"thinking_budget": 100}, "the kind 'openai' has no thinking_budget"),
         ("gemini", {"thinking_budget": -1}, "thinking_budget is -1"),
         ("gemini", {"thinking_budget": 100, "reasoning_effort": "low"}, "exclude each other"),
-        ("anthropic", {"thinking_budget": 100, "max_tokens": 4096}, "thinking_budget is 100"),
-        ("anthropic", {"thinking_budget": 4096, "max_tokens": 4096}, "which it is part of, is 4096"),
-        ("anthropic", {"thinking_budget": 4096}, "which it is part of, is not set"),
-        (
-            "anthropic", {"thinking_budget": 2048, "max_tokens": 4096, "temperature": 0.2},
-            "temperature is 0.2, and with thinking",
-        ),
-        ("anthropic", {"reasoning_effort": "high", "temperature": 0}, "temperature is 0, and with thinking"),
     ],
 )  # fmt: skip
 def test_what_cannot_stand_is_reported_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
@@ -192,16 +185,3 @@ def test_what_cannot_stand_is_reported_before_any_call(kind: str, options: dict[
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         check_options(Worker(name="w", kind=kind, model="m", options=options))
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"thinking_budget": 0, "temperature": 0.2},
-        {"reasoning_effort": "none", "temperature": 0.2},
-        {"thinking_budget": 1024, "max_tokens": 1025, "temperature": 1},
-    ],
-)
-def test_what_anthropic_takes_is_let_through(options: dict[str, Any]) -> None:
-    """Without thinking any temperature may stand, and beside it 1."""
-    check_options(Worker(name="w", kind="anthropic", model="m", options=options))

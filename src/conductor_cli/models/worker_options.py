@@ -1,0 +1,155 @@
+"""A worker's options: which are valid, and the form that each API wants. Pure.
+
+A setting for sampling or thinking is never silently left out: if a server refuses one the call fails, and the error
+names the setting. What only some models of a provider refuse is left to the provider to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from conductor_cli.core.chat import Request
+from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.presets import PRESETS, Budget
+
+REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
+    "base_url": (str,),
+    "key_env": (str,),
+    "temperature": (int, float),
+    "max_tokens": (int,),
+    "top_p": (int, float),
+    "reasoning_effort": (str,),
+    "thinking_budget": (int,),
+    "headers": (Mapping,),
+    "ca_file": (str,),
+    "context": (int,),
+}
+"""The options of a worker at a provider, and their types."""
+
+LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
+    "context": (int,),
+    "threads": (int,),
+    "gpu_layers": (int, str),
+    "seed": (int,),
+    "repack": (bool,),
+    "mmap": (bool,),
+    "adapter": (str,),
+    "cache": (str,),
+    "temperature": (int, float),
+    "max_tokens": (int,),
+}
+"""The options of a worker in a GGUF file, and their types."""
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false", Mapping: "a table",
+}  # fmt: skip
+
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
+"""Valid reasoning efforts. Which of them a model accepts only its provider knows."""
+
+_PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
+"""The settings that are sent under their own name."""
+
+_BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
+    "google": lambda tokens: {"extra_body": {"google": {"thinking_config": {"thinking_budget": tokens}}}},
+    "anthropic": lambda tokens: {
+        "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
+    },
+    "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
+}
+"""A thinking budget in the body of a request: ai.google.dev/gemini-api/docs/openai, litellm's `thinking`,
+openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
+
+
+class OptionError(ConfigError):
+    """An invalid option of a worker; `option` is its name, or `kind`."""
+
+    def __init__(self, worker: Worker, option: str, message: str, hint: str) -> None:
+        super().__init__(f"worker {worker.name!r}: {message}", hint=hint)
+        self.option = option
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of worker that a user may name."""
+    return (*PRESETS, "llama")
+
+
+def unknown_kind(worker: Worker) -> OptionError:
+    """The error for a worker of no known kind."""
+    return OptionError(worker, "kind", f"unknown kind {worker.kind!r}", f"known: {', '.join(kinds())}")
+
+
+def check_options(worker: Worker) -> None:
+    """Check that a worker's kind exists, and that its options are known, valid and fit together. Raises `OptionError`.
+
+    The options of the kinds `self` and `scripted` are checked by those that read them.
+    """
+    if worker.kind in ("self", "scripted"):
+        return
+    if worker.kind not in kinds():
+        raise unknown_kind(worker)
+    known = LOCAL_OPTIONS if worker.kind == "llama" else REMOTE_OPTIONS
+    for name, value in worker.options.items():
+        if name not in known:
+            message = f"the kind {worker.kind!r} has no option {name!r}"
+            raise OptionError(worker, name, message, f"known: {', '.join(known)}")
+        # In Python a bool is also an int.
+        fits = isinstance(value, known[name]) and (bool in known[name] or not isinstance(value, bool))
+        if value is not None and not fits:
+            message = f"{name} is {value!r:.60}; expected {_TYPE_NAMES[known[name][-1]]}"
+            raise OptionError(worker, name, message, "conductor config path names the files")
+    for name, message, hint in _invalid_settings(worker) if worker.kind in PRESETS else ():
+        raise OptionError(worker, name, message, hint)
+
+
+def _invalid_settings(worker: Worker) -> Iterator[tuple[str, str, str]]:
+    """The settings for sampling and thinking that are invalid: name, what is wrong with it, and what is allowed."""
+    option = worker.options.get
+    effort, top_p, budget = option("reasoning_effort"), option("top_p"), option("thinking_budget")
+    if effort is not None and effort not in EFFORTS:
+        yield "reasoning_effort", f"reasoning_effort is {effort!r:.40}", f"one of {', '.join(EFFORTS)}"
+    if top_p is not None and not 0 < top_p <= 1:
+        yield "top_p", f"top_p is {top_p}", "a number above 0, at most 1"
+    if budget is not None and budget < 0:
+        yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
+    if budget is not None and effort is not None:
+        yield "thinking_budget", "thinking_budget and reasoning_effort exclude each other", "leave one out"
+    if budget is not None and not PRESETS[worker.kind].budget:
+        yield "thinking_budget", f"the kind {worker.kind!r} has no thinking_budget", "use reasoning_effort instead"
+
+
+def request_body(
+    request: Request, options: Mapping[str, Any], budget: Budget, max_tokens_field: str = "max_tokens"
+) -> dict[str, Any]:
+    """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
+    limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
+    tokens = options.get("thinking_budget")
+    return {
+        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        max_tokens_field: min(limits, default=None),
+        "temperature": options.get("temperature") if request.temperature is None else request.temperature,
+        "seed": request.seed,
+        "stop": list(request.stop) or None,
+        "reasoning_effort": options.get("reasoning_effort"),
+        "top_p": options.get("top_p"),
+        **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
+    }
+
+
+def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """The worker's own setting that a field of a body carries; empty if the value is not the worker's."""
+    if field in ("extra_body", "thinking", "reasoning"):
+        return "thinking_budget" if options.get("thinking_budget") is not None else ""
+    own = options.get(field)
+    return field if field in _PLAIN_OPTIONS and own is not None and body.get(field) == own else ""
+
+
+def rejected_setting(model: str, setting: str, value: object, why: str) -> ModelError:
+    """The error for a model that refuses a setting of its worker; `why` is in the provider's own words."""
+    hint = f"change it, or remove it: conductor workers add … --unset {setting}"
+    message = f"{model} does not accept {setting} = {value}{f': {why}' if why else ''}"
+    return ModelError("refused", message, hint=hint)
