@@ -219,17 +219,18 @@ def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp
     assert (tmp_path / "README.md").read_text() == "# Mine"
 
 
-def test_an_interrupted_demo_calibration_can_be_resumed(
+def test_an_interrupted_demo_calibration_is_continued(
     two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eval --resume last continues it with the demo workers."""
+    """By the same command."""
     rehearsed(two_workers, tmp_path, monkeypatch)
     (outcomes,) = (two_workers.home / "state/conductor-llm/evals").glob("*/outcomes.jsonl")
     whole = outcomes.read_text()
     outcomes.write_text(whole[: whole.rindex("\n")])
-    done = two_workers.inside("eval", "--resume", "last", "--json")
-    assert done.code == 0, done.err
-    assert "11 of 12 runs are done" in done.err
+    again = rehearsed(two_workers, tmp_path, monkeypatch)
+    done = two_workers.inside("eval", "--show", "last", "--json")
+    assert (again.code, done.code) == (0, 0), again.err
+    assert "11 of 12 runs are done" in again.err
     assert [system["name"] for system in done.json["systems"]] == ["alone:letters", "alone:facts"]
     assert sum(system["n"] for system in done.json["systems"]) == 12
 

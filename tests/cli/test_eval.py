@@ -95,21 +95,11 @@ def test_the_table_in_a_pipe_has_every_column(two_workers: Stage, cases: Path) -
     assert "\x1b" not in done.out
 
 
-def test_without_a_conductor_model_its_systems_are_left_out(two_workers: Stage, cases: Path) -> None:
-    """A note says so and how to choose a model; the other systems run."""
-    done = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2")
-    assert done.code == 0, done.err
-    assert not any(name.startswith("conductor") for name in by_name(done.json))
-    assert {"alone:alpha", "moa", "reflection", "vote"} <= set(by_name(done.json))
-    (line,) = [line for line in done.json["notes"] if "no conductor model is chosen" in line]
-    assert "conductor-mini, conductor, " in line
-    assert "conductor model use" in line
-
-
-def test_only_conductor_systems_without_a_model_are_an_error(two_workers: Stage, cases: Path) -> None:
-    """Exit code 5, as in any command that needs the model."""
-    done = two_workers.inside("eval", cases, "--systems", "conductor", "--yes")
-    assert (done.code, done.out) == (5, "")
+@pytest.mark.parametrize("systems", ["all", "alone,conductor"])
+def test_a_system_that_plans_needs_a_conductor_model(two_workers: Stage, cases: Path, systems: str) -> None:
+    """Exit code 5, as in any command that needs the model; the other systems run without."""
+    done = two_workers.inside("eval", cases, "--systems", systems, "--yes")
+    assert (done.code, done.out, posts(two_workers)) == (5, "", 0)
     explained(done)
 
 
@@ -188,14 +178,14 @@ def test_ctrl_c_at_the_prompt_ends_the_command(two_workers: Stage, cases: Path) 
     assert "Traceback" not in str(child.before)
 
 
-def test_a_missing_key_of_the_conductor_model_leaves_other_systems_running(two_workers: Stage, cases: Path) -> None:
-    """A note names the key; systems that need no conductor model do not look for it."""
+def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage, cases: Path) -> None:
+    """A missing key is an error for them alone."""
     two_workers.configure(conductor="openai/gpt")
     done = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2")
-    assert done.code == 0, done.err
-    assert any("OPENAI_API_KEY" in line for line in done.json["notes"])
-    alone = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone")
-    assert (alone.code, alone.json["conductor"]) == (0, None)
+    assert done.code == 4
+    assert "OPENAI_API_KEY" in done.err
+    workers = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone")
+    assert (workers.code, workers.json["conductor"]) == (0, None)
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -203,7 +193,7 @@ def test_the_table_fits_the_terminal(two_workers: Stage, cases: Path, width: int
     """On a narrow terminal each system is a block of lines."""
     two_workers.inside("eval", cases, "--systems", "alone,vote,moa", "--yes")
     child = pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], "--color", "never", "--quiet", "eval", "--resume", "last"],
+        COMMAND[0], [*COMMAND[1:], "--color", "never", "--quiet", "eval", "--show", "last"],
         env=two_workers.environ({"TERM": "xterm", "COLUMNS": str(width)}), timeout=30, encoding="utf-8",
         dimensions=(40, width),
     )  # fmt: skip
@@ -269,25 +259,15 @@ def test_a_killed_evaluation_is_continued_by_the_same_command(two_workers: Stage
 def test_a_stopped_evaluation_prints_how_to_continue(
     two_workers: Stage, cases: Path, by: signal.Signals, code: int
 ) -> None:
-    """Ctrl-C and SIGTERM keep finished runs, and the printed command continues."""
+    """Ctrl-C and SIGTERM keep finished runs, and the same command continues."""
     done = cut_off(two_workers, cases, by=by)
     assert (done.code, done.out) == (code, "")
-    line = next(line for line in done.err.splitlines() if "continue: " in line)
+    assert "of 12 runs are stored; the same command continues" in done.err
     before = posts(two_workers)
-    again = two_workers.inside(*line.partition("continue: conductor ")[2].split(), "--yes", "--json")
+    again = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
     assert again.code == 0, again.err
     assert by_name(again.json)["alone:beta"]["n"] == 6
     assert posts(two_workers) - before < 12 - 4
-
-
-def test_a_finished_evaluation_is_shown_again_without_a_call(two_workers: Stage, cases: Path) -> None:
-    """--resume and --show make no calls and need no confirmation."""
-    two_workers.inside("eval", cases, "--systems", "alone", "--yes")
-    before = posts(two_workers)
-    resumed = two_workers.inside("eval", "--resume", "last", "--json")
-    shown = two_workers.inside("eval", "--show", "last", "--json")
-    assert (resumed.code, shown.code, posts(two_workers)) == (0, 0, before)
-    assert resumed.json == shown.json
 
 
 def test_an_interrupted_evaluation_can_be_shown(two_workers: Stage, cases: Path) -> None:
@@ -300,54 +280,42 @@ def test_an_interrupted_evaluation_can_be_shown(two_workers: Stage, cases: Path)
     assert posts(two_workers) == before
 
 
-def test_a_finished_evaluation_is_shown_without_its_models(two_workers: Stage, cases: Path) -> None:
-    """--resume works although workers and settings have changed."""
-    first = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
-    two_workers.configure(workers=("gamma",), conductor="none/such")
-    again = two_workers.inside("eval", "--resume", "last", "--json")
-    assert again.code == 0, again.err
-    assert again.json == first.json
-
-
-def test_resume_and_show_print_the_same_report(two_workers: Stage, cases: Path) -> None:
-    """With the notes of the original evaluation."""
+def test_a_stored_evaluation_is_shown_without_its_models(two_workers: Stage, cases: Path) -> None:
+    """With the notes of then, although workers and settings have changed; no call is made."""
     with two_workers.config.open("a") as file:
-        file.write("[workers.beta.card.strengths]\nsums = 0.5\n[workers.gone.card.strengths]\nsums = 1\n")
         file.write('[workers.gone]\nkind = "openai"\nmodel = "m"\n')
     first = two_workers.inside("eval", cases, "--systems", "alone,moa", "--yes", "--json")
     assert first.code == 0, first.err
     assert any("alone:gone" in line for line in first.json["notes"])
-    assert two_workers.inside("eval", "--show", "last", "--json").json == first.json
-    assert two_workers.inside("eval", "--resume", "last", "--json").json == first.json
+    two_workers.configure(workers=("gamma",), conductor="none/such")
+    before = posts(two_workers)
+    for name in ("last", first.json["id"]):
+        again = two_workers.inside("eval", "--show", name, "--json")
+        assert again.code == 0, again.err
+        assert again.json == first.json
+    assert posts(two_workers) == before
 
 
-@pytest.mark.parametrize("which", ["--resume", "--show"])
-@pytest.mark.parametrize("more", [("--systems", "moa"), ("--workers", "alpha"), ("--seed", "0"), ("--n", "2")])
-def test_options_without_effect_are_an_error(
-    two_workers: Stage, cases: Path, which: str, more: tuple[str, str]
-) -> None:
-    """--resume and --show use an evaluation as it was started: exit code 2."""
-    two_workers.inside("eval", cases, "--systems", "alone", "--yes")
-    done = two_workers.inside("eval", which, "last", *more)
-    assert (done.code, done.out) == (2, "")
-    assert f"{more[0]} has no effect" in done.err
-    explained(done)
-
-
-def test_an_evaluation_cannot_be_continued_with_other_workers(two_workers: Stage, cases: Path) -> None:
-    """Exit code 2."""
+@pytest.mark.parametrize("change", ["worker", "seed", "limits"])
+def test_a_changed_evaluation_is_not_continued(two_workers: Stage, cases: Path, change: str) -> None:
+    """A new one starts if anything that results depend on has changed."""
     two_workers.models["beta"] = refuses(400, "no")
     two_workers.inside("eval", cases, "--systems", "alone", "--yes")
-    two_workers.config.write_text(two_workers.config.read_text().replace('model = "beta"', 'model = "gamma"'))
-    done = two_workers.inside("eval", "--resume", "last", "--yes")
-    assert done.code == 2
-    assert "other workers or cards" in done.err
-    explained(done)
+    old, new = {
+        "worker": ('model = "beta"', 'model = "gamma"'), "limits": ("attempts = 1", "attempts = 1\nsteps = 3"),
+        "seed": ("", ""),
+    }[change]  # fmt: skip
+    two_workers.config.write_text(two_workers.config.read_text().replace(old, new, 1))
+    seed = "1" if change == "seed" else "0"
+    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--seed", seed)
+    assert done.code == 0, done.err
+    assert "continuing" not in done.err
+    assert len(two_workers.inside("eval", "--list", "--json").json) == 2
 
 
 @pytest.mark.parametrize("change", ["conductor", "profile", "timeouts"])
-def test_an_evaluation_cannot_be_continued_with_another_conductor(stage: Stage, cases: Path, change: str) -> None:
-    """Another address, profile or timeout makes another conductor: exit code 2."""
+def test_an_evaluation_with_another_conductor_is_not_continued(stage: Stage, cases: Path, change: str) -> None:
+    """Another address, profile or timeout makes another conductor."""
     changed = {
         "conductor": ("http://127.0.0.1", "http://localhost", 1),
         "profile": ("[conductor]", '[conductor]\nprofile = "published"', 1),
@@ -356,21 +324,20 @@ def test_an_evaluation_cannot_be_continued_with_another_conductor(stage: Stage, 
     stage.models["beta"] = refuses(400, "no")
     stage.inside("eval", cases, "--systems", "conductor,alone:beta", "--yes")
     stage.config.write_text(stage.config.read_text().replace(*changed))
-    done = stage.inside("eval", "--resume", "last", "--yes")
-    assert done.code == 2
-    assert f"was started with other {change}" in done.err
-    explained(done)
+    done = stage.inside("eval", cases, "--systems", "conductor,alone:beta", "--yes")
+    assert "continuing" not in done.err
+    assert len(stage.inside("eval", "--list", "--json").json) == 2
 
 
 def test_failed_cases_are_counted_separately_and_retried(two_workers: Stage, cases: Path) -> None:
-    """They are in no share, and --resume repeats them."""
+    """They are in no share, and the same command repeats them."""
     two_workers.models["beta"] = refuses(400, "no")
     done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
     assert done.code == 0, done.err
     beta = by_name(done.json)["alone:beta"]
     assert (beta["failed"], beta["n"], beta["accuracy"]) == (6, 0, None)
     two_workers.models["beta"] = knows(4, 5)
-    again = two_workers.inside("eval", "--resume", "last", "--yes", "--json")
+    again = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
     beta = by_name(again.json)["alone:beta"]
     assert (beta["failed"], beta["n"], beta["right"]) == (0, 6, 2)
 
@@ -404,11 +371,10 @@ def test_continuing_with_an_exhausted_budget_makes_no_calls(two_workers: Stage, 
     first = two_workers.inside("eval", cases, "--systems", "alone", *arguments)
     before = posts(two_workers)
     assert (first.code, before) == (6, 3), "0.024 each"
-    for again in (("--resume", "last"), (cases, "--systems", "alone")):
-        done = two_workers.inside("eval", *again, *arguments)
-        assert (done.code, posts(two_workers)) == (6, before)
-        assert "the limit of $0.0600 is reached: 3 of 12 runs cost $0.0720" in done.err
-        assert done.json == first.json
+    done = two_workers.inside("eval", cases, "--systems", "alone", *arguments)
+    assert (done.code, posts(two_workers)) == (6, before)
+    assert "the limit of $0.0600 is reached: 3 of 12 runs cost $0.0720" in done.err
+    assert done.json == first.json
 
 
 def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage, cases: Path) -> None:
@@ -419,7 +385,7 @@ def test_an_exhausted_limit_of_the_day_stops_every_evaluation(two_workers: Stage
     first = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--json")
     before = posts(two_workers)
     assert (first.code, before) == (6, 3), first.err
-    assert "continue tomorrow: conductor eval --resume 2" in first.err
+    assert "wait for tomorrow" in first.err
     other = two_workers.inside("eval", cases, "--systems", "best-worker", "--yes", "--json")
     assert (other.code, other.out, posts(two_workers)) == (6, "", before), other.err
     assert "0 of 6 runs cost $0.00" in other.err
@@ -567,13 +533,12 @@ def test_an_invalid_file_of_cases_is_reported_with_its_line(
     [
         (),
         ("nothing",),
-        ("rehearsal", "--resume", "last"),
-        ("--resume", "last", "--show", "last"),
-        ("--resume", "none"),
+        ("rehearsal", "--show", "last"),
+        ("--list", "--show", "last"),
         ("--show", "last"),
         ("basics", "--systems", "magic", "--yes"),
         ("basics", "--systems", ",", "--yes"),
-        ("basics", "--workers", "nobody", "--yes"),
+        ("basics", "--workers", "nobody", "--systems", "alone"),
         ("basics", "--n", "0"),
         ("basics", "--max-cost", "much"),
         ("basics", "--from", "riddles"),
@@ -590,7 +555,7 @@ def test_invalid_command_lines_have_exit_code_2(two_workers: Stage, arguments: t
 
 def test_a_pool_of_one_leaves_out_systems_that_need_two(two_workers: Stage, cases: Path) -> None:
     """A note gives the reason, and the rest runs."""
-    done = two_workers.inside("eval", cases, "--workers", "alpha", "--yes", "--json", "--n", "2")
+    done = two_workers.inside("eval", cases, "--workers", "alpha", "--systems", "alone,moa", "--yes", "--json")
     assert done.code == 0, done.err
     assert "alone:alpha" in by_name(done.json)
     assert "moa" not in by_name(done.json)
@@ -615,6 +580,6 @@ def test_the_rehearsal_set_runs_the_demo_workers(
 def test_missing_demo_models_are_an_error(two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 3, with a hint."""
     monkeypatch.setattr(rehearsal_workers, "model_path", lambda name: tmp_path / f"{name}.gguf")
-    done = two_workers.inside("eval", "rehearsal", "--n", "3")
+    done = two_workers.inside("eval", "rehearsal", "--n", "3", "--systems", "alone")
     assert done.code == 3
     explained(done)

@@ -92,7 +92,7 @@ def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fiel
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
         source="sums", hash=hash_cases(asked), case_count=len(asked), systems=ready, workers=by.pool.names,
-        identity={"systems": list(ready)}, **fields,
+        identity=list(ready), **fields,
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def make_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> tuple[Evaluation, tuple[System, ...]]:
     """A new evaluation, or the one that is there."""
-    systems = select_systems(names, by, cases=asked)
+    systems = select_systems(names if isinstance(names, str) else ",".join(names), by, cases=asked)
     if (directory / SPEC).exists():
         return Evaluation(directory), systems
     return Evaluation.create(directory, spec(systems, asked, by, **fields), asked), systems
@@ -110,7 +110,7 @@ def run_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> dict[tuple[str, str], Outcome]:
     """What became of each case under each system."""
-    run = {name: fields.pop(name) for name in ("parallel", "retry") if name in fields}
+    run = {name: fields.pop(name) for name in ("parallel",) if name in fields}
     stored, systems = make_evaluation(directory, by, asked, names, **fields)
     asyncio.run(run_all(stored, systems, by, **run))
     return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}

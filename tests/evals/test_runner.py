@@ -137,15 +137,14 @@ def test_known_outcomes_are_not_repeated(tmp_path: Path) -> None:
     assert {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()} == first
 
 
-def test_retry_repeats_failed_outcomes_only(tmp_path: Path) -> None:
+def test_only_failed_outcomes_are_repeated(tmp_path: Path) -> None:
     """The newer outcome counts."""
     asked = cases(2)
     broken: dict[str, Model] = {"ann": ScriptedModel([[ModelError("overloaded", "503")]]), "bob": worker_model("bob")}
     first = run_evaluation(tmp_path / "e", conductor(broken), asked, ["alone"])
     assert [outcome.verdict for outcome in first.values()].count("failed") == 2
     mended = {"ann": worker_model("ann", 1.0), "bob": worker_model("bob")}
-    assert run_evaluation(tmp_path / "e", conductor(mended), asked, ["alone"]) == first
-    second = run_evaluation(tmp_path / "e", conductor(mended), asked, ["alone"], retry=True)
+    second = run_evaluation(tmp_path / "e", conductor(mended), asked, ["alone"])
     assert [outcome.verdict for (system, _), outcome in second.items() if system == "alone:ann"] == ["right", "right"]
     assert mended["bob"].requests == []
 
@@ -290,24 +289,20 @@ def test_replies_that_cannot_be_stored_end_the_evaluation(tmp_path: Path, monkey
     monkeypatch.setattr(AppendLog, "append", refusing)
     with pytest.raises(UsageError, match=r"cannot write .*calls\.jsonl: No space left") as error:
         run_evaluation(tmp_path / "e", conductor(), cases(9), ["alone:ann"], parallel=1)
-    assert "resume" in error.value.hint
+    assert "the same command continues" in error.value.hint
     assert 1 <= len(Evaluation(tmp_path / "e").outcomes()) < 9
 
 
 def test_a_pool_of_one_worker_can_be_evaluated(tmp_path: Path) -> None:
     """Systems that choose or combine workers are left out with the reason."""
-    by = conductor({"ann": worker_model("ann")}, model=None)
+    by = conductor({"ann": worker_model("ann")})
     stored, systems = make_evaluation(tmp_path / "e", by, cases(2))
     missing = {system.name: system.missing for system in systems if system.missing}
-    assert missing == {
-        **dict.fromkeys(("keyword", "moa"), "needs at least two workers"),
-        **dict.fromkeys(
-            ("conductor-mini", "conductor", "conductor-ultra", "conductor-ultra"), "there is no conductor model"
-        ),
-    }
+    assert missing == dict.fromkeys(("keyword", "moa"), "needs at least two workers")
     asyncio.run(run_all(stored, systems, by))
     assert {outcome.system for outcome in stored.outcomes()} == {
-        "alone:ann", "best-worker", "reflection", "vote", "best-routing",
+        "alone:ann", "best-worker", "reflection", "vote", "best-routing", "conductor-mini", "conductor",
+        "conductor-ultra",
     }  # fmt: skip
 
 

@@ -33,10 +33,10 @@ def test_every_system_can_be_selected_by_name() -> None:
 
 
 def test_systems_are_selected_in_order_and_once() -> None:
-    """From a list, or from names with commas between them."""
+    """Spaces around a name do not matter."""
     by = conductor()
     assert [s.name for s in select_systems("moa, best-worker,moa", by)] == ["moa", "best-worker"]
-    assert [s.name for s in select_systems(["alone:bob", "alone"], by)] == ["alone:bob", "alone:ann", "alone:cyd"]
+    assert [s.name for s in select_systems("alone:bob,alone", by)] == ["alone:bob", "alone:ann", "alone:cyd"]
 
 
 @pytest.mark.parametrize("name", ["mao", "alone:zoe", "ALL"])
@@ -63,13 +63,12 @@ def test_a_model_trained_only_to_plan_does_not_reason_or_review() -> None:
 
 
 def test_a_system_that_cannot_run_has_the_reason() -> None:
-    """A worker without a key, a missing conductor model, cases without a known decomposition."""
+    """A worker without a key, cases without a known decomposition."""
     absent = {"bob": Failure(kind="key", message="OPENAI_API_KEY is not set")}
     systems = {
         s.name: s for s in select_systems("all", conductor(model=None, unavailable=absent), cases=[case(1, steps=())])
     }
     assert systems["alone:bob"].missing == "OPENAI_API_KEY is not set"
-    assert systems["conductor"].missing == "there is no conductor model"
     assert systems["best-routing"].missing == "a case has no known decomposition"
     assert systems["moa"].missing == ""
     plan = systems["best-worker"].plan

@@ -168,7 +168,7 @@ LINES = [
     ("conductor eval not", {"notes one.txt", "notes two.txt"}),
     ("conductor eval --from m", {"math500", "mmlu"}),
     ("conductor eval --systems best-w", {"best-worker"}),
-    ("conductor eval --resume ", {"last"}),
+    ("conductor eval --show ", {"last"}),
     ("conductor eval --workers a", {"alpha"}),
     ("conductor eval --workers alpha,b", {"beta"}),
     ("conductor eval --workers=alpha,b", {"beta"}),

@@ -64,9 +64,7 @@ def _calibrate(
     fresh: list[MeasuredCard] = []
     request = calibration.evaluation_request(parallel)
     if request is not None:
-        evaluation, code = run_evaluation(
-            request, settings, yes=yes, quiet=quiet, resume_command="run the same command again"
-        )  # fmt: skip
+        evaluation, code = run_evaluation(request, settings, yes=yes, quiet=quiet)
         if code or evaluation is None:
             return code
         fresh, notes = measured_cards(calibration, evaluation)

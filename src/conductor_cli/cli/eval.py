@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,15 +17,12 @@ import typer
 
 from conductor_cli.app.evaluation import (
     EvaluationRequest,
-    PreparedEvaluation,
     find_evaluation,
     load_cases,
     open_evaluation,
-    resume_request,
     stored_evaluations,
 )
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.worker_selection import without_pool
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
     print_error,
@@ -54,11 +50,7 @@ LIMIT: Final = 6
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
-FIXED_AT_START: Final = {
-    "systems": "--systems", "workers": "--workers", "pool": "--pool", "count": "--n", "seed": "--seed",
-    "form": "--from",
-}  # fmt: skip
-"""Parameters that a stored evaluation has settled, and their options."""
+CONTINUE: Final = "the same command continues"
 
 STACK_BELOW: Final = 60
 """Columns of a terminal below which each system is a block of lines."""
@@ -78,9 +70,6 @@ Count = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection and sampling.")]
 From = Annotated[
     str | None, typer.Option("--from", metavar="SET", help="Read FILE as math500, mmlu, aime25 or gpqa-diamond.")
-]
-Resume = Annotated[
-    str | None, typer.Option("--resume", metavar="ID|last", help="Continue an evaluation and retry failed cases.")
 ]
 Show = Annotated[
     str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
@@ -107,7 +96,6 @@ def evaluate(
     local_only: opt.LocalOnly = False,
     form: From = None,
     parallel: opt.ParallelRuns = 8,
-    resume: Resume = None,
     show: Show = None,
     html: Html = None,
     json: opt.Json = False,
@@ -123,27 +111,21 @@ def evaluate(
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
-    _check_options(context)
+    _check_options(cases, show, html, listed=list_)
     if list_:
         _print_list(settings, json=json)
         return
     if show is not None:
         _print_report(find_evaluation(show, settings), html=html, json=json)
         return
-    if resume is not None:
-        # The workers of the evaluation count, not those of a pool that is in use now.
-        settings = without_pool(settings)
-        request = resume_request(find_evaluation(resume, settings))
-    else:
-        name, loaded = load_cases(str(cases), form=form, count=count, seed=seed)
-        request = EvaluationRequest(
-            source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, systems=systems,
-            workers=opt.parse_names(workers),
-        )  # fmt: skip
+    name, loaded = load_cases(str(cases), form=form, count=count, seed=seed)
     if print_cases:
-        print_line(write_cases(request.cases).rstrip("\n"))
+        print_line(write_cases(loaded).rstrip("\n"))
         return
-    request = replace(request, parallel=parallel, max_cost=opt.parse_cost(max_cost))
+    request = EvaluationRequest(
+        source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, systems=systems, parallel=parallel,
+        workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
+    )  # fmt: skip
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
         _print_report(stored, html=html, json=json)
@@ -151,47 +133,28 @@ def evaluate(
     raise typer.Exit(code)
 
 
-def _check_options(context: typer.Context) -> None:
-    """Raise `UsageError` for options that exclude each other or would have no effect."""
-    given = context.params
-    actions = {"cases": "a set of cases", "resume": "--resume", "show": "--show", "list_": "--list"}
-    named = [words for name, words in actions.items() if given[name]]
-    if not named:
-        hint = "conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
-        raise UsageError("no cases are given", hint=hint)
-    if len(named) > 1:
-        raise UsageError(f"{named[0]} and {named[1]} exclude each other")
+def _check_options(cases: str | None, show: str | None, html: Path | None, *, listed: bool) -> None:
+    """Raise `UsageError` for options that exclude each other, or a report that has no place."""
+    if sum((cases is not None, show is not None, listed)) != 1:
+        hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
+        raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
     # Checked now, because nobody wants to pay for an evaluation whose report has no place.
-    html: Path | None = given["html"]
     if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
         raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
-    for name, option in FIXED_AT_START.items():
-        # A value may equal the default, so only its source tells whether the user gave the option.
-        source = context.get_parameter_source(name)
-        if not given["cases"] and source is not None and source.name == "COMMANDLINE":
-            message = f"{named[0]} uses an evaluation as it was started, so {option} has no effect"
-            raise UsageError(message, hint=f"leave out {option}, or start a new evaluation")
 
 
 # Running
 
 
 def run_evaluation(
-    request: EvaluationRequest,
-    settings: Settings,
-    *,
-    yes: bool,
-    quiet: bool,
-    resume_command: str = "conductor eval --resume {id}",
+    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool
 ) -> tuple[Evaluation | None, int]:
     """Run an evaluation with a progress display; the evaluation if there is a result to show, and the exit code.
 
-    `resume_command` tells the user how to continue. Finished runs stay stored, whatever happens.
+    Finished runs stay stored, whatever happens, and the same request continues.
     """
-    if request.resume is not None and request.resume.is_finished():
-        return request.resume, 0
     try:
-        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet, resume_command=resume_command))
+        return asyncio.run(_run(request, settings, yes=yes, quiet=quiet))
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
         return None, INTERRUPTED
@@ -200,7 +163,7 @@ def run_evaluation(
 
 
 async def _run(
-    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool, resume_command: str
+    request: EvaluationRequest, settings: Settings, *, yes: bool, quiet: bool
 ) -> tuple[Evaluation | None, int]:
     async with open_evaluation(request, settings) as prepared:
         evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
@@ -213,7 +176,6 @@ async def _run(
                 print_notice("nothing was run")
                 return None, 0
             evaluation = prepared.create(settings)
-            command = resume_command.format(id=evaluation.id)
             try:
                 # SIGTERM cancels the tasks as Ctrl-C does, and finished runs stay stored.
                 task = asyncio.current_task()
@@ -232,23 +194,15 @@ async def _run(
                             detail = (f"{failed} failed" if failed else "", format_money(cost) if cost else "")
                             progress.update("", done, total, ", ".join(filter(None, detail)))
             except asyncio.CancelledError:
-                print_notice(f"stopped: {done:,} of {total:,} runs are stored")
-                print_notice(f"  continue: {command}")
+                print_notice(f"stopped: {done:,} of {total:,} runs are stored; {CONTINUE}")
                 raise
         if done < total:
-            # Nothing was stored yet if the limit of the day was reached before.
-            command = resume_command.format(id=evaluation.id) if evaluation else "run the same command again"
-            print_error(_limit_reached(prepared, done, command))
+            limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
+            message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
+            hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
+            print_error(Failure(kind="limit", message=message, hint=hint))
             return evaluation, LIMIT
         return evaluation, 0
-
-
-def _limit_reached(prepared: PreparedEvaluation, done: int, command: str) -> Failure:
-    runs, cost = f"{done:,} of {prepared.spec.runs:,} runs", format_money(prepared.budget.spent)
-    limit = format_money(prepared.budget.limit or Decimal(0))
-    message = f"the limit of {limit} is reached: {runs} cost {cost}"
-    hint = f"continue tomorrow: {command}" if prepared.daily_limit else f"{command} --max-cost MORE"
-    return Failure(kind="limit", message=message, hint=hint)
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> int:

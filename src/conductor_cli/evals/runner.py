@@ -1,4 +1,4 @@
-"""Runs every case under every system: in parallel, within a budget, and resumable after a kill at any moment."""
+"""Runs every case under every system: in parallel, within a budget, and continued after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ from conductor_cli.run import Conductor
 from conductor_cli.run.config import model_semaphores
 
 
-async def evaluate(  # noqa: PLR0913 - each argument is independent of the others
+async def evaluate(
     evaluation: Evaluation,
     systems: Sequence[System],
     conductor: Conductor,
     *,
     parallel: int = 8,
-    retry: bool = False,
     budget: Budget | None = None,
 ) -> AsyncGenerator[Outcome, None]:
     """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
 
-    Known outcomes are not repeated (with `retry`, failed ones are). When `budget` is used up no more runs start, and
-    those that have started are finished. Closing the generator stops the runs; finished ones stay stored. The models of
-    `conductor` stay open. Raises `UsageError` if the directory cannot be written, `ConfigError` if the library of a
-    scorer is missing.
+    Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs start,
+    and those that have started are finished. Closing the generator stops the runs; finished ones stay stored. Raises
+    `UsageError` if the directory cannot be written, `ConfigError` if the library of a scorer is missing.
     """
     budget = budget or Budget()
     # The lock is held while runs are in progress: a second process would repeat the same calls.
     with evaluation.writer() as writer:
-        known = {(o.system, o.case) for o in evaluation.outcomes() if not (retry and o.verdict == "failed")}
+        known = evaluation.judged()
         # A run has no time limit as a whole: it also waits for other runs on the same model.
         conductor = replace(conductor, seed=evaluation.spec.seed, limits=replace(conductor.limits, seconds=None))
         conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id)

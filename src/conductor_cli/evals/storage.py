@@ -10,7 +10,7 @@ outcomes.jsonl   one line for each case that a system has answered
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -42,8 +42,7 @@ class EvaluationSpec:
 
     `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run.
     `conductor` names the model that plans, with its file hash, and `planner_id` identifies it for the response cache;
-    both are empty without one. `identity` is what must be the same if the evaluation is to be continued, each part
-    under the word that a user knows it by.
+    both are empty without one. `identity` is all that must be equal if the evaluation is to be continued.
     """
 
     source: str
@@ -54,8 +53,7 @@ class EvaluationSpec:
     seed: int = 0
     planner_id: str = ""
     conductor: str = ""
-    identity: Mapping[str, Any]
-    rehearsal: bool = False
+    identity: Any
     notes: tuple[str, ...] = ()
     version: str = ""
     time: str = ""
@@ -64,10 +62,6 @@ class EvaluationSpec:
     def runs(self) -> int:
         """How many runs it takes: each case once under each system."""
         return len(self.systems) * self.case_count
-
-    def differences(self, other: EvaluationSpec) -> list[str]:
-        """What differs, in words for the user; empty if one evaluation can be continued with the other's spec."""
-        return [name for name, value in self.identity.items() if other.identity.get(name) != value]
 
 
 class Evaluation:
@@ -107,9 +101,9 @@ class Evaluation:
         """The newest outcome of each case under each system, in the order in which they were first written."""
         return tuple({(outcome.system, outcome.case): outcome for outcome in self._written_outcomes()}.values())
 
-    def is_finished(self) -> bool:
-        """Whether every run has been judged."""
-        return sum(outcome.verdict != "failed" for outcome in self.outcomes()) >= self.spec.runs > 0
+    def judged(self) -> set[tuple[str, str]]:
+        """The system and the case of each run that did not fail."""
+        return {(outcome.system, outcome.case) for outcome in self.outcomes() if outcome.verdict != "failed"}
 
     def spent(self) -> Decimal:
         """US dollars of all runs, including those that failed and were repeated."""
@@ -178,5 +172,5 @@ def _json_line(data: object) -> str:
 
 
 def _write_error(path: Path, error: OSError) -> UsageError:
-    hint = "make it writable and free some space, then resume the evaluation"
+    hint = "make it writable and free some space; the same command continues"
     return UsageError(f"cannot write {path}: {error.strerror}", hint=hint)

@@ -46,20 +46,16 @@ class System:
 
 
 def select_systems(
-    names: str | Sequence[str],
-    conductor: Conductor,
-    *,
-    cases: Sequence[Case] = (),
-    keywords: Keywords | None = None,
+    names: str, conductor: Conductor, *, cases: Sequence[Case] = (), keywords: Keywords | None = None
 ) -> tuple[System, ...]:
-    """The named systems in order, each once; `all` is every one. Raises `UsageError` for an unknown name.
+    """The systems of a list with commas, in order and each once. Raises `UsageError` for an unknown name.
 
     `conductor` has the pool, whose cards say which worker is best, and a model for the systems that plan. `keywords`
     maps tags to the words that indicate them.
     """
     known = {system.name: system for system in _build_systems(conductor, cases, keywords or GENERAL)}
     found: dict[str, System] = {}
-    for name in split_names(names):
+    for name in _split_names(names):
         chosen = {key: system for key, system in known.items() if name in ("all", key, key.partition(":")[0])}
         if not chosen:
             raise UsageError(f"unknown system {name!r}", hint=f"known: all, {ALONE}, {', '.join(known)}")
@@ -69,9 +65,13 @@ def select_systems(
     return tuple(found.values())
 
 
-def split_names(names: str | Sequence[str]) -> list[str]:
-    """The names in a list, or in a text with commas between them."""
-    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+def needs_planner(names: str) -> bool:
+    """Whether a conductor model plans in one of the named systems."""
+    return any(name == "all" or name.startswith("conductor") for name in _split_names(names))
+
+
+def _split_names(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def available_workers(conductor: Conductor) -> tuple[Worker, ...]:
@@ -101,7 +101,6 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     over_all = partial(baselines.without_planner, workers=workers)
     over_best = partial(baselines.without_planner, workers=(best,))
     too_few = "" if len(workers) > 1 else "needs at least two workers"
-    no_planner = "" if conductor.model is not None else "there is no conductor model"
     # A profile with its own prompt means that the model was trained on that prompt alone.
     plans_only = "" if conductor.profile.render is None else "this conductor model was trained only to plan"
     gold_steps = [len(case.steps) for case in cases] or [0]
@@ -126,11 +125,11 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
             configure=partial(over_all, bare_question=False, steps=max(gold_steps)),
             missing="" if all(gold_steps) else "a case has no known decomposition",
         ),
-        System(name="conductor-mini", configure=partial(_with_planner, mode="mini"), missing=no_planner),
-        System(name="conductor", configure=partial(_with_planner, mode="auto"), missing=no_planner),
+        System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
+        System(name="conductor", configure=partial(_with_planner, mode="auto")),
         System(
             name="conductor-ultra", configure=partial(_with_planner, mode="ultra", recursion=1),
-            missing=no_planner or plans_only,
+            missing=plans_only,
         ),
     ]  # fmt: skip
 
