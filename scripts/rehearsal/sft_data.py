@@ -12,7 +12,7 @@ from typing import Final
 from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import CONDUCTOR_CHARS, plan_format_context
+from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.conductor_model import PROFILE, render
 from scripts.rehearsal.courses import Course, Size
@@ -50,7 +50,7 @@ def lesson(random: Random) -> Lesson:
         Step(worker=random.choice(terms.rules.workers), subtask=subtask, access=_some(random, number))
         for number, subtask in enumerate(subtasks)
     )
-    prompt = render(Question(text=asked), WORKERS, terms, CONDUCTOR_CHARS)
+    prompt = render(Question(text=asked), WORKERS, terms)
     return Lesson(prompt=prompt, answer=PLAN_FORMATS[PROFILE.plan_format].render(Plan(steps=steps), terms))
 
 

@@ -289,7 +289,7 @@ def test_leaving_the_stream_ends_nested_runs_with_waiting_steps() -> None:
                 seen.append(event)
                 if len(seen) == after:
                     break
-        whole = [*seen, *run.state.queue.drain()]
+        whole = [*seen, *run.state.unread_events()]
         sound(whole)
         assert run.trace.exit_code in (0, 130)
         assert (run.trace.error is None) == (whole[-1].kind == "run_finished")

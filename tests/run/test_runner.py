@@ -225,7 +225,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
             async for event in events:
                 if isinstance(event, ev.StepDelta):
                     break
-        rest = list(run.state.queue.drain())
+        rest = list(run.state.unread_events())
         assert kinds(rest) == ["step_stopped", "step_stopped", "run_failed"]
         assert run.trace.exit_code == 130
 
@@ -266,7 +266,7 @@ def test_a_cancelled_reader_ends_the_run() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        sound([*seen, *run.state.queue.drain()])
+        sound([*seen, *run.state.unread_events()])
 
     for after in (0.0, 1.0, 2.0, 3.0):
         virtually(main(after))

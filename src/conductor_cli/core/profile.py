@@ -34,9 +34,9 @@ class Profile:
     them. `labels` is how workers are called; `names` says whether the conductor is also shown their names, descriptions
     and strengths; `fewshots` whether the prompt has examples.
 
-    `render` writes the whole message from the question, the pool, the format context and how many characters of the
-    question that may be shown. It is for a conductor that was trained on prompts of its own, and only to plan: it is
-    never asked to reason first. With None, `prompts.conductor_request` writes plain English.
+    `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
+    trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
+    `prompts.conductor_request` writes plain English.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Profile:
     names: bool = True
     fewshots: bool = True
     sampling: Sampling = Sampling()
-    render: Callable[[Question, Pool, PlanFormatContext, int], str] | None = None
+    render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
 
 
 PROMPTED: Final = Profile(name="prompted")

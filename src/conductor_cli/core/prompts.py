@@ -63,7 +63,6 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
     profile: Profile,
     context: PlanFormatContext,
     *,
-    room: int = CONDUCTOR_CHARS,
     standing: Sequence[Step] = (),
     fault: str = "",
     rejected: Sequence[RejectedPlan] = (),
@@ -71,7 +70,7 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
 ) -> Request:
     """The request for a plan; with `standing`, for the rest of one; with `rejected`, for a plan other than those.
 
-    It shows `room` characters of the question. `rules`: who may see what (`DataPolicy.rules_for_planner`).
+    `rules`: who may see what (`DataPolicy.rules_for_planner`).
     """
     plan_format, choices = plan_format_for(profile, context), ()
     if profile.render is None:
@@ -79,13 +78,13 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
         cards = [_card_line(label, pool[name], profile) for label, name in context.labels.items()]
         prefix = fixed + "The workers:\n" + "\n".join(cards)
         cuts: tuple[int, ...] = (len(fixed), len(prefix))
-        changing = _changing_part(question, pool, plan_format, context, room, rules)
+        changing = _changing_part(question, pool, plan_format, context, rules)
         messages = [Message(role="system", content=prefix), Message(role="user", content=changing)]
         form = _form(plan_format, context)
         messages += _replan_messages(rejected, form, plan_format, context)
         messages += _repair_messages(standing, fault, form, plan_format, context) if standing or fault else []
     else:
-        text, cuts = profile.render(question, pool, context, room), ()
+        text, cuts = profile.render(question, pool, context), ()
         # It continues the steps that stand: such a model was not trained to be told of faults.
         text += plan_format.render(Plan(steps=tuple(standing)), context) + "\n" if standing else ""
         messages = [Message(role="user", content=text)]
@@ -104,14 +103,14 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
     )
 
 
-def conductor_notice(question: Question, room: int = CONDUCTOR_CHARS) -> str:
+def conductor_notice(question: Question) -> str:
     """A notice that the conductor is shown only part of the question; empty where it sees all of it."""
     what, length = "question", len(question_text(question))
     if question.given and len(question.given[-1].answer) > length:
         what, length = "existing answer", len(question.given[-1].answer)
-    if length <= room:
+    if length <= CONDUCTOR_CHARS:
         return ""
-    return f"the conductor reads {room} of {length} characters of the {what}; workers get all that fits them"
+    return f"the conductor reads {CONDUCTOR_CHARS} of {length} characters of the {what}; workers get all that fits them"
 
 
 def _form(plan_format: PlanFormat, context: PlanFormatContext) -> str:
@@ -153,9 +152,8 @@ def _card_line(label: str, worker: Worker, profile: Profile) -> str:
     return f"{label}  {named[:100]}" + (f" ({strengths})" if strengths else "")
 
 
-def _changing_part(  # noqa: PLR0913, PLR0917 - all parts that change
-    question: Question, pool: Pool, plan_format: PlanFormat, context: PlanFormatContext, room: int,
-    rules: Sequence[str],
+def _changing_part(
+    question: Question, pool: Pool, plan_format: PlanFormat, context: PlanFormatContext, rules: Sequence[str]
 ) -> str:  # fmt: skip
     lines = []
     if not context.single:
@@ -171,10 +169,10 @@ def _changing_part(  # noqa: PLR0913, PLR0917 - all parts that change
         lines += [
             "There is an answer at hand, item 0, which workers may see through their access list.",
             f"If it stands, write this in place of a plan:\n{accept}",
-            fence("answer", shorten(question.given[-1].answer, room)),
+            fence("answer", shorten(question.given[-1].answer, CONDUCTOR_CHARS)),
         ]
     heading = [] if question.history else ["Question:"]
-    return "\n".join([*lines, "", *heading, question_text(question, room)]).strip()
+    return "\n".join([*lines, "", *heading, question_text(question, CONDUCTOR_CHARS)]).strip()
 
 
 def worker_messages(  # noqa: PLR0913 - all parts of a prompt

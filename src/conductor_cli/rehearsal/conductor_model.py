@@ -26,19 +26,22 @@ from conductor_cli.rehearsal.normalize import normalize
 CONTEXT: Final = 1024
 """Tokens that the conductor can read and write."""
 
+LONGEST_QUESTION: Final = 700
+"""Characters of a question that fit this context, with the labels and the plan."""
+
 MOST_TOKENS: Final = 160
 """A plan of five steps takes about 100."""
 
 NAME: Final = "rehearsal"
 
 
-def render(question: Question, pool: Pool, context: PlanFormatContext, room: int) -> str:
+def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
     """The whole prompt: the labels of the available workers, the question, and a new line for the plan.
 
     If the conductor only has to choose a worker, the prompt starts the plan: its one step is the question.
     """
     del pool  # the labels contain its cards
-    asked = normalize(question.text)[:room]
+    asked = normalize(question.text)[:LONGEST_QUESTION]
     cards = "".join(f"{BAR}{label}" for label in context.allowed)
     begun = f"{asked}{BAR}-{BAR}" if context.single else ""
     return f"{cards}\n{asked}\n{begun}"

@@ -146,7 +146,7 @@ async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested
         async for event in read_nested(number, nested):
             state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
     except asyncio.CancelledError:
-        for event in nested.queue.drain():
+        for event in nested.unread_events():
             state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
         state.stop_step(number, usage=nested.trace.usage)
         raise

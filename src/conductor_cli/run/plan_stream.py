@@ -12,9 +12,7 @@ from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
-from conductor_cli.core.prompts import CONDUCTOR_CHARS, conductor_notice, conductor_request, plan_format_for
-from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import question_text
+from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
@@ -22,8 +20,6 @@ from conductor_cli.run.state import RunState
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 """The subtask of the review that `limits.recursion` appends to a plan."""
-LEAST_SHOWN: Final = 200
-"""Characters of a question below which a conductor is not shown less: its context is too small for anything."""
 CLOSING: Final = " \t\r\n`}])."
 """What may follow a whole plan and is ignored: the end of a fence, or of the JSON around the plan."""
 
@@ -50,54 +46,39 @@ class PlanStream:
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:
         """Ask for the plan, or for what follows the `standing` steps, and stream the reply.
 
-        Raises `PlanError`, `ModelError` or `LimitReached`; the steps announced before that stand. A conductor whose
-        context is too small for the question is asked again with half of it.
+        Raises `PlanError`, `ModelError` or `LimitReached`; the steps announced before that stand.
         """
         state = self._state
-        room, question = CONDUCTOR_CHARS, state.policy.question_for_conductor()
-        while True:
-            request = conductor_request(
-                question,
-                state.config.pool,
-                state.config.profile,
-                self._context,
-                room=room,
-                standing=standing,
-                fault=fault,
-                rejected=state.rejected_plans,
-                rules=state.policy.rules_for_planner(self._context),
-            )
-            self._notice = conductor_notice(question, room)
-            try:
-                return await self._ask(request)
-            except ModelError as error:
-                # Half of what was really shown: the question may be shorter than the room for it.
-                room = min(room, _longest_part(question)) // 2
-                if error.reason != "length" or self._text or room < LEAST_SHOWN:
-                    raise
-
-    async def _ask(self, request: Request) -> None:
-        state, resources = self._state, self._state.resources
-        price = state.config.price
+        question = state.policy.question_for_conductor()
+        self._notice = conductor_notice(question)
+        request = conductor_request(
+            question,
+            state.config.pool,
+            state.config.profile,
+            self._context,
+            standing=standing,
+            fault=fault,
+            rejected=state.rejected_plans,
+            rules=state.policy.rules_for_planner(self._context),
+        )
+        price, resources = state.config.price, state.resources
         async with resources.turn(self._model):
             reservation = await resources.reserve(
                 estimated_tokens(request.messages), request.max_tokens or 0, price, call=False
             )
             request = replace(request, seed=state.config.seed, max_tokens=reservation.answer)
-            began, self._reported, self._cached = state.now(), None, False
+            began = state.now()
             self._prompt = request.messages
             try:
                 await self._stream(request)
             except ModelError as error:
-                # As for workers, a call that failed before its first word counts as free. A prompt that is too long
-                # was not even read, so it is not counted as a call; it is sent again in a shorter form.
-                unread = Usage(calls=0 if error.reason == "length" else 1)
-                self._reported = error.usage or self._reported or (None if self._text else unread)
+                # As for workers, a call that failed before its first word counts as free.
+                self._reported = error.usage or self._reported or (None if self._text else Usage(calls=1))
                 raise
             finally:
                 used = with_cost(self._reported or estimated_usage(request.messages, self._text), price)
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
-                self._usage += used
+                self._usage = used
                 resources.settle(reservation, used, None, cached=self._cached)
 
     async def _stream(self, request: Request) -> None:
@@ -186,11 +167,6 @@ def _review(state: RunState, item: ParsedStep) -> Step | None:
         return review
     state.notice(f"no review was added: {forbidden}")
     return None
-
-
-def _longest_part(question: Question) -> int:
-    """The length of what a conductor is shown in part where it is long: the question, or the existing answer."""
-    return max([len(question_text(question)), *(len(given.answer) for given in question.given[-1:])])
 
 
 def _describe_shares(shares: Mapping[str, float], context: PlanFormatContext) -> str:

@@ -31,68 +31,33 @@ async def with_timeouts(
 
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
-    timed = _TimedStream(chunks, timeouts)
-    async with aclosing(chunks):  # closing may take long; by then the alarm and its timer have ended
+    now = asyncio.get_running_loop().time
+    ends, late = now() + timeouts.total, f"no first token within {timeouts.first_token:g} s"
+    alarm = asyncio.timeout_at(min(now() + timeouts.first_token, ends))
+
+    async def timed() -> AsyncIterator[Chunk]:
+        nonlocal late
+        async for chunk in chunks:
+            if alarm.expired():
+                raise TimeoutError  # the model swallowed the cancellation, and there is no second one
+            late = f"no next token within {timeouts.idle:g} s"
+            alarm.reschedule(min(now() + timeouts.idle, ends))
+            yield _encodable(chunk)
+
+    async with aclosing(chunks):  # closing may take long; by then the alarm has ended
         try:
-            async with timed.alarm:
-                yield timed
+            async with alarm:
+                yield timed()
         except TimeoutError:
-            raise ModelError("timeout", timed.describe_delay()) from None
+            over = alarm.when() == ends
+            message = f"the answer did not end within {timeouts.total:g} s" if over else late
+            raise ModelError("timeout", message) from None
         except asyncio.CancelledError:
             # A library may cancel its own task. Only a cancellation that somebody asked of this task is one.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise ModelError("broken", "the call was cancelled from inside") from None
-        finally:
-            timed.timer.cancel()
-
-
-class _TimedStream:
-    """Chunks, each of which puts off the alarm.
-
-    A chunk only notes when the alarm is due, because setting a timer for each chunk would cost more than all else here.
-    One timer looks at the note, at least as often as the alarm could be due.
-    """
-
-    def __init__(self, chunks: AsyncGenerator[Chunk, None], timeouts: Timeouts) -> None:
-        self.alarm = asyncio.timeout(None)
-        self._chunks = chunks
-        self._timeouts = timeouts
-        self._loop = asyncio.get_running_loop()
-        self._ends = self._loop.time() + timeouts.total
-        self._first = True
-        self._rang = 0.0
-        self._due = min(self._loop.time() + timeouts.first_token, self._ends)
-        interval = min(timeouts.first_token, timeouts.idle, timeouts.total)
-        self.timer = self._loop.call_later(interval, self._check_alarm)
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        return self
-
-    async def __anext__(self) -> Chunk:
-        chunk = await anext(self._chunks)
-        if self.alarm.expired():
-            raise TimeoutError  # the model swallowed the cancellation, and there is no second one
-        self._first = False
-        self._due = min(self._loop.time() + self._timeouts.idle, self._ends)
-        return _encodable(chunk)
-
-    def _check_alarm(self) -> None:
-        now = self._loop.time()
-        if now < self._due:
-            self.timer = self._loop.call_at(min(self._due, now + self._timeouts.idle), self._check_alarm)
-        else:
-            self._rang = now  # noted now, since the model may take its time to end
-            self.alarm.reschedule(now)
-
-    def describe_delay(self) -> str:
-        """What did not come in time."""
-        if self._rang >= self._ends:
-            return f"the answer did not end within {self._timeouts.total:g} s"
-        if self._first:
-            return f"no first token within {self._timeouts.first_token:g} s"
-        return f"no next token within {self._timeouts.idle:g} s"
 
 
 def _encodable(chunk: Chunk) -> Chunk:

@@ -153,7 +153,7 @@ class Run:
             self._finish()
             raise
         finally:
-            self.state.queue.put(None)
+            self.state.queue.put_nowait(None)
 
     def _announce_start(self) -> None:
         """Open the stream, and say who cannot be asked in this run."""

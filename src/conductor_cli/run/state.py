@@ -7,7 +7,6 @@ starts it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -26,35 +25,6 @@ from conductor_cli.run.config import RunConfig, RunResources
 StopKind = Literal["cancelled", "terminated", "limit"]
 
 _STOP_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled": "cancelled", "terminated": "cancelled"}
-
-
-class EventQueue:
-    """Events that wait to be read. None marks the end.
-
-    It is unbounded, so that a slow reader cannot hold up a worker; the token limits bound its size. `asyncio.Queue`
-    would do the same, but takes far longer for each token.
-    """
-
-    def __init__(self) -> None:
-        self._events: deque[ev.Event | None] = deque()
-        self._arrived = asyncio.Event()
-
-    def put(self, event: ev.Event | None) -> None:
-        self._events.append(event)
-        self._arrived.set()
-
-    async def get(self) -> ev.Event | None:
-        while not self._events:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._events.popleft()
-
-    def drain(self) -> Iterator[ev.Event]:
-        """The events that are left, without waiting for more."""
-        while self._events:
-            event = self._events.popleft()
-            if event is not None:
-                yield event
 
 
 @dataclass(kw_only=True, eq=False)
@@ -85,7 +55,8 @@ class RunState:
     policy: DataPolicy = field(init=False)
     """The policy, applied to this question."""
     trace: Trace = field(init=False, default_factory=Trace)
-    queue: EventQueue = field(init=False, default_factory=EventQueue)
+    queue: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
+    """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
     schedule: Schedule = field(init=False)
     wake: Callable[[], None] = field(init=False, default=lambda: None)
     """Starts every step that may start now, and notices when the run is over."""
@@ -128,7 +99,14 @@ class RunState:
     def emit(self, event: ev.Event) -> None:
         """Put an event on the stream and fold it into `trace`."""
         self.trace = apply_event(self.trace, event)
-        self.queue.put(event)
+        self.queue.put_nowait(event)
+
+    def unread_events(self) -> Iterator[ev.Event]:
+        """The events that are left, without waiting for more."""
+        while not self.queue.empty():
+            event = self.queue.get_nowait()
+            if event is not None:
+                yield event
 
     def notice(self, text: str, step: int = 0) -> None:
         self.emit(ev.Notice(at=self.now(), text=text, step=step))
