@@ -36,12 +36,12 @@ def main() -> None:
         if code is not None:
             sys.exit(code)
 
-    from conductor_cli.cli.chat_banner import print_banner_early
+    from conductor_cli.cli.chat_banner import greet_early
 
-    greeted = print_banner_early(words)
-    from conductor_cli.cli.start import start
+    with greet_early(words):
+        from conductor_cli.cli.start import start
 
-    start(greeted=greeted)
+        start()
 
 
 if __name__ == "__main__":

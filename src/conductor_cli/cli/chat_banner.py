@@ -1,10 +1,12 @@
-"""The first lines of a chat, printed before anything that takes time is loaded; and what terminal there is."""
+"""The first lines of a chat, which are there before anything that takes time is loaded; and what terminal there is."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 BANNER = "Enter asks, Alt-Enter breaks the line, /help lists commands, Ctrl-D leaves.\n"
 REHEARSAL = (
@@ -13,32 +15,33 @@ REHEARSAL = (
 )
 
 
-def print_banner_early(arguments: Sequence[str]) -> bool:
-    """Print the banner and a prompt where the command line can only become a chat. Returns whether it did.
+def greet_early(arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """Print the banner and a prompt where the command line can only become a chat.
 
-    The terminal keeps what is typed meanwhile, and the real prompt takes it over.
+    The terminal keeps what is typed while the block runs, and the real prompt takes it over.
     """
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
-        return False
-    # The prompt itself takes a fifth of a second to load; these lines are there before that.
-    text = banner(rehearsal=len(arguments) > 1)
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        if 0 < columns < max(map(len, text.splitlines())):
-            from textwrap import fill  # only a narrow terminal needs it
+        return nullcontext()
+    from conductor_cli.cli.keypress import keep_typed_text
 
-            lines = (fill(line, columns, break_on_hyphens=False) for line in text.splitlines())
-            text = "".join(f"{line}\n" for line in lines)
-        sys.stderr.write(f"{text}{prompt_mark()}")
-        sys.stderr.flush()
-    except (OSError, ValueError):  # ValueError: the stream is closed
-        return False
-    return True
+    # The prompt itself takes most of a second to load; these lines are there before that.
+    print_banner(rehearsal=len(arguments) > 1)
+    sys.stderr.write(prompt_mark())
+    sys.stderr.flush()
+    return keep_typed_text()
 
 
-def banner(*, rehearsal: bool) -> str:
-    """The first lines of a chat."""
-    return f"{BANNER}{REHEARSAL if rehearsal else ''}"
+@cache  # once in a process: at its start, or where the chat begins
+def print_banner(*, rehearsal: bool) -> None:
+    """Print the first lines of a chat."""
+    text = f"{BANNER}{REHEARSAL if rehearsal else ''}"
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    if 0 < columns < max(map(len, text.splitlines())):
+        from textwrap import fill  # only a narrow terminal needs it
+
+        text = "".join(f"{fill(line, columns, break_on_hyphens=False)}\n" for line in text.splitlines())
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def prompt_mark() -> str:

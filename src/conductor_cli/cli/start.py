@@ -26,28 +26,24 @@ class _RedactingFormatter(logging.Formatter):
         return KNOWN_SECRETS.redact(super().format(record))
 
 
-def start(*, greeted: bool = False) -> NoReturn:
-    """Run the command that `sys.argv` names and exit. `greeted`: the banner of a chat is printed already."""
+def start() -> NoReturn:
+    """Run the command that `sys.argv` names and exit."""
     arguments = with_run_id(sys.argv[1:])
     try:
         open_streams()
-        sys.exit(run(arguments, greeted=greeted))
+        sys.exit(run(arguments))
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def run(arguments: Sequence[str], *, greeted: bool = False) -> int:
-    """Run one command and return its exit code. Errors go to stderr. A chat that was greeted needs no Typer."""
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code. Errors go to stderr."""
     debug = "--debug" in arguments
     if debug:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_RedactingFormatter("%(relativeCreated)7d ms %(name)s: %(message)s"))
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     try:
-        if greeted:
-            from conductor_cli.cli.repl.loop import start_chat  # the prompt comes before Typer is loaded
-
-            return start_chat(rehearsal="--rehearsal" in arguments)
         from conductor_cli.cli.commands import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0

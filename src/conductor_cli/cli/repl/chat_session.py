@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +16,6 @@ from conductor_cli.app.run_session import RunResult
 from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.repl.prompt import INTERRUPTED, ChatEnded
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_step
@@ -26,8 +25,17 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
 
+INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-"""The exit code of a process that SIGTERM ended."""
+"""The exit codes of a run that Ctrl-C or SIGTERM ended."""
+
+
+class ChatEnded(Exception):
+    """The chat ends, by the person or by a signal; `code` is the exit code."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class ChatSession:
@@ -48,6 +56,8 @@ class ChatSession:
         self.files: list[File] = []
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
+        self.draft = ""
+        """What the next prompt begins with."""
         self._continued: Trace | None = None
         self.session = self._session(self.flags)
         self.changed: Callable[[], None] = lambda: None
@@ -58,7 +68,7 @@ class ChatSession:
         """When Ctrl-C last stopped a run, by the monotonic clock."""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
-        self._opening: asyncio.Task[OpenedConductor] | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._shown_remarks: set[str] = set()
         self._first_sent = 0  # the first turn that goes along with the next question
@@ -79,8 +89,11 @@ class ChatSession:
 
     def begin(self) -> None:
         """Begin to open the conductor and load its model in the background."""
-        self._opening = asyncio.create_task(self._open(self.session, self.only))
+        self._opening = asyncio.create_task(self._open_first())
         self._loading = asyncio.create_task(self._load(self._opening))
+
+    async def _open_first(self) -> None:
+        self._use(await self._open(self.session, self.only))
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
@@ -88,20 +101,21 @@ class ChatSession:
             loaded=self._loaded,
         )  # fmt: skip
 
-    async def _load(self, opening: Awaitable[OpenedConductor]) -> None:
+    async def _load(self, opening: asyncio.Task[None]) -> None:
+        try:
+            await opening
+        except ConductorError as error:
+            self.failed(error)
+        else:
+            await self._prepare()
+
+    async def _prepare(self) -> None:
         """Have a local model read the part of the prompt that is the same for every question.
 
         What goes wrong there is reported with the first question.
         """
-        try:
-            opened = await opening
-        except ConductorError as error:
-            self.failed(error)
-            return
-        # `change` has put it to use already; after `begin` nobody has.
-        if opened is not self._opened:
-            self._use(opened)
-        if opened.planner is not None and opened.planner.kind == "llama":
+        opened = self._opened
+        if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
                 await opened.conductor.prepare()
             self.changed()
@@ -120,22 +134,19 @@ class ChatSession:
                 print_notice(self._opened.problem)
 
     @property
-    def loading(self) -> bool:
-        """Whether the conductor or its model is still being loaded."""
-        return self._loading is not None and not self._loading.done()
-
-    @property
     def conductor(self) -> Conductor | None:
         """The conductor, None while it is not open."""
         return self._opened.conductor if self._opened is not None else None
 
     async def open(self) -> Conductor:
         """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""
-        failed = self._opening is None or (self._opening.done() and self._opening.exception() is not None)
-        if failed:
-            self.begin()
-        assert self._opening is not None
-        return (await asyncio.shield(self._opening)).conductor
+        if self._opened is None:
+            if self._opening is None or self._opening.done():
+                self.begin()
+            assert self._opening is not None
+            await asyncio.shield(self._opening)
+        assert self._opened is not None
+        return self._opened.conductor
 
     async def ready(self) -> Conductor:
         """Wait until the conductor is open and its model loaded. Raises `ConductorError`."""
@@ -152,21 +163,22 @@ class ChatSession:
         wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
         chosen = self.only if only is None else tuple(only)
         session = self._session(wanted)
-        opening = asyncio.create_task(self._open(session, chosen))
-        opened = await asyncio.shield(opening)
-        if self._loading is not None:
-            self._loading.cancel()
+        opened = await self._open(session, chosen)
+        # What still opens or loads is for the settings before.
+        self._cancel_tasks()
         self.session, self.flags, self.only = session, wanted, chosen
-        self._opening = opening
         self._use(opened)
-        self._loading = asyncio.create_task(self._load(opening))
+        self._loading = asyncio.create_task(self._prepare())
+
+    def _cancel_tasks(self) -> list[asyncio.Task[None]]:
+        tasks = [task for task in (self._opening, self._loading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        return tasks
 
     async def close(self) -> None:
         """Close the models and stop recording spending."""
-        for task in (self._opening, self._loading):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*filter(None, (self._opening, self._loading)), return_exceptions=True)
+        await asyncio.gather(*self._cancel_tasks(), return_exceptions=True)
         self._leave()
         await self._loaded.close()
 
@@ -174,29 +186,20 @@ class ChatSession:
 
     async def ask(self, text: str) -> int:
         """Ask a question as the next of the conversation; returns the exit code of its run."""
-        conductor = self._with_new_remarks(await self.open())
         question, remark = self._make_question(text)
-        if remark:
-            conductor = replace(conductor, notices=(*conductor.notices, remark))
-        result = await self._run_question(conductor, question)
-        self._add_run(result.run.trace, new=True)
-        return result.exit_code
+        return (await self._run(question, remark)).exit_code
 
     async def plan(self, text: str) -> RunResult:
         """Only plan a question. The plan can be run by `finish`."""
-        conductor = self._with_new_remarks(await self.open())
-        result = await self._run_question(without_reviews(conductor), self._make_question(text)[0], plan_only=True)
-        self._add_run(result.run.trace, new=True)
-        return result
+        question, remark = self._make_question(text)
+        return await self._run(question, remark, plan_only=True)
 
     async def redo(self, number: int, worker: str | None) -> int:
         """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
-        last = self.last
-        conductor = await self.open()
+        earlier = reset_step(self.last, number, worker)
         if worker is not None:
-            choose_workers(conductor.pool, [worker])
-        conductor = without_reviews(self._with_new_remarks(conductor))
-        return await self._resume(reset_step(last, number, worker), conductor)
+            choose_workers((await self.open()).pool, [worker])
+        return await self._resume(earlier, reviews=False)
 
     async def finish(self) -> int:
         """Run what the last run did not finish. Raises `UsageError` where it is complete."""
@@ -204,21 +207,43 @@ class ChatSession:
         if last.state == "finished" and last.error is None and not last.partial and last.answer:
             hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}" if last.steps else ""
             raise UsageError("the last run is complete", hint=hint)
-        return await self._resume(last, self._with_new_remarks(await self.open()))
+        return await self._resume(last)
 
-    async def _run_question(self, conductor: Conductor, question: Question, **how: Any) -> RunResult:  # noqa: ANN401 - as `Session.run_question` takes it
-        """Run a question. Raises `ChatEnded` where the process was told to terminate."""
-        result = await self.session.run_question(conductor, question, **how)
+    async def _resume(self, earlier: Trace, *, reviews: bool = True) -> int:
+        # A run that repeats or finishes the last turn takes its place in the conversation.
+        replaces = bool(self.turns) and self.turns[-1].run == earlier.run
+        result = await self._run(earlier.question, reviews=reviews, replaces=replaces, resume=earlier)
+        return result.exit_code
+
+    async def _run(
+        self,
+        question: Question,
+        remark: str = "",
+        *,
+        reviews: bool = True,
+        replaces: bool = False,
+        plan_only: bool = False,
+        resume: Trace | None = None,
+    ) -> RunResult:
+        """Run a question and note the run. Raises `ChatEnded` where the process was told to terminate."""
+        conductor = await self.open()
+        # Each remark is shown once in a chat, not with every question.
+        remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
+        self._shown_remarks.update(remarks)
+        conductor = replace(conductor, notices=(*remarks, remark) if remark else remarks)
+        if plan_only or not reviews:
+            conductor = without_reviews(conductor)
+        result = await self.session.run_question(conductor, question, plan_only=plan_only, resume=resume)
         if result.exit_code == TERMINATED:
             raise ChatEnded(TERMINATED)
         if result.exit_code == INTERRUPTED:
             self.stopped = time.monotonic()
+        trace = result.run.trace
+        self.runs.append(trace)
+        if trace.answer:
+            self.files.clear()
+            self.turns[len(self.turns) - replaces :] = [trace]
         return result
-
-    async def _resume(self, earlier: Trace, conductor: Conductor) -> int:
-        result = await self._run_question(conductor, earlier.question, resume=earlier)
-        self._add_run(result.run.trace, new=not (self.turns and self.turns[-1].run == earlier.run))
-        return result.exit_code
 
     @property
     def last(self) -> Trace:
@@ -228,31 +253,16 @@ class ChatSession:
             raise UsageError("no question was asked yet", hint="type a question")
         return found[0]
 
-    def _add_run(self, trace: Trace, *, new: bool) -> None:
-        """Note a run that has ended. If it is not `new`, it replaces the last turn, which it repeats or finishes."""
-        self.runs.append(trace)
-        if trace.answer:
-            self.files.clear()
-            self.turns[len(self.turns) - (not new) :] = [trace]
-
-    def _with_new_remarks(self, conductor: Conductor) -> Conductor:
-        """The conductor without the remarks that this chat has shown already."""
-        remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
-        self._shown_remarks.update(remarks)
-        return replace(conductor, notices=remarks)
-
-    def status(self, *, narrow: bool = False) -> list[str]:
+    def status(self) -> list[str]:
         """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
-        parts = ["loading"] if self.loading else []
+        is_loading = self._loading is not None and not self._loading.done()
+        parts = ["loading"] if is_loading else []
         parts.append(self.session.settings["conductor.mode"])
         if self.conductor is not None:
-            count = len(self.conductor.pool)
-            parts.append(str(count) if narrow else format_count(count, "worker"))
+            parts.append(format_count(len(self.conductor.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))
-        cost = format_cost(self.spent()) or "$0.00"
-        parts.append(cost.partition(" + ")[0] if narrow else cost)
-        return parts
+        return [*parts, format_cost(self.spent()) or "$0.00"]
 
     # The conversation
 
@@ -264,17 +274,15 @@ class ChatSession:
         if not self.turns or self.rehearsal:
             return question, ""
         question = continue_conversation(question, self.turns[-1], keep_system=not self.system)
-        turns = (
-            *self.turns[0].question.history,
-            *(Turn(question=trace.question.text, answer=trace.answer) for trace in self.turns),
-        )
+        asked = [Turn(question=trace.question.text, answer=trace.answer) for trace in self.turns]
+        turns = (*self.turns[0].question.history, *asked)
         tokens, before = self.session.settings["chat.context"], self._first_sent
         self._first_sent = first_turn_to_send(turns, before, tokens)
-        remark = ""
-        if self._first_sent > before:
-            dropped = format_count(self._first_sent, "turn")
-            remark = f"the conversation is longer than {tokens:,} tokens: its first {dropped} are no longer sent"
-        return replace(question, history=turns[self._first_sent :]), remark
+        question = replace(question, history=turns[self._first_sent :])
+        if self._first_sent == before:
+            return question, ""
+        dropped = format_count(self._first_sent, "turn")
+        return question, f"the conversation is longer than {tokens:,} tokens: its first {dropped} are no longer sent"
 
     def undo(self) -> Trace:
         """Remove the last turn and return it. Raises `UsageError` where there is none."""

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 
 from conductor_cli.cli.options import check_settings
-from conductor_cli.cli.output import print_error, print_notice
+from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.question_input import read_attachment
 from conductor_cli.cli.repl import display
-from conductor_cli.cli.repl.prompt import ChatEnded
+from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.config import find_setting
 from conductor_cli.config.schema import SETTINGS
-from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.plan import Plan
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.store import fast_list
 
-if TYPE_CHECKING:
-    from conductor_cli.cli.repl.chat_session import ChatSession
+Offer = Iterable[tuple[str, str]]
+"""What Tab may offer: words, each with a description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command. `act` gets the words after its name, and may return a text for the person to edit next."""
+    """One command. `act` gets the words after its name; `offers` has what Tab offers for each of them, in order."""
 
     name: str
     takes: str = ""
     help: str
-    act: Callable[[ChatSession, str], Awaitable[str | None]]
+    act: Callable[[ChatSession, str], Awaitable[None]]
+    offers: tuple[Callable[[ChatSession], Offer], ...] = ()
+    takes_file: bool = False
 
 
 LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
@@ -46,26 +53,28 @@ def find_command(line: str) -> tuple[Command, str] | None:
     # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
         return None
-    found = next((command for command in COMMANDS if command.name == name), None)
-    if found is None:
-        near = get_close_matches(name, [command.name for command in COMMANDS], n=1)
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, n=1)
         hint = "/help lists the commands; to ask it as a question, put a space first"
         raise UsageError(f"unknown command /{name}", hint=f"did you mean /{near[0]}?" if near else hint)
-    return found, rest.strip()
+    return COMMANDS[name], rest.strip()
+
+
+# What the commands do
 
 
 async def _mode(chat: ChatSession, rest: str) -> None:
     if rest:
         if rest not in display.MODES:
-            raise UsageError(f"unknown mode {rest!r:.40}", hint="known: mini, auto, ultra")
+            raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(display.MODES)}")
         await chat.change({"conductor.mode": rest})
     mode = chat.session.settings["conductor.mode"]
     print_notice(f"{mode}: {display.MODES[mode]}")
 
 
 async def _workers(chat: ChatSession, rest: str) -> None:
-    if rest:
-        names = tuple(name.strip() for name in rest.replace(" ", ",").split(",") if name.strip())
+    names = tuple(rest.replace(",", " ").split())
+    if names:
         await chat.change({}, () if names == ("all",) else names)
     display.print_workers(await chat.open())
 
@@ -84,11 +93,11 @@ async def _redo(chat: ChatSession, rest: str) -> None:
     number, _, worker = rest.partition(" ")
     if not number:
         await chat.finish()
-        return
-    if not number.isdecimal() or " " in worker.strip():
+    elif number.isdecimal():
+        await chat.redo(int(number), worker.strip() or None)
+    else:
         hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
         raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
-    await chat.redo(int(number), worker.strip() or None)
 
 
 async def _trace(chat: ChatSession, rest: str) -> None:
@@ -108,13 +117,12 @@ async def _cost(chat: ChatSession, rest: str) -> None:
 
 async def _limits(chat: ChatSession, rest: str) -> None:
     key, _, value = rest.partition(" ")
+    name = f"limits.{key}"
     if key:
-        name = f"limits.{key}"
-        if name not in [limit.name for limit in LIMITS]:
-            known = ", ".join(limit.name.partition(".")[2] for limit in LIMITS)
-            raise UsageError(f"unknown limit {key!r:.40}", hint=f"known: {known}")
-        if not value:
-            raise UsageError(f"/limits {key} needs a value", hint=f"for example: /limits {key} 5; - resets it")
+        known = [limit.name for limit in LIMITS]
+        if name not in known or not value:
+            hint = f"for example: /limits calls 5; - resets it; known: {', '.join(known)}".replace("limits.", "")
+            raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
         try:
             new = None if value == "-" else find_setting(name).parse(value.removeprefix("$"))
         except ConfigError as error:
@@ -134,29 +142,27 @@ async def _file(chat: ChatSession, rest: str) -> None:
 def _parse_paths(rest: str) -> list[Path]:
     """One existing file, whose name may hold spaces, or several as a shell would read them."""
     whole = Path(rest).expanduser()
-    if whole.exists():
-        return [whole]
-    with suppress(ValueError):
-        return [Path(word).expanduser() for word in shlex.split(rest)]
+    if not whole.exists():
+        with suppress(ValueError):
+            return [Path(word).expanduser() for word in shlex.split(rest)]
     return [whole]
 
 
 async def _save(chat: ChatSession, rest: str) -> None:
     if not chat.turns:
         raise UsageError("there is nothing to save yet", hint="type a question")
-    path = rest or f"chat-{chat.turns[0].run}.md"
-    print_notice(f"saved as {_write_new(path, display.conversation_as_markdown(chat.turns))}")
+    name = rest or f"chat-{chat.turns[0].run}.md"
+    print_notice(f"saved as {_write_new(name, display.conversation_as_markdown(chat.turns))}")
 
 
 def _write_new(name: str, text: str) -> Path:
-    """Write a text to a file that does not exist yet. Raises `UsageError`."""
-    path, hint = Path(name).expanduser(), "name another file: /save FILE"
+    """Write a text to a file that does not exist yet, so that nothing is overwritten. Raises `UsageError`."""
+    path = Path(name).expanduser()
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} exists already", hint=hint) from None
     except OSError as error:
+        hint = "name another file: /save FILE"
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     return path
 
@@ -167,14 +173,13 @@ async def _undo(chat: ChatSession, rest: str) -> None:
     print_notice(display.describe_conversation(chat.turns))
 
 
-async def _edit(chat: ChatSession, rest: str) -> str:
-    last = chat.runs[-1].question.text if chat.runs else ""
-    return rest or last
+async def _edit(chat: ChatSession, rest: str) -> None:
+    chat.draft = rest or (chat.runs[-1].question.text if chat.runs else "")
 
 
 async def _help(chat: ChatSession, rest: str) -> None:
     del chat, rest
-    display.print_help((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS)
+    display.print_help((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values())
 
 
 async def _quit(chat: ChatSession, rest: str) -> None:
@@ -182,28 +187,77 @@ async def _quit(chat: ChatSession, rest: str) -> None:
     raise ChatEnded
 
 
-COMMANDS: Final = (
+# What Tab offers
+
+
+def _offer_workers(chat: ChatSession) -> Offer:
+    listed = chat.session.settings.workers if not chat.rehearsal else ()
+    found = {item.worker.name: item.worker.about for item in listed if item.enabled}
+    if chat.conductor is not None:
+        found |= {worker.name: worker.about for worker in chat.conductor.pool}
+    return found.items()
+
+
+def _offer_steps(chat: ChatSession) -> Offer:
+    steps = chat.runs[-1].steps if chat.runs else ()
+    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
+
+
+def _offer_steps_and_runs(chat: ChatSession) -> Offer:
+    runs: list[str] = []
+    with suppress(OSError):
+        runs = fast_list.run_names(str(chat.session.settings.paths.traces))
+    return [*_offer_steps(chat), *((run, "") for run in runs)]
+
+
+_COMMANDS: Final = (
     Command(name="help", help="list commands and keys", act=_help),
-    Command(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode),
-    Command(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers),
+    Command(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
+            offers=(lambda _: display.MODES.items(),)),
+    Command(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
+            offers=(lambda chat: [*_offer_workers(chat), ("all", "every worker of the settings")],)),
     Command(name="plan", takes="[QUESTION]", help="show the last plan, or plan a question for /redo to run", act=_plan),
     Command(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
-            act=_redo),
-    Command(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace),
+            act=_redo, offers=(_offer_steps, _offer_workers)),
+    Command(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
+            offers=(_offer_steps_and_runs,)),
     Command(name="cost", help="show what this chat has cost", act=_cost),
-    Command(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits),
-    Command(name="file", takes="[PATH|-]", help="attach a text file to the next question; - removes them", act=_file),
-    Command(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save),
+    Command(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
+            offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
+    Command(name="file", takes="[PATH|-]", help="attach a text file to the next question; - removes them", act=_file,
+            takes_file=True),
+    Command(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
     Command(name="undo", help="remove the last question and answer", act=_undo),
-    Command(name="edit", takes="[TEXT]", help="edit the last question, or a text, in your editor", act=_edit),
+    Command(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
     Command(name="quit", help="leave, like Ctrl-D", act=_quit),
 )  # fmt: skip
 
+COMMANDS: Final = {command.name: command for command in _COMMANDS}
 
-async def run_command(chat: ChatSession, command: Command, rest: str) -> str | None:
-    """Run a command. An error is printed and changes nothing. Returns a text for the person to edit next."""
-    try:
-        return await command.act(chat, rest)
-    except ConductorError as error:
-        print_error(error)
-        return None
+
+class SlashCompleter(Completer):
+    """Completes lines that begin with a slash; questions are left alone."""
+
+    def __init__(self, chat: ChatSession) -> None:
+        self._chat = chat
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """The completions of the word before the cursor."""
+        name, space, rest = document.text_before_cursor.removeprefix("/").partition(" ")
+        if not document.text.startswith("/") or "\n" in document.text:
+            return
+        command, offered, typed = COMMANDS.get(name), list[tuple[str, str]](), f"/{name}"
+        if not space:
+            offered = [(f"/{command.name}", command.help) for command in COMMANDS.values()]
+        elif command is not None and command.takes_file:
+            yield from self._paths.get_completions(Document(rest), complete_event)
+        elif command is not None:
+            # `/workers` takes any number of names with commas between them, all of which are offered alike.
+            words = rest.rpartition(",")[2].split(" ")
+            typed = words[-1]
+            for offer in command.offers[len(words) - 1 : len(words)]:
+                offered = list(offer(self._chat))
+        for word, about in offered:
+            if word.startswith(typed):
+                yield Completion(word, start_position=-len(typed), display_meta=one_line(about))

@@ -14,7 +14,7 @@ from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.run import Conductor, Run
 from conductor_cli.views import OutputContext
@@ -88,17 +88,11 @@ def print_how_to_finish(run: Trace) -> None:
 
 def print_cost(runs: Sequence[Trace]) -> None:
     """Print what each run has used, and the total."""
-    if not runs:
-        print_notice("no question was asked yet")
-        return
-    rows = [[str(number), *_figures(run.usage), shorten_question(run)] for number, run in enumerate(runs, start=1)]
-    rows.append(["all", *_figures(sum((run.usage for run in runs), NO_USAGE)), ""])
-    print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), rows)
+    rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(runs, start=1)]
+    rows.append(("all", sum((run.usage for run in runs), NO_USAGE), ""))
+    cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
+    print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), cells)
     print_notice("for other days and runs: conductor cost")
-
-
-def _figures(usage: Usage) -> list[str]:
-    return [f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage) or "-"]
 
 
 def print_limits(known: Sequence[Setting], settings: Settings) -> None:
@@ -106,15 +100,14 @@ def print_limits(known: Sequence[Setting], settings: Settings) -> None:
     rows = []
     for limit in known:
         origin = settings.origins[limit.name].replace("command line", "this chat")
-        rows.append([limit.name.partition(".")[2], format_value(settings[limit.name]), origin, limit.help])
+        rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
     print_table(("LIMIT", "VALUE", "FROM", ""), rows)
 
 
 def print_files(new: Sequence[File], old: Sequence[File]) -> None:
     """Print which files go with the next question: new ones, and those of earlier questions."""
     for file in (*old, *new):
-        state = "goes with the next question" if file in new else "still attached from an earlier question"
-        print_notice(f"{file.name}: {len(file.text):,} characters, {state}")
+        print_notice(f"{file.name}: {format_count(len(file.text), 'character')}, goes with the next question")
     if not new and not old:
         print_notice("no file is attached")
 
@@ -128,15 +121,13 @@ def shorten_question(run: Trace, length: int = 60) -> str:
 def describe_conversation(turns: Sequence[Trace]) -> str:
     """How many questions a conversation has."""
     count = len(turns) + sum(len(run.question.history) for run in turns[:1])
-    return f"the conversation has {format_count(count, 'question')}" if count else "the conversation is empty"
+    return f"the conversation has {format_count(count, 'question')}"
 
 
 def conversation_as_markdown(turns: Sequence[Trace]) -> str:
     """A conversation as Markdown, with the answers as they came."""
     earlier = [(turn.question, turn.answer) for run in turns[:1] for turn in run.question.history]
-    pairs = [*earlier, *((run.question.text, run.answer) for run in turns)]
-    parts = [
-        f"## Question {number}\n\n{question}\n\n## Answer {number}\n\n{answer}"
-        for number, (question, answer) in enumerate(pairs, start=1)
-    ]
-    return "\n\n".join([f"# Conversation of run {turns[-1].run}", *parts, ""])
+    parts = [f"# Conversation of run {turns[-1].run}"]
+    for number, (question, answer) in enumerate([*earlier, *((run.question.text, run.answer) for run in turns)], 1):
+        parts += [f"## Question {number}", question, f"## Answer {number}", answer]
+    return "\n\n".join([*parts, ""])

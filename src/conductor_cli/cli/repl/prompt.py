@@ -1,39 +1,40 @@
-"""Where a person types: prompt_toolkit with our keys, completions and right edge.
-
-It is shown before anything that a run needs is loaded.
-"""
+"""Where a person types: prompt_toolkit with our keys, completions, right edge and history file."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.completion import Completer, DynamicCompleter
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.repl.history import open_history
+from conductor_cli.cli.repl.chat_session import INTERRUPTED, ChatEnded, ChatSession
 from conductor_cli.cli.signals import ENDING, TWICE, on_signal
+from conductor_cli.core.formatting import format_count
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.views.text_layout import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NARROW: Final = 60
-"""Columns below which the right edge is shortened."""
+    from prompt_toolkit.completion import Completer
+
+LONGEST: Final = 100_000
+"""Characters of an entry in the history file. Longer text was pasted, and is in the trace."""
 MENU: Final = 6
 """Rows for the completion menu and the line that is completed."""
-INTERRUPTED: Final = 130
 STYLE: Final = Style.from_dict({
     "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
     "completion-menu": "noinherit", "completion-menu.completion": "noinherit",
@@ -43,36 +44,19 @@ STYLE: Final = Style.from_dict({
 """Only the terminal's own colours, so that it is readable on a dark and on a light background."""
 
 
-class ChatEnded(Exception):
-    """The chat ends, by the person or by a signal; `code` is the exit code."""
-
-    def __init__(self, code: int = 0) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class PromptStatus(Protocol):
-    """What the prompt shows of a chat, and when Ctrl-C last stopped one of its runs, by the monotonic clock."""
-
-    stopped: float
-
-    def status(self, *, narrow: bool = False) -> list[str]: ...
-
-
 class Prompt:
     """Reads one message after the other. A message may have several lines."""
 
-    def __init__(self, history: Path | None) -> None:
+    def __init__(self, chat: ChatSession, completer: Completer, history: Path | None) -> None:
         """`history` is the directory of the history file; None keeps no history on disk."""
         _return_to_line_start()
-        self.chat: PromptStatus | None = None
-        self.completer: Completer | None = None
+        self.chat = chat
         self._mark = prompt_mark()
         self._plain = plain = is_plain_terminal()
         # Only slash commands are completed while one types; questions have no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
         self._session: PromptSession[str] = PromptSession(
-            self._mark, multiline=True, prompt_continuation="  ", completer=DynamicCompleter(lambda: self.completer),
+            self._mark, multiline=True, prompt_continuation="  ", completer=completer,
             history=InMemoryHistory() if history is None else open_history(history),
             complete_while_typing=slash if not plain else False, enable_open_in_editor=True, tempfile_suffix=".md",
             auto_suggest=None if plain else AutoSuggestFromHistory(), key_bindings=self._keys(),
@@ -80,10 +64,6 @@ class Prompt:
             include_default_pygments_style=False,
         )  # fmt: skip
         self._session.app.before_render += self._fit
-
-    def forget(self) -> None:
-        """Keep what is typed only until the chat ends."""
-        self._session.history = self._session.default_buffer.history = InMemoryHistory()
 
     def refresh(self) -> None:
         """Redraw the prompt, if it is shown."""
@@ -96,24 +76,20 @@ class Prompt:
         else:
             action()
 
-    def leave(self, reason: Exception) -> None:
-        """Make `read` raise, if it is waiting."""
-        if self._session.app.is_running and not self._session.app.is_done:
-            self._session.app.exit(exception=reason)
-
-    async def read(self, text: str = "", *, editor: bool = False) -> str:
-        """The next message. `text` is there to edit; with `editor` the editor opens on it. Raises `ChatEnded`."""
-        app = self._session.app
+    async def read(self, text: str = "") -> str:
+        """The next message. `text` is there to edit. Raises `ChatEnded`."""
         _return_to_line_start()
+        app = self._session.app
 
-        def open_editor() -> None:
-            app.current_buffer.open_in_editor(validate_and_handle=True)
+        def leave(number: int) -> None:
+            if app.is_running and not app.is_done:
+                app.exit(exception=ChatEnded(128 + number))
 
         with ExitStack() as held:
             for number in ENDING:
-                held.enter_context(on_signal(number, partial(self.leave, ChatEnded(128 + number))))
+                held.enter_context(on_signal(number, partial(leave, number)))
             try:
-                return await self._session.prompt_async(default=text, pre_run=open_editor if editor else None)
+                return await self._session.prompt_async(default=text)
             except EOFError:
                 raise ChatEnded from None
 
@@ -130,7 +106,7 @@ class Prompt:
     def _clear(self, event: KeyPressEvent) -> None:
         """Ctrl-C clears the line. Right after a Ctrl-C that stopped a run, it ends the chat."""
         empty = not event.current_buffer.text
-        if empty and self.chat is not None and time.monotonic() - self.chat.stopped < TWICE:
+        if empty and time.monotonic() - self.chat.stopped < TWICE:
             event.app.exit(exception=ChatEnded(INTERRUPTED))
         elif empty:
             run_in_terminal(lambda: print_notice("Ctrl-D leaves"))
@@ -140,31 +116,44 @@ class Prompt:
 
     def _right(self) -> str:
         """The right edge: the status of the chat."""
-        if self.chat is None:
-            return ""
-        parts = self.chat.status(narrow=self._columns < NARROW)
-        return (" \u00b7 " if self._mark != "> " else ", ").join(parts)
+        return (" \u00b7 " if self._mark != "> " else ", ").join(self.chat.status())
 
     def _fit(self, _: object) -> None:
         """Reserve rows for the menu, but no more than there are: else nothing at all would be shown."""
         self._session.reserve_space_for_menu = min(MENU, self._session.app.output.get_size().rows - 1)
 
-    @property
-    def _columns(self) -> int:
-        return self._session.app.output.get_size().columns
-
     def echo(self, message: str) -> None:
         """Print the first line of a message where it was typed, unless the terminal shows all of it anyway."""
         if self._plain:
             return
-        from conductor_cli.core.formatting import format_count
-        from conductor_cli.views.text_layout import Screen
-
-        screen = Screen(width=self._columns)
+        screen = Screen(width=self._session.app.output.get_size().columns)
         lines = message.splitlines()
         more = f" (+{format_count(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
         sys.stderr.write(f"{self._mark}{screen.crop(lines[0], screen.width - len(self._mark) - len(more))}{more}\n")
         sys.stderr.flush()
+
+
+def open_history(directory: Path) -> History:
+    """The history file in a directory; where that cannot be used, a history in memory, with a notice."""
+    path = directory / "history"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The file may be older than this rule, or have been copied with another mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        print_notice(f"the history is not saved: {path}: {error.strerror}")
+        return InMemoryHistory()
+    return _RedactedHistory(path)
+
+
+class _RedactedHistory(FileHistory):
+    """Entries without API keys. A full disk costs the history, not the chat."""
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError, UnicodeError):
+            if len(string) <= LONGEST:
+                super().store_string(KNOWN_SECRETS.redact(string))
 
 
 def _return_to_line_start() -> None:
