@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.config.files import AppPaths, read_toml
-from conductor_cli.config.workers import ConfiguredWorker, set_value, update_worker, validate_worker, workers_of
+from conductor_cli.config.files import AppPaths, read_toml, set_value
+from conductor_cli.config.tables import update_table
+from conductor_cli.config.workers import ConfiguredWorker, validate_worker, workers_of
 from conductor_cli.core.errors import ConfigError
 
 
@@ -72,17 +73,17 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
 WRONG = {
     "model = 'x'": "line 1: worker 'w' has no kind",
     "kind = 'gpt'": "line 2: worker 'w': unknown kind 'gpt'",
-    "kind = 1": "line 2: kind is 1; expected text in quotes",
-    "kind = 'openai'\nmodel = 3": "line 3: model is 3; expected text in quotes",
-    "kind = 'openai'\nenabled = 'no'": "line 3: enabled is 'no'; expected true or false",
+    "kind = 1": "line 2: kind: expected text, found a number (1)",
+    "kind = 'openai'\nmodel = 3": "line 3: model: expected text, found a number (3)",
+    "kind = 'openai'\nenabled = 'no'": "line 3: enabled: expected true or false, found text ('no')",
     "kind = 'openai'\nparallel = 0": "line 3: parallel is 0; expected at least 1",
-    "kind = 'openai'\nparallel = true": "line 3: parallel is True; expected a whole number",
-    "kind = 'openai'\nprice = 3": "line 3: price is 3; expected a table",
+    "kind = 'openai'\nparallel = true": "line 3: parallel: expected a whole number, found true or false",
+    "kind = 'openai'\nprice = 3": "line 3: price: expected an object, found a number (3)",
     "kind = 'openai'\nprice = { input = 1 }": "line 3: price: 'output' is missing",
     "kind = 'openai'\nprice = { input = 1, output = -1 }": "line 3: price: an amount must be 0 or more",
     "kind = 'openai'\nprice = { input = nan, output = 1 }": "line 3: price.input: expected a number",
-    "kind = 'openai'\nprice = { input = 1, output = 1, cache = 1 }": "line 3: price has no 'cache'",
-    "kind = 'openai'\ncard = { strengths = { code = 7 } }": "line 3: card: the strength of 'code'",
+    "kind = 'openai'\nprice = { input = 1, output = 1, cache = 1 }": "line 3: price has no key 'cache'",
+    "kind = 'openai'\ncard = { strengths = { code = 7 } }": "line 3: card: a strength must be between 0 and 1",
     "kind = 'openai'\ncard = { strengths = 7 }": "line 3: card.strengths: expected",
     "kind = 'openai'\nmax_tokens = 'x'": "line 3: worker 'w': max_tokens is 'x'; expected a whole number",
     "kind = 'openai'\nmax_tokens = 0": "line 3: max_tokens is 0; expected at least 1",
@@ -97,8 +98,8 @@ WRONG = {
     "kind = 'openai'\nbase_url = 'https://me:pw@here/v1'": "line 3: base_url: keys do not belong in a file",
     "kind = 'openai'\nkey_env = 'sk-a1b2'": "line 3: key_env is not the name of a variable",
     "kind = 'self'": "line 2: worker 'w' of kind 'self'",
-    "kind = 'openai'\ntags = 'eu'": "line 3: tags is 'eu'; expected a list",
-    "kind = 'openai'\ntags = [1]": "line 3: tags: 1 is not a valid tag",
+    "kind = 'openai'\ntags = 'eu'": "line 3: tags: expected a list, found text ('eu')",
+    "kind = 'openai'\ntags = [1]": "line 3: tags[0]: expected text, found a number (1)",
     "kind = 'openai'\ntags = ['a b']": "line 3: tags: 'a b' is not a valid tag",
     "kind = 'openai'\nreasoning_effort = 'hihg'": "line 3: worker 'w': reasoning_effort is 'hihg'",
     "kind = 'openai'\nthinking_budget = 9": "line 3: worker 'w': the kind 'openai' has no thinking_budget",
@@ -157,7 +158,7 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
     place = where(tmp_path)
 
     def work(number: int) -> None:
-        update_worker(place, f"w{number}", {"kind": "openai", "model": str(number)})
+        update_table(place, "workers", f"w{number}", {"kind": "openai", "model": str(number)})
         set_value(place, f"limits.s{number}", number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -178,7 +179,7 @@ def test_a_broken_own_file_is_repaired_or_reported(tmp_path: Path, text: str) ->
         with pytest.raises(ConfigError, match=r"settings.toml, line 1"):
             set_value(where(tmp_path), "limits.steps", 2)
         with pytest.raises(ConfigError, match=r"settings.toml, line 1"):
-            update_worker(where(tmp_path), "w", {"kind": "openai"})
+            update_table(where(tmp_path), "workers", "w", {"kind": "openai"})
         assert (tmp_path / "settings.toml").read_text() == text
     assert validate_worker(where(tmp_path), "w", {"kind": "openai"}).kind == "openai"
 
@@ -210,7 +211,7 @@ def test_what_is_not_text_is_not_written(tmp_path: Path) -> None:
     """Bytes of a command line that are not UTF-8 are an error, and what stands in the file stays."""
     set_value(where(tmp_path), "limits.steps", 2)
     with pytest.raises(ConfigError, match="UTF-8"):
-        update_worker(where(tmp_path), "w", {"kind": "openai", "about": "a \udcff"})
+        update_table(where(tmp_path), "workers", "w", {"kind": "openai", "about": "a \udcff"})
     assert read_toml(tmp_path / "settings.toml").values == {"limits": {"steps": 2}}
 
 
@@ -222,6 +223,6 @@ def test_tags_are_kept_once_and_in_order(tmp_path: Path) -> None:
 
 def test_a_change_may_take_a_setting_out(tmp_path: Path) -> None:
     """None is not a value: the setting is as if it had never been said."""
-    update_worker(where(tmp_path), "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
-    update_worker(where(tmp_path), "w", {"temperature": None})
+    update_table(where(tmp_path), "workers", "w", {"kind": "openai", "temperature": 0.5, "model": "m"})
+    update_table(where(tmp_path), "workers", "w", {"temperature": None})
     assert read_toml(tmp_path / "settings.toml").values["workers"]["w"] == {"kind": "openai", "model": "m"}

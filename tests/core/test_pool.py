@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
 from tests.core.strategies import prices, usages
@@ -34,12 +34,12 @@ def test_a_pool_is_an_ordered_collection_by_name() -> None:
 def test_a_subset_keeps_the_pools_order() -> None:
     """Whatever order its names are asked in; an unknown name lists the known ones."""
     assert pool("a", "b", "c").subset(["c", "a"]).names == ("a", "c")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UsageError) as caught:
         pool("a", "b").subset(["a", "z"])
-    assert (caught.value.message, caught.value.hint) == ("no worker is named 'z'", "known: a, b")
-    with pytest.raises(ConfigError) as caught:
+    assert (caught.value.message, caught.value.hint) == ("no worker 'z' is on offer", "on offer: a, b")
+    with pytest.raises(UsageError) as caught:
         pool().subset(["z"])
-    assert caught.value.hint == "known: none"
+    assert caught.value.hint == "on offer: none"
 
 
 def test_the_best_worker_has_the_best_card_else_comes_first() -> None:

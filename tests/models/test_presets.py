@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config.workers import WORKER_NAME
+from conductor_cli.config.tables import NAME
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
 from conductor_cli.models.presets import ShippedWorker, as_of, builtin_card, price_name, shipped_pools
@@ -43,7 +43,7 @@ def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
     assert row.get("deprecation_date", "9999") > as_of()
     assert worker.table["max_tokens"] <= row["max_output_tokens"]
-    assert WORKER_NAME.fullmatch(worker.name)
+    assert NAME.fullmatch(worker.name)
     check_options(worker.worker)
     assert worker.source
 

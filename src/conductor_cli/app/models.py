@@ -20,7 +20,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.config import Settings
-from conductor_cli.config.workers import set_value
+from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError, UsageError
 from conductor_cli.models.llama.model_info import part_files, read_model_info
 from conductor_cli.models.llama.prefix_cache import delete_states

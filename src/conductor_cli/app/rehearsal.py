@@ -91,10 +91,7 @@ def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
         )
     cards = read_cards(workers.cards_path())
     pool = Pool(workers=tuple(cards.on(worker) for worker in found))
-    try:
-        return pool.subset(only) if only else pool
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
+    return pool.subset(only) if only else pool
 
 
 def skill_keywords() -> Mapping[str, Sequence[str]]:

@@ -11,16 +11,13 @@ from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.policy_filter import filter_pool, policy_objection
 from conductor_cli.config import ConfiguredWorker, Settings
-from conductor_cli.config.pools import enabled_members, find_pool, pool_members
+from conductor_cli.config.pools import enabled_members, find_pool
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.prices import with_prices
 
 POOL_SETTING: Final = "conductor.pool"
-
-POOL_GONE: Final = "it was in use; every enabled worker is on offer now"
-"""Printed when the pool that runs use by default is removed."""
 
 
 async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
@@ -30,7 +27,6 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
     """
     workers = offered_workers(settings)
-    check_workers_in_pool(settings, only)
     disabled = [item.worker.name for item in settings.workers if not item.enabled]
     for name in only:
         if name in disabled:
@@ -51,7 +47,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
     pool = Pool(workers=workers)
-    pool, policy_remarks = filter_pool(choose_workers(pool, only) if only else pool, settings, only, planner)
+    pool, policy_remarks = filter_pool(pool.subset(only) if only else pool, settings, only, planner)
     return pool, (*remarks, *policy_remarks)
 
 
@@ -66,9 +62,9 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
         return tuple(item.worker for item in settings.workers if item.enabled)
     try:
         pool = find_pool(settings.pools, name)
-    except ConfigError as error:
+    except UsageError as error:
         if _is_pool_given(settings):
-            raise UsageError(error.message, hint=error.hint) from None
+            raise
         hint = f"{error.hint}; {POOL_SETTING} is from {settings.origins[POOL_SETTING]}"
         raise ConfigError(error.message, hint=hint) from None
     return enabled_members(pool, settings.workers)
@@ -82,27 +78,6 @@ def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[Co
     return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found on this machine") for worker in found)
 
 
-def choose_workers(pool: Pool, names: Sequence[str]) -> Pool:
-    """The workers that a command line names. Raises `UsageError` for an unknown name."""
-    try:
-        return pool.subset(names)
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-
-
-def select_workers(settings: Settings, names: Sequence[str], pool: str | None) -> tuple[ConfiguredWorker, ...]:
-    """The workers that a command changes: those named, those of a pool, or both. Raises `UsageError`."""
-    configured = {item.worker.name: item for item in settings.workers}
-    for name in names:
-        if name not in configured:
-            raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(configured) or 'none'}")
-    try:
-        of_pool = () if pool is None else pool_members(find_pool(settings.pools, pool), settings.workers)
-    except ConfigError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-    return tuple({item.worker.name: item for item in (*(configured[name] for name in names), *of_pool)}.values())
-
-
 def without_pool(settings: Settings) -> Settings:
     """The settings for finishing a stored run: its own workers count, unless a command line names a pool."""
     if _is_pool_given(settings):
@@ -114,19 +89,6 @@ def check_no_pool(settings: Settings) -> None:
     """Raise `UsageError` where a command line names a pool for the rehearsal."""
     if _is_pool_given(settings) and settings[POOL_SETTING]:
         raise UsageError("--rehearsal has its own workers", hint="omit --pool; --workers chooses among them")
-
-
-def check_workers_in_pool(settings: Settings, only: Sequence[str]) -> None:
-    """Raise `UsageError` where a command line names an existing worker that is not in the chosen pool."""
-    name = settings[POOL_SETTING]
-    inside = next((pool.workers for pool in settings.pools if pool.name == name), None)
-    if inside is None:
-        return
-    known = [item.worker.name for item in settings.workers]
-    for worker in only:
-        if worker in known and worker not in inside:
-            hint = f"it holds {', '.join(inside)}; to choose no pool: --pool ''"
-            raise UsageError(f"worker {worker!r} is not in pool {name!r}", hint=hint)
 
 
 def _is_pool_given(settings: Settings) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.worker_selection import choose_workers, discovered_workers
+from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.config import Settings
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
@@ -72,7 +72,7 @@ def run_worker_tests(settings: Settings, names: Sequence[str]) -> list[WorkerTes
     """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
     configured = settings.workers or discovered_workers(settings)
     pool = Pool(workers=tuple(item.worker for item in configured if item.enabled or item.worker.name in names))
-    pool = choose_workers(pool, names) if names else pool
+    pool = pool.subset(names) if names else pool
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")

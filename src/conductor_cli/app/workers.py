@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.policy_filter import policy_objection
-from conductor_cli.app.worker_selection import POOL_GONE, discovered_workers
+from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
-from conductor_cli.config.files import own_section, read_toml
-from conductor_cli.config.pools import remove_from_pools, stop_using_pool
-from conductor_cli.config.workers import update_worker, validate_worker
-from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, ModelError, UsageError
+from conductor_cli.config.files import own_section
+from conductor_cli.config.pools import update_pool
+from conductor_cli.config.tables import update_table
+from conductor_cli.config.workers import validate_worker
+from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.presets import PRESETS, THIS_MACHINE, is_free
+from conductor_cli.models.presets import PRESETS, THIS_MACHINE, ShippedPool, is_free, shipped_pools
 from conductor_cli.models.prices import load_prices, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -58,7 +58,7 @@ def list_workers(settings: Settings) -> list[WorkerRow]:
 
 
 def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings) -> list[WorkerRow]:
-    """The rows of these workers; the price table and the stored keys are read once for all of them."""
+    """The rows of these workers; the price table and the list of stored keys are read once for all of them."""
     store = open_key_store(settings)
     priced, _ = with_prices([item.worker for item in configured])
     return [
@@ -74,12 +74,15 @@ def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings)
     ]
 
 
-def find_worker(settings: Settings, name: str) -> WorkerRow:
-    """One worker by its name. Raises `UsageError`."""
-    configured = {item.worker.name: item for item in settings.workers or discovered_workers(settings)}
-    if name not in configured:
-        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(configured) or 'none'}")
-    return describe_workers([configured[name]], settings)[0]
+def describe_shipped(pool: ShippedPool, settings: Settings) -> list[WorkerRow]:
+    """What adding a pool that ships would add."""
+    return describe_workers(
+        [
+            ConfiguredWorker(worker=settings.cards.on(item.worker), enabled=False, source=item.source)
+            for item in pool.workers
+        ],
+        settings,
+    )
 
 
 def _price_source(configured: Worker, price: Price | None) -> str:
@@ -108,91 +111,131 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     The worker is checked as far as that is possible without asking anybody, before anything is written. Returns whether
     it existed. Raises `UsageError`, and `ConfigError` when the file cannot be written.
     """
-    listed = read_toml(settings.paths.own_file).values.get("workers", {})
-    before = dict(listed.get(name, {}))
-    kind, model = given.get("kind") or before.get("kind"), given.get("model")
+    before = own_section(settings.paths, "workers").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
-    if kind == "llama" and model:
-        path = Path(model).expanduser()
-        if not path.is_file():
-            raise UsageError(f"there is no file {model!r}", hint="--kind llama needs --model FILE.gguf")
-        changes["model"] = str(path.absolute())
-    if given.get("kind") == "llama" and not (model or before.get("model")):
-        raise UsageError("no model file is given", hint="--kind llama needs --model FILE.gguf")
+    if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
+        changes["model"] = str(Path(given["model"]).expanduser().absolute())
     for option in unset:
-        if option.replace("-", "_") not in before or option == "kind":
-            known = ", ".join(key for key in before if key != "kind")
-            raise UsageError(f"--unset {option}: it is not set", hint=f"set: {known or 'nothing'}")
+        if option.replace("-", "_") not in before:
+            raise UsageError(f"--unset {option}: it is not set", hint=f"set: {', '.join(before) or 'nothing'}")
         changes[option.replace("-", "_")] = None
     try:
         _try_to_open(validate_worker(settings.paths, name, changes), settings)
-    except ConfigError as error:
+    except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
-    update_worker(settings.paths, name, changes)
+    update_table(settings.paths, "workers", name, changes)
     return bool(before)
 
 
 def _try_to_open(worker: Worker, settings: Settings) -> None:
-    """Open a worker, which connects to nothing, and read its file. Raises `ConfigError`; a key may come later."""
+    """Open a worker, which connects to nothing, and read its file. Raises `ConfigError` or `ModelError`."""
     from conductor_cli.models.llama import read_model_info  # only for workers that are a file
 
-    try:
-        with suppress(KeyMissing):
-            open_model(worker, environ=settings.environ)
-        if worker.kind == "llama":
-            read_model_info(Path(worker.model))
-    except ModelError as error:
-        raise ConfigError(error.message, hint=error.hint) from None
-
-
-def parse_price(text: str | None) -> dict[str, str] | None:
-    """`IN,OUT` as the settings have it. Raises `UsageError`."""
-    if text is None:
-        return None
-    try:
-        first, second = (Decimal(part) for part in text.split(","))
-    except (ValueError, InvalidOperation):
-        raise UsageError(f"--price {text!r:.40} is not IN,OUT", hint="for example: --price 1.25,10") from None
-    if not (first.is_finite() and second.is_finite() and first >= 0 and second >= 0):
-        raise UsageError(f"--price {text!r:.40}: both amounts must be 0 or more")
-    return {"input": str(first), "output": str(second)}
+    with suppress(KeyMissing):  # the key may come later
+        open_model(worker, environ=settings.environ)
+    if worker.kind == "llama":
+        read_model_info(Path(worker.model))
 
 
 def enable_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings], *, enabled: bool) -> None:
     """Enable or disable workers that were added. Raises `UsageError` and `ConfigError`; for `load` see `_check_own`."""
-    _check_own(paths, names, load)
+    _check_own(paths, "workers", names, load)
     for name in names:
-        update_worker(paths, name, {"enabled": enabled})
+        update_table(paths, "workers", name, {"enabled": enabled})
 
 
-def remove_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> list[str]:
-    """Remove workers that were added, also from pools; returns notices. Raises `UsageError` and `ConfigError`."""
-    _check_own(paths, names, load)
-    notices = []
+def remove_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> None:
+    """Remove workers that were added and that no pool needs. Raises `UsageError` and `ConfigError`."""
+    _check_own(paths, "workers", names, load)
+    for pool, table in own_section(paths, "pools").items():
+        listed = table.get("workers") if isinstance(table, Mapping) else None
+        needed = [name for name in names if isinstance(listed, list) and name in listed]
+        if needed:
+            hint = f"conductor pools rm {pool}, or make it anew: conductor pools add {pool} WORKER…"
+            raise UsageError(f"worker {needed[0]!r} is in pool {pool!r}", hint=hint)
     for name in names:
-        update_worker(paths, name, None)
-        for pool in remove_from_pools(paths, name):
-            removed = "" if pool in own_section(paths, "pools") else ", which is removed because it is empty"
-            notices.append(f"{name} is also removed from pool {pool}{removed}")
-            if stop_using_pool(paths, pool):
-                notices.append(POOL_GONE)
+        update_table(paths, "workers", name, None)
+
+
+def _check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
+    """That these workers or pools are in the tool's own file. Raises `UsageError` or `ConfigError`.
+
+    The settings are loaded only for the error: what is to be removed may be why they cannot be loaded.
+    """
+    own = own_section(paths, section)
+    for name in names:
+        if name in own:
+            continue
+        settings = load()
+        sources = {pool.name: pool.source for pool in settings.pools}
+        if section == "workers":
+            sources = {item.worker.name: item.source for item in settings.workers}
+        what = section.removesuffix("s")
+        if name in sources:
+            message = f"{what} {name!r} is in {sources[name]}, which conductor does not change"
+            raise ConfigError(message, hint="edit the file yourself")
+        raise UsageError(f"no {what} is named {name!r}", hint=f"known: {', '.join(sources) or 'none'}")
+
+
+# Pools
+
+
+def add_pool(
+    settings: Settings, name: str, workers: Sequence[str], *, about: str | None, without_keys: bool
+) -> list[str]:
+    """Make a pool of these workers, or add one that ships when none is named; returns notices.
+
+    Raises `UsageError`, `KeyMissing` or `ConfigError`.
+    """
+    notices: list[str] = []
+    if not workers:
+        pool = shipped_pools().get(name)
+        if pool is None:
+            hint = f"name its workers; pools that ship with workers: {', '.join(shipped_pools())}"
+            raise UsageError(f"pool {name!r} needs at least one worker", hint=hint)
+        about = about or pool.about
+        workers, notices = _add_shipped_workers(settings, pool, without_keys=without_keys)
+    else:
+        known = [item.worker.name for item in settings.workers]
+        for worker in workers:
+            if worker not in known:
+                raise UsageError(f"no worker is named {worker!r}", hint=f"known: {', '.join(known) or 'none'}")
+    try:
+        update_pool(settings.paths, name, {"workers": list(workers), "about": about})
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
     return notices
 
 
-def _check_own(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """That these workers are in the tool's own file. Raises `UsageError` or `ConfigError`.
+def _add_shipped_workers(settings: Settings, pool: ShippedPool, *, without_keys: bool) -> tuple[list[str], list[str]]:
+    """Add the workers of a pool that ships; returns the names of those in the pool, and notices.
 
-    The settings are loaded only for the error: a worker that is to be removed may be why they cannot be loaded.
+    A worker whose name is taken stays as it is. One without a key is left out, unless `without_keys`.
     """
-    own = own_section(paths, "workers")
-    for name in names:
-        if name not in own:
-            raise not_own_error("worker", name, {item.worker.name: item.source for item in load().workers})
+    existing = {item.worker.name for item in settings.workers}
+    store = open_key_store(settings)
+    names, notices, missing = [], [], []
+    for item in pool.workers:
+        kind = item.worker.kind
+        if item.name in existing:
+            notices.append(f"{item.name} exists already and is unchanged")
+        elif without_keys or key_state(item.worker, settings.environ, store) != "missing":
+            update_table(settings.paths, "workers", item.name, item.table)
+            notices.append(f"added {item.name}{f', replacing {item.replaces}' if item.replaces else ''}")
+        else:
+            notices.append(f"left out {item.name}, which has no key: conductor keys set {kind}, then the same again")
+            missing.append(kind)
+            continue
+        names.append(item.name)
+    if not names:
+        hint = f"conductor keys set {missing[0]}, or --all to add them without keys"
+        raise KeyMissing(f"no key was found for any worker of pool {pool.name!r}", hint=hint)
+    return names, notices
 
 
-def not_own_error(what: str, name: str, sources: Mapping[str, str]) -> ConductorError:
-    """Why a worker or pool cannot be removed: it is in a file that the user writes, or there is none."""
-    if name in sources:
-        message = f"{what} {name!r} is in {sources[name]}, which conductor does not change"
-        return ConfigError(message, hint="edit the file yourself")
-    return UsageError(f"no {what} is named {name!r}", hint=f"known: {', '.join(sources) or 'none'}")
+def remove_pool(paths: AppPaths, name: str, load: Callable[[], Settings]) -> None:
+    """Remove a pool that was added and that is not in use; its workers stay. Raises `UsageError`, `ConfigError`."""
+    _check_own(paths, "pools", [name], load)
+    if own_section(paths, "conductor").get("pool") == name:
+        raise UsageError(f"pool {name!r} is in use", hint="for every enabled worker again: conductor pools use")
+    update_table(paths, "pools", name, None)

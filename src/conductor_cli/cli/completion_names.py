@@ -1,8 +1,8 @@
 """The names that a shell asks for at a tab, read from the files before anything else is loaded.
 
-They answer `conductor workers names`, `pools names` and `model names`. Whether what a name stands for can be used is
-not checked: the commands report that. Names with characters that a shell could interpret are left out, since bash
-expands what it is offered.
+They answer `workers names`, `pools names` and `model names`, which the completion scripts ask for and no person: so
+these are no commands. Whether what a name stands for can be used is not checked: the commands report that. Names with
+characters that a shell could interpret are left out, since bash expands what it is offered.
 """
 # Importing pathlib, dataclasses or typer takes as long as all of this may.
 # ruff: noqa: PTH110, PTH111, PTH118, PTH120, PTH208, PTH123
@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -21,30 +22,23 @@ _MODELS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "models")
 
 
 def print_names(words: Sequence[str]) -> bool:
-    """Print the names that a command line asks for. Returns whether it asks for some and they are printed."""
-    found = names(words, os.environ) if sys.stdout is not None else None
+    """Print the names that a command line asks for. Returns whether it asks for some."""
+    found = names(words, os.environ)
     if found is None:
         return False
-    try:
+    with suppress(OSError, AttributeError):  # nobody reads them, or there is no output
         sys.stdout.buffer.write("".join(f"{name}\n" for name in found).encode())
         sys.stdout.buffer.flush()
-    except OSError:  # the command itself reports what is wrong
-        return False
     return True
 
 
-def find_names(section: str, flag: str, environ: Mapping[str, str], file: str | None = None) -> list[str]:
-    """The names that `conductor SECTION names FLAG` prints; `flag` may be empty."""
-    return names([section, "names", *([flag] if flag else [])], environ, file) or []
-
-
-def names(words: Sequence[str], environ: Mapping[str, str], file: str | None = None) -> list[str] | None:
+def names(words: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
     """The names that `words` ask for, such as `workers names --own`; None where they ask for something else.
 
-    `file` is used instead of `config.toml`. Files that cannot be read are left out.
+    Files that cannot be read are left out.
     """
     own_file = os.path.join(_directory("config", environ), "settings.toml")
-    chosen = file or environ.get("CONDUCTOR_LLM_CONFIG")
+    chosen = environ.get("CONDUCTOR_LLM_CONFIG")
     user_file = os.path.expanduser(chosen) if chosen else os.path.join(_directory("config", environ), "config.toml")
     match list(words):
         case ["workers" | "pools" as section, "names", "--own"]:

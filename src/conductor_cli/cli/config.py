@@ -11,7 +11,7 @@ import typer
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.config import Setting, app_paths, find_setting, format_value
-from conductor_cli.config.workers import set_value
+from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
 

@@ -35,7 +35,7 @@ from conductor_cli.cli.model_download import describe_files, describe_plan, down
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.config.workers import set_value
+from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_size
 from conductor_cli.core.table import Column
@@ -267,17 +267,6 @@ def rm(
     except ConductorError as error:
         now = f"now none does: {error.hint or error.message}"
     print_notice(f"{name} was the model that plans; {now}")
-
-
-@app.command("names", hidden=True)
-def names(
-    known: Annotated[bool, typer.Option("--known/--here", help="Add those that can be downloaded.")] = False,
-) -> None:
-    """Print the names of models, one a line, for shell completion."""
-    from conductor_cli.cli.completion_names import find_names
-
-    for name in find_names("model", "--known" if known else "", os.environ):
-        print_line(name)
 
 
 @app.command("path")

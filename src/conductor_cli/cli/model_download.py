@@ -103,7 +103,7 @@ def offer_model(settings: Settings, *, quiet: bool) -> None:
     if quiet or not can_ask() or not has_no_model(settings):
         return
     from conductor_cli.app.models import USUAL_RATE, plan_first_pull, remember_refusal
-    from conductor_cli.config.workers import set_value
+    from conductor_cli.config.files import set_value
     from conductor_cli.models.disk import check_room
 
     plan = plan_first_pull(settings)

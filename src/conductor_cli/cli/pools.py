@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from conductor_cli.app import pools
+from conductor_cli.app import workers
+from conductor_cli.app.worker_selection import POOL_SETTING
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
-from conductor_cli.cli.workers import format_card, format_model, format_options
-from conductor_cli.config import Settings, app_paths
-from conductor_cli.core.formatting import UNKNOWN, format_count
-from conductor_cli.models.presets import ShippedPool, as_of
+from conductor_cli.cli.workers import print_workers
+from conductor_cli.config import app_paths
+from conductor_cli.config.files import set_value
+from conductor_cli.config.pools import find_pool, pool_members
+from conductor_cli.core.formatting import UNKNOWN
+from conductor_cli.core.serialization import dump
+from conductor_cli.models.presets import as_of, shipped_pools
 
 app = typer.Typer(help="Name sets of workers and choose one of them.", no_args_is_help=True)
 
@@ -24,66 +27,53 @@ Name = Annotated[str, typer.Argument(help="The pool's name.")]
 @app.command("list")
 def list_pools(context: typer.Context, json: opt.Json = False) -> None:
     """List the pools, and those that ship with this tool."""
-    rows = pools.list_pools(opt.stored_settings(context))
+    settings = opt.stored_settings(context)
+    rows: list[dict[str, Any]] = [
+        {"name": pool.name, "state": "in use" if pool.name == settings[POOL_SETTING] else "added",
+         "about": pool.about, "workers": list(pool.workers), "source": pool.source}
+        for pool in settings.pools
+    ]  # fmt: skip
+    rows += [
+        {"name": name, "state": "not added yet", "about": pool.about,
+         "workers": [worker.name for worker in pool.workers], "source": pool.source}
+        for name, pool in shipped_pools().items() if name not in {pool.name for pool in settings.pools}
+    ]  # fmt: skip
     if json:
-        print_json([row.data() for row in rows])
-        return
-    configured = [row for row in rows if row.source]
-    if configured:
-        cells = [[row.name, "yes" if row.in_use else "no", ", ".join(row.workers)] for row in configured]
-        print_table(("NAME", "IN USE", "WORKERS"), cells)
+        print_json(rows)
     else:
-        print_notice("no pools are configured: runs use every enabled worker")
-    for row in configured:
-        for worker in row.unknown:
-            print_notice(f"{row.where}: pool {row.name} names {worker}, but there is no such worker")
-    for row in rows:
-        if not row.source:
-            print_notice(f"not added yet: {row.name}, {row.about}; conductor pools add {row.name}")
+        cells = [[row["name"], row["state"], row["about"] or UNKNOWN, ", ".join(row["workers"])] for row in rows]
+        print_table(("NAME", "STATE", "ABOUT", "WORKERS"), cells)
 
 
 @app.command("show")
 def show_pool(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show the workers of a pool; for one that ships, with their sources."""
     settings = opt.stored_settings(context)
-    if shipped := pools.find_shipped_pool(settings, name):
-        _show_shipped(shipped, settings, json=json)
+    shipped = shipped_pools().get(name)
+    if shipped is None or name in {pool.name for pool in settings.pools}:
+        pool = find_pool(settings.pools, name)
+        rows = workers.describe_workers(pool_members(pool, settings.workers), settings)
+        if json:
+            print_json({**dump(pool), "workers": [row.data() for row in rows]})
+        else:
+            print_workers(rows)
         return
-    pool, members = pools.pool_workers(settings, name)
+    rows = workers.describe_shipped(shipped, settings)
     if json:
-        print_json(
-            {"name": name, "about": pool.about, "source": pool.source, "workers": [row.data() for row in members]}
-        )
+        print_json({**dump(shipped), "as_of": as_of(), "workers": [row.data() for row in rows]})
         return
-    rows = [
-        [row.worker.name, format_model(row.worker), "yes" if row.configured.enabled else "no", row.key,
-         format_options(row.worker.public().options) or UNKNOWN]
-        for row in members
-    ]  # fmt: skip
-    print_table(("NAME", "MODEL", "ENABLED", "KEY", "SETTINGS"), rows)
-
-
-def _show_shipped(pool: ShippedPool, settings: Settings, *, json: bool) -> None:
-    rows = pools.shipped_pool_workers(settings, pool)
-    if json:
-        workers = [row.data() for row in rows]
-        data = {"name": pool.name, "about": pool.about, "source": pool.source, "as_of": as_of(), "workers": workers}
-        print_json(data)
-        return
-    print_text(f"{pool.name}: {pool.about}. {pool.source}; model ids as of {as_of()}. Not added yet.")
-    for row in rows:
-        item = row.shipped
-        print_text(f"\n{item.name}: {format_model(row.worker)}, {format_options(row.worker.options)}")
-        print_text(f"    {f'replaces {item.replaces}' if item.replaces else 'the published model'}; key: {row.key}")
-        print_text(f"    source: {item.source}")
-        print_text(f"    good at: {format_card(row.worker.card)}")
+    print_text(f"{name}: {shipped.about}. {shipped.source}; model ids as of {as_of()}. Not added yet.")
+    print_workers(rows)
+    for item in shipped.workers:
+        replaced = f"replaces {item.replaces}; " if item.replaces else ""
+        print_text(f"{item.name}: {replaced}source: {item.source}")
 
 
 @app.command("add")
 def add_pool(
     context: typer.Context,
     name: Name,
-    workers: Annotated[
+    members: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="WORKER", help="The pool's workers, in this order; none for a pool that ships with this tool."
@@ -96,10 +86,9 @@ def add_pool(
 ) -> None:
     """Make a pool of workers, or add one that ships (published)."""
     settings = opt.stored_settings(context)
-    count, notices = pools.add_pool(settings, name, workers or (), about=about, without_keys=everyone)
-    for notice in notices:
+    for notice in workers.add_pool(settings, name, members or (), about=about, without_keys=everyone):
         print_notice(notice)
-    print_line(f"pool {name}: {format_count(count, 'worker')}; use it with: conductor ask --pool {name} …")
+    print_line(f"added pool {name}; use it with: conductor ask --pool {name} …")
     listed = next(pool for pool in opt.stored_settings(context).pools if pool.name == name)
     if listed.source != str(settings.paths.own_file):
         print_notice(f"{listed.source} also has a pool {name}, which takes precedence")
@@ -107,11 +96,9 @@ def add_pool(
 
 @app.command("rm")
 def remove_pool(context: typer.Context, name: Name) -> None:
-    """Remove a pool that was added; its workers stay."""
-    notices = pools.remove_pool(app_paths(os.environ), name, lambda: opt.stored_settings(context))
+    """Remove a pool that was added and that is not in use; its workers stay."""
+    workers.remove_pool(app_paths(os.environ), name, lambda: opt.stored_settings(context))
     print_line(f"removed pool {name}; its workers stay")
-    for notice in notices:
-        print_notice(notice)
 
 
 @app.command("use")
@@ -120,20 +107,11 @@ def use_pool(
     name: Annotated[str | None, typer.Argument(help="The pool's name; none for every enabled worker.")] = None,
 ) -> None:
     """Choose the pool that runs use by default."""
-    pools.use_pool(opt.stored_settings(context), name)
+    settings = opt.stored_settings(context)
+    if name is not None:
+        pool_members(find_pool(settings.pools, name), settings.workers)
+    set_value(settings.paths, POOL_SETTING, name)
     print_line("runs use every enabled worker" if name is None else f"runs use pool {name}")
     now = opt.stored_settings(context)
-    if now["conductor.pool"] != (name or ""):
-        print_notice(f"{now.origins['conductor.pool']} sets another pool, which takes precedence")
-
-
-@app.command("names", hidden=True)
-def print_names(
-    context: typer.Context,
-    own: Annotated[bool, typer.Option("--own", help="Only those that were added.")] = False,
-    known: Annotated[bool, typer.Option("--known", help="Also those that ship with this tool.")] = False,
-) -> None:
-    """Print the names of pools, one per line, for shell completion."""
-    flag = "--own" if own else "--known" if known else ""
-    for name in find_names("pools", flag, os.environ, context.obj.config):
-        print_line(name)
+    if now[POOL_SETTING] != (name or ""):
+        print_notice(f"{now.origins[POOL_SETTING]} sets another pool, which takes precedence")

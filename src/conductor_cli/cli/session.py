@@ -14,7 +14,6 @@ from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import RunResult, drive
-from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice
@@ -93,7 +92,7 @@ class Session:
         async def run() -> int:
             async with self._opened(only=only, stored=stored, planning=plans, streams=streams) as conductor:
                 check_allowed(conductor.pool_policy, needs)
-                choose_workers(conductor.pool, needs)
+                conductor.pool.subset(needs)
                 return (await self.run_question(conductor, question, plan=plan, resume=resume)).exit_code
 
         return asyncio.run(run())

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from conductor_cli.app import workers
-from conductor_cli.app.worker_selection import select_workers
 from conductor_cli.app.worker_tests import run_worker_tests
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
-from conductor_cli.cli.completion_names import find_names
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.config import app_paths
+from conductor_cli.config.pools import find_pool
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import UNKNOWN
-from conductor_cli.core.pool import Card, Worker
+from conductor_cli.core.formatting import UNKNOWN, format_duration, format_money
+from conductor_cli.core.pool import Card
 from conductor_cli.models.presets import model_of, recipient_of
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
@@ -31,11 +29,7 @@ OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All 
 
 
 @app.command("list")
-def list_workers(
-    context: typer.Context,
-    prices: Annotated[bool, typer.Option("--prices", help="Show what each worker costs, and the source.")] = False,
-    json: opt.Json = False,
-) -> None:
+def list_workers(context: typer.Context, json: opt.Json = False) -> None:
     """List the workers of the settings, or those found on this machine if the settings have none."""
     settings = opt.stored_settings(context)
     rows = workers.list_workers(settings)
@@ -45,42 +39,33 @@ def list_workers(
     if not settings.workers:
         none = "; none was found on this machine either: conductor setup, or conductor workers add NAME --kind KIND"
         print_notice("no workers are configured" + ("; found on this machine:" if rows else none))
-    if rows and prices:
-        print_table(("NAME", "MODEL", "IN", "OUT", "CACHED", "SOURCE"), [_price_cells(row) for row in rows])
-        print_notice("US dollars per million tokens; a worker without a known price is not treated as free")
-    elif rows:
-        tagged = any(row.worker.tags for row in rows)
-        heads = ("NAME", "KIND", "MODEL", "ENABLED", *(["TAGS"] if tagged else []), "KEY")
-        print_table(heads, [_cells(row, tagged=tagged) for row in rows])
-        for row in rows:
-            if row.objection and row.configured.enabled:
-                print_notice(f"{row.worker.name} may not be asked: {row.objection}")
+    print_workers(rows)
 
 
-def _cells(row: WorkerRow, *, tagged: bool) -> list[str]:
-    worker, enabled = row.worker, row.configured.enabled
-    state = "no" if not enabled else "forbidden" if row.objection else "yes"
-    tags = [", ".join(worker.tags) or UNKNOWN] if tagged else []
-    return [worker.name, worker.kind, model_of(worker) or UNKNOWN, state, *tags, row.key]
-
-
-def _price_cells(row: WorkerRow) -> list[str]:
-    def amount(value: Decimal | None) -> str:
-        return UNKNOWN if value is None else f"{value:f}"
-
-    price = row.price
-    amounts = (price.input, price.output, price.cached) if price else (None, None, None)
-    return [row.worker.name, model_of(row.worker) or UNKNOWN, *map(amount, amounts), row.price_source]
+def print_workers(rows: Sequence[WorkerRow]) -> None:
+    """A table of workers."""
+    cells = []
+    for row in rows:
+        worker, price = row.worker, row.price
+        enabled = "no" if not row.configured.enabled else "forbidden" if row.objection else "yes"
+        amounts = f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
+        model = f"{worker.kind}/{model_of(worker)}".rstrip("/")
+        cells.append([worker.name, model, enabled, ", ".join(worker.tags) or UNKNOWN, amounts, row.key])
+    if cells:
+        print_table(("NAME", "MODEL", "ENABLED", "TAGS", "PRICE IN / OUT", "KEY"), cells)
 
 
 @app.command("show")
 def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key and strengths."""
-    row = workers.find_worker(opt.stored_settings(context), name)
+    rows = {row.worker.name: row for row in workers.list_workers(opt.stored_settings(context))}
+    if name not in rows:
+        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(rows) or 'none'}")
+    row = rows[name]
     if json:
         print_json(row.data())
         return
-    worker, price = row.worker, row.price
+    worker, price, options = row.worker, row.price, row.worker.public().options
     enabled = "yes" if row.configured.enabled else "no"
     if row.configured.enabled and row.objection:
         enabled = f"yes, but {row.objection}"
@@ -88,13 +73,13 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
         "kind": worker.kind,
         "model": model_of(worker) or UNKNOWN,
         "about": worker.about or UNKNOWN,
-        "settings": format_options(worker.public().options) or UNKNOWN,
+        "settings": ", ".join(f"{name} {value}" for name, value in options.items() if value is not None) or UNKNOWN,
         "parallel": str(worker.parallel),
         "read by": recipient_of(worker),
         "tags": ", ".join(worker.tags) or UNKNOWN,
         "pools": ", ".join(row.pools) or UNKNOWN,
         "price": f"{workers.describe_price(price)} ({row.price_source})" if price else row.price_source,
-        "good at": format_card(worker.card),
+        "good at": _format_card(worker.card),
         "key": row.key,
         "enabled": enabled,
         "source": row.configured.source,
@@ -102,12 +87,7 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
     print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
 
 
-def format_options(options: Mapping[str, Any]) -> str:
-    """A worker's options in one line: `max_tokens 4096, temperature 0.2`."""
-    return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
-
-
-def format_card(card: Card) -> str:
+def _format_card(card: Card) -> str:
     """A capability card in one line, with its source."""
     if not card.strengths:
         return "unknown; measure it with: conductor workers calibrate"
@@ -115,11 +95,6 @@ def format_card(card: Card) -> str:
     shares = ", ".join(f"{tag} {share:.2f}" for tag, share in best)
     how = "measured" if card.measured else "not measured"
     return f"{shares} ({how}: {card.source})" if card.source else f"{shares} ({how})"
-
-
-def format_model(worker: Worker) -> str:
-    """`kind/model`."""
-    return f"{worker.kind}/{worker.model}" if worker.model else worker.kind
 
 
 @app.command("add")
@@ -176,7 +151,7 @@ def add_worker(
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
         "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget, "parallel": parallel,
-        "price": workers.parse_price(price), "tags": tag or None,
+        "price": _parse_price(price), "tags": tag or None,
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())
     print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
@@ -185,24 +160,31 @@ def add_worker(
         print_notice(f"{listed.source} also has a worker {name}; its settings take precedence")
 
 
-def _choose(context: typer.Context, names: Sequence[str] | None, pool: str | None) -> Sequence[str]:
+def _parse_price(text: str | None) -> dict[str, str] | None:
+    """`IN,OUT` as a worker's table has it; whether they are amounts is checked with the table."""
+    if text is None:
+        return None
+    first, _, second = text.partition(",")
+    return {"input": first, "output": second}
+
+
+def _choose(context: typer.Context, names: Sequence[str] | None, pool: str | None) -> list[str]:
     """The workers that a command names, by themselves or as a pool. Raises `UsageError`."""
-    if not names and pool is None:
+    chosen = list(names or ())
+    if pool is not None:
+        chosen += find_pool(opt.stored_settings(context).pools, pool).workers
+    if not chosen:
         raise UsageError("no worker is named", hint="NAME…, or --pool NAME")
-    if pool is None:
-        return list(dict.fromkeys(names or ()))
-    return [item.worker.name for item in select_workers(opt.stored_settings(context), names or (), pool)]
+    return list(dict.fromkeys(chosen))
 
 
 @app.command("rm")
 def remove_workers(context: typer.Context, names: Names = None) -> None:
-    """Remove workers that were added, also from pools."""
+    """Remove workers that were added and that no pool needs."""
     chosen = _choose(context, names, None)
-    notices = workers.remove_workers(app_paths(os.environ), chosen, lambda: opt.stored_settings(context))
+    workers.remove_workers(app_paths(os.environ), chosen, lambda: opt.stored_settings(context))
     for name in chosen:
         print_line(f"removed {name}")
-    for notice in notices:
-        print_notice(notice)
 
 
 @app.command("enable")
@@ -236,19 +218,9 @@ def ask_workers(
     if json:
         print_json([result.data() for result in results])
     else:
-        rows = [[result.name, result.state, f"{result.seconds:.2f} s", result.message] for result in results]
+        rows = [[result.name, result.state, format_duration(result.seconds), result.message] for result in results]
         print_table(("NAME", "STATE", "TIME", "MESSAGE"), rows)
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
-
-
-@app.command("names", hidden=True)
-def print_names(
-    context: typer.Context,
-    own: Annotated[bool, typer.Option("--own", help="Only those that were added.")] = False,
-) -> None:
-    """Print the names of workers, one per line, for shell completion."""
-    for name in find_names("workers", "--own" if own else "", os.environ, context.obj.config):
-        print_line(name)
 
 
 app.command("calibrate")(calibrate)

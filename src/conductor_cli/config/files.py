@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,3 +169,15 @@ def edit_settings_file(path: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions"
         ) from None
+
+
+def set_value(paths: AppPaths, name: str, value: Any) -> None:  # noqa: ANN401 - any TOML value
+    """Write one setting into the tool's own file; None removes it. Raises `ConfigError`."""
+    section, key = name.split(".")
+    if isinstance(value, tuple):  # groups of selectors are written as one list
+        value = [item for each in value for item in (each if isinstance(each, tuple) else (each,))]
+    with edit_settings_file(paths.own_file) as values:
+        if value is None:
+            values.get(section, {}).pop(key, None)
+        else:
+            values.setdefault(section, {})[key] = str(value) if isinstance(value, Decimal) else value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.usage import Price
 
 
@@ -87,10 +87,12 @@ class Pool:
         return Pool(workers=tuple(worker.public() for worker in self.workers))
 
     def subset(self, names: Collection[str]) -> Pool:
-        """The workers with these names, in the pool's own order. An unknown name is a `ConfigError`."""
+        """The workers with these names, in the pool's own order. Raises `UsageError` for another name."""
         unknown = [name for name in names if name not in self]
         if unknown:
-            raise ConfigError(f"no worker is named {unknown[0]!r}", hint=f"known: {', '.join(self.names) or 'none'}")
+            raise UsageError(
+                f"no worker {unknown[0]!r} is on offer", hint=f"on offer: {', '.join(self.names) or 'none'}"
+            )
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from conductor_cli.app.opened_conductor import LoadedModels, OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.run_session import RunResult
-from conductor_cli.app.worker_selection import choose_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session, without_reviews
@@ -198,7 +197,7 @@ class ChatSession:
         """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
         earlier = reset_step(self.last, number, worker)
         if worker is not None:
-            choose_workers((await self.open()).pool, [worker])
+            (await self.open()).pool.subset([worker])
         return await self._resume(earlier, reviews=False)
 
     async def finish(self) -> int:
