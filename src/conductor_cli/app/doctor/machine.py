@@ -26,8 +26,7 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.keys.keyring import KeyringError, probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.llama import read_model_info
-from conductor_cli.models.llama.bindings import load_bindings
-from conductor_cli.models.llama.build_info import RANGE, can_use_gpu, is_supported
+from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.machine import find_gpus, read_memory
 from conductor_cli.models.weights.cache import Cache
@@ -59,10 +58,6 @@ def llama_build(settings: Settings) -> Iterator[Check]:
     except ModelError as error:
         raise ConductorUnusable(error.message, hint=error.hint) from None
     found, name = f"llama-cpp-python {lib.__version__}", "llama.cpp"
-    if not is_supported(lib.__version__):
-        hint = f"conductor was tested with {RANGE}; if something fails, install one of those versions"
-        yield Check(name=name, state="warning", found=found, hint=hint)
-        return
     gpus = find_gpus(settings.environ)
     named = ", ".join(gpu.name for gpu in gpus)
     if can_use_gpu(lib):

@@ -3,8 +3,7 @@
 adapter, call       `Llama`, the model as the event loop sees it; its thread, and a call between the two
 engine              one loaded model: request -> chunks
 loading             file -> model and context in memory
-bindings            the one import of `llama_cpp`; its log; how a call is cancelled
-build_info          what is used of llama-cpp-python, and what the installed one has
+bindings            the one import of `llama_cpp`, and its version; its log; how a call is cancelled
 gguf, model_info    the header of a file, and the checks before llama.cpp sees it; the file in a few words
 lora_check          the checks before llama.cpp sees an adapter
 kv_cache, prefix_cache      what a context has read before; the states of fixed prefixes on disk

@@ -1,21 +1,29 @@
 """The one place that imports `llama_cpp`, and that receives llama.cpp's log.
 
 Everything is called through the C functions that `llama_cpp` exposes; its classes are not used. llama.cpp prints
-nothing: its log comes here, and its last error becomes the reason in a `ModelError`.
+nothing: its log comes here, and its last error becomes the reason in a `ModelError`. The C interface changes without
+notice, so only versions of llama-cpp-python that were tested are used.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import threading
 from collections import deque
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama.build_info import RANGE, missing_names
 from conductor_cli.models.llama.gguf import short_line
+
+OLDEST: Final = (0, 3, 36)
+BEFORE: Final = (0, 4)
+"""The versions of llama-cpp-python that are supported: from the first one on, and before the second."""
+
+RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(str, BEFORE))}"
+"""The same, as pip takes it."""
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
@@ -38,6 +46,17 @@ def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
         if not _LOADED:
             _LOADED.extend(_import())
         return _LOADED[0]
+
+
+def is_supported(version: str) -> bool:
+    """Whether this version of llama-cpp-python is one that is tested."""
+    found = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return found >= OLDEST and found[: len(BEFORE)] < BEFORE
+
+
+def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindings` gives it
+    """Whether layers of a model can be put on a GPU: llama.cpp was built for one, and there is one."""
+    return bool(lib.llama_supports_gpu_offload())
 
 
 def clear_log() -> None:
@@ -106,9 +125,8 @@ def _import() -> tuple[Any, Any]:
         import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
         raise ModelError("file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL) from error
-    absent = missing_names(llama_cpp)
-    if absent:
-        problem = f"llama-cpp-python {short_line(str(llama_cpp.__version__))} has no {absent}"
+    if not is_supported(llama_cpp.__version__):
+        problem = f"version {short_line(str(llama_cpp.__version__))} of llama-cpp-python is not supported"
         raise ModelError("file", f"llama.cpp cannot be used: {problem}", hint=_INSTALL)
     callback = llama_cpp.llama_log_callback(_log)
     llama_cpp.llama_log_set(callback, None)
